@@ -1,0 +1,185 @@
+//! What is wrong with a job, for its author: plain data with places. `formats` print it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A text that findings point into.
+#[derive(Debug)]
+pub struct Source {
+    /// The name to show: the path as the user gave it, or `--set topic`.
+    pub name: String,
+    /// The whole text as it was read, line ends and all.
+    pub text: String,
+    line_starts: Vec<usize>,
+}
+
+impl Source {
+    /// Takes the text and indexes its lines (`\n`, `\r\n` and a lone `\r` end one).
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
+        let text = text.into();
+        let bytes = text.as_bytes();
+        let mut line_starts = vec![0];
+        for (at, byte) in bytes.iter().enumerate() {
+            if *byte == b'\n' || (*byte == b'\r' && bytes.get(at + 1) != Some(&b'\n')) {
+                line_starts.push(at + 1);
+            }
+        }
+        Arc::new(Self { name: name.into(), text, line_starts })
+    }
+
+    /// Line and column of a byte offset, both 1-based, the column in characters. An offset past the end is the end;
+    /// one inside a character is that character. A byte order mark takes no column.
+    pub fn position(&self, offset: usize) -> (usize, usize) {
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        let line = self.line_starts.partition_point(|start| *start <= offset) - 1;
+        let before = &self.text[self.line_starts[line]..offset];
+        let before = if line == 0 { before.strip_prefix('\u{feff}').unwrap_or(before) } else { before };
+        (line + 1, before.chars().count() + 1)
+    }
+
+    /// The bytes of a line (1-based) without its end and without a byte order mark; empty past the last line.
+    pub fn line_span(&self, line: usize) -> Range<usize> {
+        let end_of_text = self.text.len();
+        let mut start = self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or(end_of_text);
+        let next = self.line_starts.get(line).copied().unwrap_or(end_of_text);
+        if start == 0 && self.text.starts_with('\u{feff}') {
+            start = '\u{feff}'.len_utf8();
+        }
+        start..start + self.text[start..next.max(start)].trim_end_matches(['\n', '\r']).len()
+    }
+}
+
+/// A range of bytes in a source.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The text that it lies in.
+    pub source: Arc<Source>,
+    /// Byte range; on character boundaries, start not after end, within the text.
+    pub span: Range<usize>,
+}
+
+impl Place {
+    /// Line and column where it starts, 1-based.
+    pub fn start(&self) -> (usize, usize) {
+        self.source.position(self.span.start)
+    }
+
+    /// Line and column where it ends, 1-based, exclusive.
+    pub fn end(&self) -> (usize, usize) {
+        self.source.position(self.span.end)
+    }
+}
+
+/// How much a finding weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// The job can't run.
+    Error,
+    /// The job runs, and probably not as meant.
+    Warning,
+}
+
+impl Severity {
+    /// The word that is shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// A second place that explains a finding.
+#[derive(Debug, Clone)]
+pub struct Label {
+    /// Where.
+    pub place: Place,
+    /// What is to be seen there: a few words in lower case.
+    pub text: String,
+}
+
+/// A replacement that mends the finding for certain.
+#[derive(Debug, Clone)]
+pub struct Fix {
+    /// What is replaced.
+    pub place: Place,
+    /// By what.
+    pub with: String,
+}
+
+/// One finding.
+#[derive(Debug, Clone)]
+pub struct Diagnostic {
+    /// Its stable name, such as `unknown-tool`.
+    pub code: &'static str,
+    /// Error or warning.
+    pub severity: Severity,
+    /// What is wrong, in one sentence without a full stop.
+    pub message: String,
+    /// Where.
+    pub place: Place,
+    /// Further places.
+    pub labels: Vec<Label>,
+    /// What to do, in one sentence.
+    pub help: Option<String>,
+    /// The certain mend, where there is one.
+    pub fix: Option<Fix>,
+}
+
+impl Diagnostic {
+    /// An error without labels, help or fix.
+    pub fn error(code: &'static str, place: Place, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            severity: Severity::Error,
+            message: message.into(),
+            place,
+            labels: Vec::new(),
+            help: None,
+            fix: None,
+        }
+    }
+
+    /// A warning without labels, help or fix.
+    pub fn warning(code: &'static str, place: Place, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, place, message) }
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds a second place.
+    #[must_use]
+    pub fn label(mut self, place: Place, text: impl Into<String>) -> Self {
+        self.labels.push(Label { place, text: text.into() });
+        self
+    }
+
+    /// Offers a certain mend of the finding's own place.
+    #[must_use]
+    pub fn replace_with(mut self, with: impl Into<String>) -> Self {
+        self.fix = Some(Fix { place: self.place.clone(), with: with.into() });
+        self
+    }
+}
+
+/// The nearest of `known` to a misspelt `word`, if it is near enough to be meant (case and `-`/`_` aside, at most a
+/// third of its letters differ).
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let fold = |text: &str| text.to_lowercase().replace('-', "_");
+    let word = fold(word);
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&word, &fold(candidate)), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.chars().count().max(3) / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,24 @@
+//! legwork runs agent jobs that live in a repository as YAML files.
+//!
+//! # The walk of the data
+//!
+//! [`cli`] reads the file; [`job`] parses it with places, by way of [`yaml`]; [`lints`] returns all
+//! [`diagnostic::Diagnostic`]s or a [`lints::ValidJob`], the only thing that a [`plan::Plan`] can be made from;
+//! [`plan`] renders the prompts; [`run`] starts the parent [`agent::Agent`]; every step is an [`event::Event`]; the
+//! [`record::Recorder`] appends it and a [`formats::Format`] shows it.
+//!
+//! `validate` stops after the lints, `run --dry-run` after the plan; `show` goes from record to format.
+//!
+//! # The layers
+//!
+//! The modules stand below in the order of their layers: each uses only those before it.
+//!
+//! # Errors have four readers
+//!
+//! The job's author gets [`diagnostic::Diagnostic`]s, all at once and each with its place; the model gets a
+//! [`tools::Refusal`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
+//! for us, and never on input.
+
+pub mod message;
+
+pub mod diagnostic;
