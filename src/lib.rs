@@ -22,3 +22,5 @@
 pub mod message;
 
 pub mod diagnostic;
+
+pub mod yaml;

@@ -1,0 +1,325 @@
+//! serde's `Deserializer` over the arena. A hole answers every request with something neutral.
+
+use std::fmt::Display;
+
+use serde::Deserializer;
+use serde::de::Visitor;
+
+use super::access::{Entries, Items, Variant};
+use super::fault::{Fault, Said};
+use super::node::NODE;
+use super::recover::Walker;
+use super::scalar::Scalar;
+use super::spanned::SPANNED;
+use super::tree::{Content, Style};
+
+/// The mapping entries that a walker stands on; none for a hole.
+fn pairs<'a>(walker: Walker<'a>) -> Option<&'a [(u32, u32)]> {
+    match walker.content() {
+        _ if walker.is_hole() => Some(&[]),
+        Content::Mapping(pairs) => Some(pairs),
+        _ => None,
+    }
+}
+
+impl Walker<'_> {
+    /// The meaning of a scalar; `None` for anything else.
+    fn scalar(self) -> Option<Scalar> {
+        match self.content() {
+            Content::Scalar { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The text of a string; `None` for anything else.
+    pub(super) fn string(self) -> Option<String> {
+        match self.content() {
+            Content::Scalar { text, value: Scalar::String, .. } => Some((**text).to_owned()),
+            _ => None,
+        }
+    }
+
+    fn is_plain(self) -> bool {
+        matches!(self.content(), Content::Scalar { style: Style::Plain, .. })
+    }
+
+    /// `12` where a string is wanted: quotes mend it.
+    fn no_string(self, expected: &str) -> Fault {
+        match (self.content(), self.scalar()) {
+            (Content::Scalar { text, .. }, Some(value)) if value != Scalar::Null && self.is_plain() => {
+                let quoted = format!("\"{text}\"");
+                let help = Some(format!("put it in quotes: {quoted}"));
+                Fault::WrongType { expected: expected.to_owned(), help, fix: Some(quoted) }
+            }
+            _ => Fault::wrong_type(expected),
+        }
+    }
+
+    fn no_boolean(self) -> Fault {
+        let expected = "a boolean".to_owned();
+        let meant = match self.string().unwrap_or_default().to_lowercase().as_str() {
+            _ if !self.is_plain() => None,
+            "yes" | "on" => Some("true"),
+            "no" | "off" => Some("false"),
+            _ => None,
+        };
+        match meant {
+            Some(meant) => {
+                let help = Some("in YAML 1.2 the booleans are `true` and `false`".to_owned());
+                Fault::WrongType { expected, help, fix: Some(meant.to_owned()) }
+            }
+            None => Fault::WrongType { expected, help: None, fix: None },
+        }
+    }
+
+    fn no_list(self) -> Fault {
+        match self.node().text() {
+            Some(text) if !text.is_empty() && text.len() < 40 && self.is_plain() => Fault::WrongType {
+                expected: "a list".to_owned(),
+                help: Some(format!("a list of one item is written `[{text}]`")),
+                fix: None,
+            },
+            _ => Fault::wrong_type("a list"),
+        }
+    }
+
+    /// What to write where something else was expected.
+    pub(super) fn instead(self, expected: &str) -> String {
+        let unquoted = self.node().text().filter(|text| !self.is_plain() && text.len() < 40).map(ToOwned::to_owned);
+        match (expected, self.content(), unquoted) {
+            ("a string", Content::Scalar { .. }, _) => "write a text, or `\"\"` for an empty one".to_owned(),
+            ("a string", ..) => "write a text; in quotes, if it begins with a bracket or a dash".to_owned(),
+            ("an integer", _, Some(text)) if text.parse::<i64>().is_ok() => format!("write it without quotes: {text}"),
+            ("a number", _, Some(text)) if text.parse::<f64>().is_ok() => format!("write it without quotes: {text}"),
+            ("an integer", ..) => "write a whole number, such as 10".to_owned(),
+            ("a number", ..) => "write a number, such as 1.5".to_owned(),
+            ("a boolean", ..) => "write `true` or `false`".to_owned(),
+            ("a list", Content::Mapping(_), _) => "begin each item with `- `".to_owned(),
+            ("a list", ..) => "write `[ITEM, ITEM]`, or `[]` for an empty one".to_owned(),
+            ("a mapping", Content::List(_), _) => "write lines `key: value`, without a `-` before them".to_owned(),
+            ("a mapping", ..) => "write lines `key: value`, indented below it".to_owned(),
+            ("null", ..) => "leave the value out".to_owned(),
+            _ => format!("write {expected}"),
+        }
+    }
+
+    fn integer<T>(self, least: T, greatest: T) -> Result<T, Fault>
+    where
+        T: TryFrom<i128> + Display + Copy,
+    {
+        let out_of_range = |value: i128| {
+            let bound = if value < 0 { format!("at least {least}") } else { format!("at most {greatest}") };
+            Fault::said("out-of-range", format!("expected an integer of {bound}, found {value}"))
+        };
+        match self.scalar() {
+            _ if self.is_hole() => T::try_from(1).map_err(|_| Fault::PartDropped),
+            Some(Scalar::Integer(value)) => T::try_from(value).map_err(|_| out_of_range(value)),
+            _ => Err(Fault::wrong_type("an integer")),
+        }
+    }
+
+    fn number(self) -> Result<f64, Fault> {
+        match self.scalar() {
+            _ if self.is_hole() => Ok(1.0),
+            Some(Scalar::Integer(value)) => Ok(value as f64),
+            Some(Scalar::Number(value)) if value.is_finite() => Ok(value),
+            Some(Scalar::Number(_)) => Err(self.not_finite()),
+            _ => Err(Fault::wrong_type("a number")),
+        }
+    }
+
+    fn not_finite(self) -> Fault {
+        Fault::said("out-of-range", format!("expected a finite number, found {}", self.describe()))
+    }
+}
+
+macro_rules! integers {
+    ($($deserialize:ident $visit:ident $type:ident)*) => {$(
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            visitor.$visit(self.integer($type::MIN, $type::MAX)?)
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Walker<'_> {
+    type Error = Fault;
+
+    integers! {
+        deserialize_i8 visit_i8 i8
+        deserialize_i16 visit_i16 i16
+        deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64
+        deserialize_i128 visit_i128 i128
+        deserialize_u8 visit_u8 u8
+        deserialize_u16 visit_u16 u16
+        deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64
+        deserialize_u128 visit_u128 u128
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        if self.is_hole() {
+            return visitor.visit_unit();
+        }
+        match self.content() {
+            Content::Scalar { text, value, .. } => match *value {
+                Scalar::Null => visitor.visit_unit(),
+                Scalar::Boolean(value) => visitor.visit_bool(value),
+                Scalar::String => visitor.visit_str(text),
+                Scalar::Number(value) if value.is_finite() => visitor.visit_f64(value),
+                Scalar::Number(_) => Err(self.not_finite()),
+                Scalar::Integer(value) => match (i64::try_from(value), u64::try_from(value)) {
+                    (Ok(value), _) => visitor.visit_i64(value),
+                    (_, Ok(value)) => visitor.visit_u64(value),
+                    _ => visitor.visit_f64(value as f64),
+                },
+            },
+            Content::List(items) => visitor.visit_seq(Items::new(self, items, false)),
+            Content::Mapping(pairs) => visitor.visit_map(Entries::new(self, pairs, None)),
+            Content::Alias(_) | Content::Broken => Err(Fault::PartDropped),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.scalar() {
+            _ if self.is_hole() => visitor.visit_bool(false),
+            Some(Scalar::Boolean(value)) => visitor.visit_bool(value),
+            _ => Err(self.no_boolean()),
+        }
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_f64(self.number()?)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_f64(self.number()?)
+    }
+
+    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let text = self.string();
+        let mut letters = text.iter().flat_map(|text| text.chars());
+        match (letters.next(), letters.next()) {
+            _ if self.is_hole() => visitor.visit_char(' '),
+            (Some(letter), None) => visitor.visit_char(letter),
+            _ => Err(self.no_string("a single character")),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.content() {
+            _ if self.is_hole() => visitor.visit_str(""),
+            Content::Scalar { text, value: Scalar::String, .. } => visitor.visit_str(text),
+            _ => Err(self.no_string("a string")),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.scalar() {
+            _ if self.is_hole() => visitor.visit_none(),
+            Some(Scalar::Null) => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.scalar() {
+            _ if self.is_hole() => visitor.visit_unit(),
+            Some(Scalar::Null) => visitor.visit_unit(),
+            _ => Err(Fault::wrong_type("null")),
+        }
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Fault> {
+        self.deserialize_unit(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Fault> {
+        if name == NODE {
+            self.node().hand_over();
+            return visitor.visit_unit();
+        }
+        if name == SPANNED {
+            self.node().hand_over();
+        }
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.content() {
+            _ if self.is_hole() => visitor.visit_seq(Items::new(self, &[], false)),
+            Content::List(items) => visitor.visit_seq(Items::new(self, items, false)),
+            _ => Err(self.no_list()),
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
+        match self.content() {
+            _ if self.is_hole() => visitor.visit_seq(Items::made_up(self, length)),
+            Content::List(items) if items.len() == length => visitor.visit_seq(Items::new(self, items, true)),
+            Content::List(items) => {
+                let message = format!("expected a list of {length} items, found {}", items.len());
+                let help = Some(format!("write {length} items"));
+                Err(Fault::Said(Box::new(Said { code: "wrong-type", message, help, fix: None })))
+            }
+            _ => Err(Fault::wrong_type(format!("a list of {length} items"))),
+        }
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        length: usize,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        self.deserialize_tuple(length, visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match pairs(self) {
+            Some(pairs) => visitor.visit_map(Entries::new(self, pairs, None)),
+            None => Err(Fault::wrong_type("a mapping")),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        match pairs(self) {
+            Some(pairs) => visitor.visit_map(Entries::new(self, pairs, Some(fields))),
+            None => Err(Fault::wrong_type("a mapping")),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_enum(Variant::of(self, variants)?)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_unit()
+    }
+}

@@ -1,0 +1,75 @@
+//! Collects findings: each once, bounded, sorted by place in the end.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::MAX_FINDINGS;
+use crate::diagnostic::Diagnostic;
+
+/// How many are kept before the sorting.
+const MAX_KEPT: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    list: Vec<Diagnostic>,
+    seen: HashSet<(&'static str, usize, usize, String)>,
+    more: usize,
+    /// The search ended before everything was found.
+    pub(super) cut_short: bool,
+}
+
+impl Findings {
+    /// Takes a finding in, unless the same is there already.
+    pub(super) fn push(&mut self, finding: Diagnostic) {
+        let key = (finding.code, finding.place.span.start, finding.place.span.end, finding.message.clone());
+        if self.seen.contains(&key) {
+            return;
+        }
+        if self.list.len() < MAX_KEPT {
+            self.seen.insert(key);
+            self.list.push(finding);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Whether further findings are only counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= MAX_KEPT
+    }
+
+    /// All of them, sorted by place; those beyond the bound as a number.
+    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
+        if let Some(first) = self.list.first() {
+            let source = Arc::clone(&first.place.source);
+            self.list.sort_by_key(|finding| {
+                let elsewhere = !Arc::ptr_eq(&finding.place.source, &source);
+                (elsewhere, finding.place.span.start, finding.place.span.end)
+            });
+        }
+        let left_out = self.list.len().saturating_sub(MAX_FINDINGS) + self.more;
+        if left_out > 0 || self.cut_short {
+            let next = self.list.get(MAX_FINDINGS).or(self.list.last()).map(|finding| finding.place.clone());
+            self.list.truncate(MAX_FINDINGS);
+            let message = match (left_out, self.cut_short) {
+                (0, _) => "there may be more findings; mend these first".to_owned(),
+                (1, false) => "one more finding is not shown".to_owned(),
+                (count, false) => format!("{count} more findings are not shown"),
+                (count, true) => format!("at least {count} more findings are not shown"),
+            };
+            self.list.extend(next.map(|place| Diagnostic::error("too-many", place, message)));
+        }
+        self.list
+    }
+}
+
+/// A piece of a file's text for use in a message: one line, short, control characters replaced.
+pub(super) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 40;
+    let mut short: String =
+        text.chars().take(LONGEST).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        short.push('…');
+    }
+    short
+}

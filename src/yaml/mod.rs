@@ -1,0 +1,85 @@
+//! Reads YAML 1.2 (and so JSON) into serde types, with a place for every value and every mistake in one pass.
+//!
+//! Parser events become an arena of nodes with byte spans (`build`, `tree`); our own serde `Deserializer` walks
+//! it (`decode`); what can't be decoded becomes a *hole* and decoding starts again (`recover`), so that one call
+//! reports all mistakes and still yields a partial value.
+//!
+//! What a type must know:
+//! - The core schema holds: `no` and `on` are strings, `012` is 12, `1_000` is a string.
+//! - Unknown keys of a struct are errors, with or without `deny_unknown_fields`.
+//! - Below `flatten`, `untagged` and internally tagged enums serde keeps a copy of its own: mistakes there get the
+//!   place of the whole, and [`Spanned`] and [`Node`] can't be used.
+//! - [`Spanned`] keeps a value's place, also as the key of a map; [`Node`] keeps a whole subtree undecoded.
+//! - `Deserialize` written by hand may take a [`Node`], call [`report`] as often as it likes, and fail with
+//!   [`invalid`].
+
+mod access;
+mod build;
+mod bytes;
+mod decode;
+mod fault;
+mod findings;
+mod node;
+mod offsets;
+mod recover;
+mod scalar;
+mod spanned;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+pub use bytes::{MAX_BYTES, read_bytes};
+pub use fault::invalid;
+pub use node::{Kind, Node};
+pub use recover::report;
+pub use spanned::Spanned;
+
+use crate::diagnostic::{Diagnostic, Place, Severity, Source};
+
+/// How deep lists and mappings may lie in one another, aliases followed.
+const MAX_DEPTH: usize = 64;
+/// How many nodes a file may have.
+const MAX_NODES: usize = 250_000;
+/// How many nodes (and 32-byte pieces of text) a file may have once aliases are followed.
+const MAX_EXPANDED: u64 = 1_000_000;
+/// How many findings are shown; one more says how many there are beyond.
+const MAX_FINDINGS: usize = 100;
+
+/// What came of reading: a value, findings, or a partial value with findings.
+#[derive(Debug)]
+pub struct Decoded<T> {
+    /// The value; partial where [`Self::holes`] isn't empty, absent where nothing could be made of the text.
+    pub value: Option<T>,
+    /// What is wrong, sorted by place; at most 100, then one that counts the rest.
+    pub findings: Vec<Diagnostic>,
+    /// Where the value holds made-up parts, or lacks parts that the text has. What a check says about these places
+    /// is noise.
+    pub holes: Vec<Place>,
+}
+
+impl<T> Decoded<T> {
+    /// The value, if nothing at all is wrong with it. Take the findings first if warnings matter.
+    ///
+    /// # Errors
+    /// All findings, where one of them is an error.
+    pub fn whole(self) -> Result<T, Vec<Diagnostic>> {
+        match self.value {
+            Some(value) if !self.findings.iter().any(|finding| finding.severity == Severity::Error) => Ok(value),
+            _ => Err(self.findings),
+        }
+    }
+}
+
+/// Reads a source's one document, and finds everything that is wrong with its syntax and structure.
+pub fn read<T: DeserializeOwned>(source: &Arc<Source>) -> Decoded<T> {
+    let (tree, found) = build::tree(source);
+    match tree {
+        Some(tree) => recover::decode(&Node::root(tree), found),
+        None => Decoded { value: None, findings: found.finish(), holes: Vec::new() },
+    }
+}

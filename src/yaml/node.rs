@@ -1,0 +1,268 @@
+//! A handle to a part of a document.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::{DeserializeOwned, Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::findings::{Findings, excerpt};
+use super::scalar::Scalar;
+use super::tree::{Content, Tree};
+use super::{Decoded, offsets, recover};
+use crate::diagnostic::Place;
+
+/// The name by which [`Node`] makes itself known to our deserializer.
+pub(super) const NODE: &str = "$legwork::yaml::Node";
+
+thread_local! {
+    /// Carries a node from the deserializer to the visitor that it calls next.
+    static HANDED: RefCell<Option<Node>> = const { RefCell::new(None) };
+}
+
+/// A part of a document, not decoded. Cloning is cheap: the document is shared.
+#[derive(Clone)]
+pub struct Node {
+    pub(super) tree: Arc<Tree>,
+    pub(super) index: u32,
+    pub(super) made_up: bool,
+}
+
+/// What a [`Node`] is, by the core schema; aliases are followed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind<'a> {
+    /// `null`, `~` or nothing at all.
+    Null,
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A whole number; one beyond 128 bits is a [`Kind::Number`].
+    Integer(i128),
+    /// Any other number; may be infinite or no number at all.
+    Number(f64),
+    /// A string, decoded.
+    String(&'a str),
+    /// A list; see [`Node::items`].
+    List,
+    /// A mapping; see [`Node::entries`].
+    Mapping,
+    /// A mistake that is already reported, such as an unknown anchor or a missing key. A `Deserialize` that meets it
+    /// may fail with any error: it won't be shown.
+    Broken,
+}
+
+impl Node {
+    pub(super) fn root(tree: Arc<Tree>) -> Self {
+        let index = tree.root;
+        Self { tree, index, made_up: false }
+    }
+
+    fn sibling(&self, index: u32) -> Self {
+        Self { tree: Arc::clone(&self.tree), index, made_up: self.made_up }
+    }
+
+    /// Where it stands; of an alias, the alias. The place of a missing value (`key:`) is its key.
+    pub fn place(&self) -> Place {
+        self.tree.place(self.index)
+    }
+
+    /// Where to point for what is missing in it: the key that it is the value of, else its first key, else itself.
+    pub fn head(&self) -> Place {
+        self.tree.head(self.index)
+    }
+
+    /// Whether the value beside it was made up because the real one is wrong. What a check says about it is noise.
+    pub fn is_made_up(&self) -> bool {
+        self.made_up
+    }
+
+    /// What there is to read; a made-up node has nothing.
+    fn content(&self) -> &Content {
+        if self.made_up { &Content::Broken } else { self.tree.content(self.index) }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind<'_> {
+        match self.content() {
+            Content::Scalar { text, value, .. } => match *value {
+                Scalar::Null => Kind::Null,
+                Scalar::Boolean(value) => Kind::Boolean(value),
+                Scalar::Integer(value) => Kind::Integer(value),
+                Scalar::Number(value) => Kind::Number(value),
+                Scalar::String => Kind::String(text),
+            },
+            Content::List(_) => Kind::List,
+            Content::Mapping(_) => Kind::Mapping,
+            Content::Broken | Content::Alias(_) => Kind::Broken,
+        }
+    }
+
+    /// The text of a string; `None` for any other scalar.
+    pub fn as_str(&self) -> Option<&str> {
+        match self.kind() {
+            Kind::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text of any scalar, as written but for quotes and escapes (`1.10` stays `1.10`).
+    pub fn text(&self) -> Option<&str> {
+        match self.content() {
+            Content::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it is `null`, `~` or nothing at all.
+    pub fn is_null(&self) -> bool {
+        self.kind() == Kind::Null
+    }
+
+    /// The items of a list, in order; of anything else none.
+    pub fn items(&self) -> impl Iterator<Item = Self> + '_ {
+        let items: &[u32] = match self.content() {
+            Content::List(items) => items,
+            _ => &[],
+        };
+        items.iter().map(|item| self.sibling(*item))
+    }
+
+    /// The keys and values of a mapping, in order; of anything else none.
+    pub fn entries(&self) -> impl Iterator<Item = (Self, Self)> + '_ {
+        let pairs: &[(u32, u32)] = match self.content() {
+            Content::Mapping(pairs) => pairs,
+            _ => &[],
+        };
+        pairs.iter().map(|(key, value)| (self.sibling(*key), self.sibling(*value)))
+    }
+
+    /// The value of a mapping's key.
+    pub fn get(&self, key: &str) -> Option<Self> {
+        self.entries().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
+    }
+
+    /// The key that it is the value of.
+    pub fn own_key(&self) -> Option<Self> {
+        self.tree.entry(self.index).key.map(|key| self.sibling(key))
+    }
+
+    /// What it is, for a message: `the string "yes"`, `a list`, `nothing`.
+    pub fn describe(&self) -> String {
+        let text = || excerpt(self.text().unwrap_or_default());
+        match self.kind() {
+            Kind::Null if self.text() == Some("") => "nothing".to_owned(),
+            Kind::Null => "null".to_owned(),
+            Kind::Boolean(value) => format!("the boolean {value}"),
+            Kind::Integer(_) => format!("the integer {}", text()),
+            Kind::Number(_) => format!("the number {}", text()),
+            Kind::String(_) => format!("the string \"{}\"", text()),
+            Kind::List => "a list".to_owned(),
+            Kind::Mapping => "a mapping".to_owned(),
+            Kind::Broken => "a mistake".to_owned(),
+        }
+    }
+
+    /// Decodes the part alone. Inside a `Deserialize`, [`Self::decode_here`] is mostly what you want.
+    pub fn decode<T: DeserializeOwned>(&self) -> Decoded<T> {
+        recover::decode(self, Findings::default())
+    }
+
+    /// Decodes the part and adds the findings to those of the decoding under way (see [`super::report`]). The value
+    /// may be partial.
+    pub fn decode_here<T: DeserializeOwned>(&self) -> Option<T> {
+        let decoded = self.decode();
+        decoded.findings.into_iter().for_each(recover::report);
+        decoded.value
+    }
+
+    /// The part as JSON. Keys are texts; numbers that JSON doesn't have are strings.
+    pub fn to_json(&self) -> serde_json::Value {
+        use serde_json::Value;
+        match self.kind() {
+            Kind::Null | Kind::Broken => Value::Null,
+            Kind::Boolean(value) => Value::Bool(value),
+            Kind::String(text) => Value::String(text.to_owned()),
+            Kind::List => Value::Array(self.items().map(|item| item.to_json()).collect()),
+            Kind::Mapping => Value::Object(
+                self.entries()
+                    .map(|(key, value)| (key.text().unwrap_or_default().to_owned(), value.to_json()))
+                    .collect(),
+            ),
+            Kind::Integer(value) => i64::try_from(value)
+                .map(Value::from)
+                .or_else(|_| u64::try_from(value).map(Value::from))
+                .unwrap_or_else(|_| Value::from(value as f64)),
+            Kind::Number(value) => serde_json::Number::from_f64(value)
+                .map_or_else(|| Value::String(self.text().unwrap_or_default().to_owned()), Value::Number),
+        }
+    }
+
+    /// Where a range of bytes of the decoded text stands in the source: exact in plain, quoted, literal and folded
+    /// scalars; an escape or a folded line end counts as a whole. Of an alias, in what it stands for.
+    pub fn place_of(&self, range_in_decoded_text: Range<usize>) -> Place {
+        let mut place = self.tree.place(self.tree.resolve(self.index));
+        if let Content::Scalar { text, style, .. } = self.tree.content(self.index) {
+            place.span = offsets::source_range(&place.source.text, &place.span, text, *style, &range_in_decoded_text);
+        }
+        place
+    }
+
+    /// Lets the next visitor on this thread [`Self::take`] it.
+    pub(super) fn hand_over(self) {
+        HANDED.with_borrow_mut(|handed| *handed = Some(self));
+    }
+
+    pub(super) fn take() -> Option<Self> {
+        HANDED.with_borrow_mut(Option::take)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, column) = self.place().start();
+        write!(f, "Node({line}:{column} {})", self.describe())
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Captured;
+        impl<'de> Visitor<'de> for Captured {
+            type Value = Node;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a YAML value")
+            }
+
+            fn visit_unit<E: serde::de::Error>(self) -> Result<Node, E> {
+                Node::take().ok_or_else(|| E::custom("only the YAML reader can capture a node"))
+            }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, _: D) -> Result<Node, D::Error> {
+                Err(D::Error::custom("only the YAML reader can capture a node"))
+            }
+        }
+        deserializer.deserialize_newtype_struct(NODE, Captured)
+    }
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
+
+impl schemars::JsonSchema for Node {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Any".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        true.into()
+    }
+}

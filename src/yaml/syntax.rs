@@ -1,0 +1,83 @@
+//! What the parser refuses, in words for the author of a file.
+
+use std::sync::Arc;
+
+use granit_parser::{ErrorKind, ScanError};
+
+use super::MAX_DEPTH;
+use super::build::{FLATTEN, clip};
+use crate::diagnostic::{Diagnostic, Place, Source};
+
+/// The parser's error as a finding at the character where it occurred.
+pub(super) fn finding(source: &Arc<Source>, error: &ScanError) -> Diagnostic {
+    let at = error.marker().byte_offset().unwrap_or(0);
+    let mut start = clip(&source.text, at..at).start;
+    if is_tab(error.kind()) && source.text[..start].ends_with('\t') {
+        start -= 1;
+    }
+    let letter = source.text[start..].chars().next().filter(|letter| !matches!(letter, '\n' | '\r'));
+    let place = Place { source: Arc::clone(source), span: start..start + letter.map_or(0, char::len_utf8) };
+    if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+        return Diagnostic::error("too-deep", place, format!("nested more than {MAX_DEPTH} levels deep")).help(FLATTEN);
+    }
+    let (message, help) = words(error.kind());
+    let message = message.unwrap_or_else(|| error.kind().to_string());
+    let finding = Diagnostic::error("yaml-syntax", place, message);
+    match help {
+        Some(help) => finding.help(help),
+        None => finding,
+    }
+}
+
+fn is_tab(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::TabInIndentation
+            | ErrorKind::TabInBlockIndentation
+            | ErrorKind::TabNotAllowed
+            | ErrorKind::TabAtBlockScalarStart
+    )
+}
+
+/// Our own message, where we have a better one, and what to do.
+fn words(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) {
+    const QUOTE_COLON: &str = "put a value that holds `: ` in quotes";
+    let ours = |message: &str| Some(message.to_owned());
+    match kind {
+        kind if is_tab(kind) => (ours("a tab in the indentation"), Some("indent with spaces")),
+        ErrorKind::MappingValueNotAllowed => (ours("a `: ` isn't allowed here"), Some(QUOTE_COLON)),
+        ErrorKind::InvalidColonPlacement => (
+            ours("a `:` isn't allowed here"),
+            Some("close the bracket or quote before it, or quote the text around it"),
+        ),
+        ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => (
+            ours("this is neither a key nor part of the value before it"),
+            Some("write `key: value`, or indent the line"),
+        ),
+        ErrorKind::ExpectedBlockMappingKey => (
+            ours("expected a key of the mapping"),
+            Some("check the indentation and the quotes; a value that starts with `{` or `[` needs quotes"),
+        ),
+        ErrorKind::UnclosedQuotedScalar => {
+            (ours("this quote is never closed"), Some("close it; within single quotes, write `'` twice"))
+        }
+        ErrorKind::InvalidQuotedScalarIndent => (
+            ours("this line stands in a quoted string but isn't indented"),
+            Some("close the quote before it, or indent the line"),
+        ),
+        ErrorKind::UnclosedFlowCollection { open } => {
+            (Some(format!("this `{open}` is never closed")), Some("close it, or put a text that holds it in quotes"))
+        }
+        ErrorKind::MismatchedFlowCollectionEnd { open, close } => {
+            (Some(format!("this `{open}` is closed by `{close}`")), Some("close each bracket by one of its own kind"))
+        }
+        ErrorKind::UnexpectedCharacter { character } => {
+            (Some(format!("no value starts with `{character}`")), Some("put the value in quotes"))
+        }
+        ErrorKind::UnknownQuotedScalarEscape => (
+            ours("unknown escape in a double-quoted string"),
+            Some("double the backslash, or use single quotes, which know no escapes"),
+        ),
+        _ => (None, Some("check the indentation, quotes and brackets here and in the line before")),
+    }
+}

@@ -1,0 +1,153 @@
+//! Inputs made to hurt: each must end soon, without a panic, with a finding.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::super::{MAX_FINDINGS, Node};
+use super::{decoded, findings};
+
+/// The codes of the findings, and that they came soon.
+fn codes(text: &str) -> Vec<&'static str> {
+    let started = Instant::now();
+    let codes = decoded::<Value>(text).findings.iter().map(|finding| finding.code).collect();
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    codes
+}
+
+#[test]
+fn deep_nesting() {
+    for opener in ["[", "{a: ", "- ", "? ", "[{a: "] {
+        assert_eq!(codes(&opener.repeat(200_000)), ["too-deep"], "{opener}");
+    }
+    let stairs: String = (0..300).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    assert_eq!(codes(&stairs), ["too-deep"]);
+    assert_eq!(codes(&format!("{}{}", "[".repeat(64), "]".repeat(64))), [""; 0]);
+}
+
+#[test]
+fn an_alias_bomb() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..30 {
+        let before = level - 1;
+        bomb += &format!("a{level}: &a{level} [{}]\n", vec![format!("*a{before}"); 10].join(", "));
+    }
+    let codes = codes(&bomb);
+    assert!(codes.contains(&"too-large"), "{codes:?}");
+    let text = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(1_000_000), vec!["*a"; 1000].join(", "));
+    assert!(self::codes(&text).contains(&"too-large"));
+}
+
+#[test]
+fn a_tower_of_aliases() {
+    let mut tower = "a0: &a0 x\n".to_owned();
+    for level in 1..200 {
+        tower += &format!("a{level}: &a{level} [[[[*a{}]]]]\n", level - 1);
+    }
+    assert!(codes(&tower).contains(&"too-deep"));
+}
+
+#[test]
+fn cycles() {
+    assert_eq!(
+        findings::<Value>("a: &a [1, *a]\nb: &b {c: {d: *b}}\n"),
+        "1:11-13 cyclic-alias: the alias `*a` stands for something that it is part of\n\
+         2:15-17 cyclic-alias: the alias `*b` stands for something that it is part of\n"
+    );
+}
+
+#[test]
+fn very_many_mistakes_are_counted() {
+    let text: String = (0..400).map(|number| format!("k{number}: x\n")).collect();
+    let decoded = decoded::<indexmap::IndexMap<String, u8>>(&text);
+    assert_eq!(decoded.findings.len(), MAX_FINDINGS + 1);
+    assert_eq!(decoded.findings[MAX_FINDINGS].message, "300 more findings are not shown");
+    assert_eq!(decoded.findings[MAX_FINDINGS].place.start().0, 101);
+    assert_eq!(decoded.value.unwrap().len(), 400);
+    let text: String = (0..1200).map(|number| format!("k{number}: x\n")).collect();
+    let last = super::decoded::<indexmap::IndexMap<String, u8>>(&text).findings.pop().unwrap();
+    assert_eq!((last.code, &*last.message), ("too-many", "at least 900 more findings are not shown"));
+    let repeated = "a: 1\n".repeat(20_000);
+    assert_eq!(codes(&repeated).len(), MAX_FINDINGS + 1);
+}
+
+#[test]
+fn a_big_file_with_a_mistake_at_its_end() {
+    let mut text: String = (0..20_000).map(|number| format!("k{number}: [{number}]\n")).collect();
+    text += "last: 1\n";
+    let decoded = decoded::<indexmap::IndexMap<String, Vec<u32>>>(&text);
+    assert_eq!(super::listed(&decoded.findings), "20001:7-8 wrong-type: expected a list, found the integer 1\n");
+    assert_eq!(codes(&"- 1\n".repeat(300_000)), ["too-large"]);
+    assert_eq!(codes(&"x".repeat(5_000_000)), ["too-large"]);
+}
+
+#[test]
+fn a_type_that_holds_itself() {
+    #[derive(Debug, serde::Deserialize)]
+    struct Endless {
+        #[expect(dead_code, reason = "only its decoding matters")]
+        next: Box<Endless>,
+    }
+    let decoded = decoded::<Endless>("next: {next: {}}");
+    assert!(decoded.value.is_none());
+    assert_eq!(super::listed(&decoded.findings), "1:8-12 missing-key: required key `next` is missing\n");
+}
+
+#[test]
+fn broken_documents() {
+    let pieces = [
+        "a",
+        ": ",
+        ":",
+        "- ",
+        "-",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "\n",
+        "\n  ",
+        "\n\t",
+        "'",
+        "\"",
+        "\\",
+        "|",
+        ">",
+        "|-2\n",
+        "&a ",
+        "*a",
+        "!",
+        "!!int ",
+        "<<",
+        "? ",
+        "#",
+        "---\n",
+        "...\n",
+        "%YAML 1.2\n",
+        "@",
+        "`",
+        "ä",
+        "😀",
+        "\u{2028}",
+        "\r",
+        "\r\n",
+        "~",
+        "1",
+        "\u{feff}",
+    ];
+    let mut random = super::places::Random(7);
+    for _ in 0..10_000 {
+        let text: String = (0..random.below(24)).map(|_| pieces[random.below(pieces.len())]).collect();
+        let decoded = decoded::<Node>(&text);
+        assert!(decoded.value.is_some() || !decoded.findings.is_empty(), "{text:?}");
+        for finding in &decoded.findings {
+            assert!(text.get(finding.place.span.clone()).is_some(), "{text:?} {finding:?}");
+        }
+        if let Some(node) = decoded.value {
+            let finite = node.decode::<Value>();
+            let found = [decoded.findings, finite.findings].concat();
+            assert!(!found.is_empty() || finite.value == Some(node.to_json()), "{text:?}");
+        }
+    }
+}
