@@ -24,3 +24,7 @@ pub mod message;
 pub mod diagnostic;
 
 pub mod yaml;
+
+pub mod template;
+
+pub mod job;

@@ -1,0 +1,311 @@
+//! The job file, key for key, with places.
+//!
+//! These types say what a job file can hold; their comments are the descriptions in the JSON Schema. What must hold
+//! beyond the form (names that exist, numbers that make sense) is checked in [`crate::lints`].
+
+mod duration;
+mod input;
+mod limit;
+mod model;
+mod prompt;
+mod tool;
+pub mod value;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::yaml::Spanned;
+
+pub use duration::{Duration, MAX_DURATION};
+pub use input::{Input, InputType};
+pub use limit::Limit;
+pub use model::{MODEL_PATTERN, ModelOptions, ModelSpec};
+pub use prompt::{PromptFile, PromptText};
+pub use tool::ToolEntry;
+
+/// The codes of mistakes in a job's form, beside those that the reader of YAML finds in any file.
+pub const CODES: &[&str] = &["bad-duration", "bad-tool-entry"];
+
+/// The form of a job's or a subagent's name.
+pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9-]{0,63}$";
+
+/// The form of an input's name.
+pub const INPUT_NAME_PATTERN: &str = "^[a-z_][a-z0-9_]{0,63}$";
+
+/// The form of an environment variable's name.
+pub const ENV_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
+
+/// Turns of the parent where the job doesn't say.
+pub const PARENT_TURNS: u32 = 50;
+/// Turns of a subagent where the job doesn't say.
+pub const SUBAGENT_TURNS: u32 = 30;
+/// The greatest number of turns that an agent can be given.
+pub const MAX_TURNS: u32 = 10_000;
+/// Output tokens of one reply of the parent where the job doesn't say.
+pub const PARENT_TOKENS: u32 = 8_000;
+/// Output tokens of one reply of a subagent where the job doesn't say.
+pub const SUBAGENT_TOKENS: u32 = 4_000;
+/// The greatest number of output tokens of one reply that an agent can be given.
+pub const MAX_TOKENS: u32 = 1_000_000;
+/// How long a run may take where the job doesn't say, in seconds.
+pub const WALL_CLOCK_SECONDS: u64 = 30 * 60;
+/// Tool calls of a run where the job doesn't say.
+pub const TOOL_CALLS: u64 = 1_000;
+/// Subagents of a run where the job doesn't say.
+pub const SUBAGENTS: u64 = 50;
+/// Subagents at once where the job doesn't say.
+pub const PARALLEL_SUBAGENTS: u32 = 4;
+/// The greatest number of subagents that can be allowed to run at once.
+pub const MAX_PARALLEL_SUBAGENTS: u32 = 1_000;
+
+/// A legwork job: what a parent agent is asked to do, with which tools, subagents and limits.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The job's name. Default: made from the file's name.
+    #[schemars(regex(pattern = NAME_PATTERN))]
+    pub name: Option<Spanned<String>>,
+
+    /// What the job does, for people.
+    pub description: Option<String>,
+
+    /// Typed values that whoever starts the job gives, with `--set NAME=VALUE` or `--inputs FILE`.
+    #[schemars(extend("propertyNames" = { "pattern": INPUT_NAME_PATTERN }))]
+    pub inputs: Option<Spanned<IndexMap<Spanned<String>, Input>>>,
+
+    /// The model that answers: `provider/model`, or a mapping with options.
+    pub model: Spanned<ModelSpec>,
+
+    /// The agent that gets the job's prompt.
+    pub parent: Parent,
+
+    /// Agents that the parent can hand work to with the `task` tool, by name. Default: one named `general` with the
+    /// parent's other tools.
+    #[serde(default)]
+    #[schemars(extend("propertyNames" = { "pattern": NAME_PATTERN }))]
+    pub subagents: IndexMap<Spanned<String>, Subagent>,
+
+    /// What the whole run may use, subagents and retries included.
+    #[serde(default)]
+    pub limits: Limits,
+
+    /// Environment variables that `bash`, and only `bash`, may see beside a fixed harmless few.
+    #[serde(default)]
+    #[schemars(inner(regex(pattern = ENV_PATTERN)))]
+    pub env: Vec<Spanned<String>>,
+
+    /// What tools may reach over the network.
+    #[serde(default)]
+    #[schemars(extend("default" = "none"))]
+    pub network: Network,
+
+    /// Which subagents' own journals stay after the run.
+    #[serde(default)]
+    #[schemars(extend("default" = "always"))]
+    pub keep: Keep,
+}
+
+impl Job {
+    /// The declared inputs, in the job's order.
+    pub fn inputs(&self) -> impl Iterator<Item = (&Spanned<String>, &Input)> {
+        self.inputs.iter().flat_map(|inputs| inputs.value.iter())
+    }
+
+    /// All agents, the parent first.
+    pub fn agents(&self) -> impl Iterator<Item = Agent<'_>> {
+        let Parent { system, tools, max_turns, max_tokens, .. } = &self.parent;
+        let parent = Agent {
+            name: None,
+            system: system.as_ref(),
+            tools: &tools.value,
+            max_turns: max_turns.as_ref(),
+            max_tokens: max_tokens.as_ref(),
+            model: None,
+        };
+        std::iter::once(parent).chain(self.subagents.iter().map(|(name, subagent)| Agent {
+            name: Some(name),
+            system: subagent.system.as_ref(),
+            tools: &subagent.tools.value,
+            max_turns: subagent.max_turns.as_ref(),
+            max_tokens: subagent.max_tokens.as_ref(),
+            model: subagent.model.as_ref(),
+        }))
+    }
+
+    /// Whether the parent can hand work to subagents.
+    pub fn delegates(&self) -> bool {
+        self.parent.tools.value.iter().any(|tool| tool.name() == "task")
+    }
+}
+
+/// The agent that gets the job's prompt.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Parent {
+    /// Replaces the built-in system prompt.
+    pub system: Option<Spanned<PromptText>>,
+
+    /// What the agent is asked to do.
+    pub prompt: Spanned<PromptText>,
+
+    /// Exactly what the agent can use; an empty list means no tools.
+    pub tools: Spanned<Vec<Spanned<ToolEntry>>>,
+
+    /// The greatest number of turns: model replies with the answers to their tool calls.
+    #[schemars(range(min = 1, max = MAX_TURNS), extend("default" = PARENT_TURNS))]
+    pub max_turns: Option<Spanned<u32>>,
+
+    /// The greatest number of output tokens of one reply.
+    #[schemars(range(min = 1, max = MAX_TOKENS), extend("default" = PARENT_TOKENS))]
+    pub max_tokens: Option<Spanned<u32>>,
+}
+
+/// An agent that the parent can hand work to.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Subagent {
+    /// What the parent's model reads about it: what to hand to it.
+    #[schemars(regex(pattern = r"\S"))]
+    pub description: Option<Spanned<String>>,
+
+    /// Replaces the built-in system prompt.
+    pub system: Option<Spanned<PromptText>>,
+
+    /// Exactly what the agent can use; an empty list means no tools. `task` can't be in it.
+    pub tools: Spanned<Vec<Spanned<ToolEntry>>>,
+
+    /// The greatest number of turns: model replies with the answers to their tool calls.
+    #[schemars(range(min = 1, max = MAX_TURNS), extend("default" = SUBAGENT_TURNS))]
+    pub max_turns: Option<Spanned<u32>>,
+
+    /// The greatest number of output tokens of one reply.
+    #[schemars(range(min = 1, max = MAX_TOKENS), extend("default" = SUBAGENT_TOKENS))]
+    pub max_tokens: Option<Spanned<u32>>,
+
+    /// The model that answers. Default: the job's.
+    pub model: Option<Spanned<ModelSpec>>,
+}
+
+/// What the parent and subagents have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Agent<'a> {
+    /// The subagent's name; the parent has none.
+    pub name: Option<&'a Spanned<String>>,
+    /// Its own system prompt.
+    pub system: Option<&'a Spanned<PromptText>>,
+    /// Its allowlist.
+    pub tools: &'a [Spanned<ToolEntry>],
+    /// Its turns, where the job says.
+    pub max_turns: Option<&'a Spanned<u32>>,
+    /// Its output tokens of one reply, where the job says.
+    pub max_tokens: Option<&'a Spanned<u32>>,
+    /// Its own model.
+    pub model: Option<&'a Spanned<ModelSpec>>,
+}
+
+/// What the whole run may use, subagents and retries included.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// US dollars. Left out: no limit.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub cost_usd: Option<Spanned<f64>>,
+
+    /// Tokens, input (cache reads included) and output. Left out: no limit.
+    #[schemars(range(min = 1))]
+    pub tokens: Option<Spanned<u64>>,
+
+    /// Running time, such as `20m`, or `none`.
+    #[schemars(extend("default" = "30m"))]
+    pub wall_clock: Option<Spanned<Limit<Duration>>>,
+
+    /// Tool calls, or `none`.
+    #[schemars(extend("default" = TOOL_CALLS))]
+    pub tool_calls: Option<Spanned<Limit<u64>>>,
+
+    /// Subagents started, or `none`.
+    #[schemars(extend("default" = SUBAGENTS))]
+    pub subagents: Option<Spanned<Limit<u64>>>,
+
+    /// Subagents that may run at once.
+    #[schemars(range(min = 1, max = MAX_PARALLEL_SUBAGENTS), extend("default" = PARALLEL_SUBAGENTS))]
+    pub parallel_subagents: Option<Spanned<u32>>,
+}
+
+/// What tools may reach.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Nothing.
+    #[default]
+    None,
+    /// Everything.
+    Open,
+}
+
+/// Which subagents' journals stay after the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// All.
+    #[default]
+    Always,
+    /// All where the run didn't complete, none where it did.
+    OnFailure,
+    /// None.
+    Never,
+}
+
+/// How much a model may think before it answers; each provider maps it to its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Thinking {
+    /// Not at all.
+    Off,
+    /// A little.
+    Low,
+    /// Some.
+    Medium,
+    /// A lot.
+    High,
+}
+
+/// The value of a key that need not be there, or its default.
+pub fn or<T: Copy>(given: Option<&Spanned<T>>, default: T) -> T {
+    given.map_or(default, |given| given.value)
+}
+
+/// Whether a name has the form of [`NAME_PATTERN`].
+pub fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit())
+        && name.len() <= 64
+        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Whether a name has the form of [`INPUT_NAME_PATTERN`].
+pub fn is_input_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_lowercase() || first == '_')
+        && name.len() <= 64
+        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// A name for what has none, made from a file's name: the stem in lower case, everything but letters and digits
+/// turned into single dashes. `None` where nothing is left.
+///
+/// ```
+/// # use legwork::job::name_from_file;
+/// assert_eq!(name_from_file("jobs/Find_tests.v2.yaml").as_deref(), Some("find-tests-v2"));
+/// ```
+pub fn name_from_file(path: &str) -> Option<String> {
+    let stem = std::path::Path::new(path).file_stem()?.to_string_lossy().to_lowercase();
+    let words: Vec<&str> = stem.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let mut name = words.join("-");
+    name.truncate(64);
+    Some(name.trim_end_matches('-').to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Lengths of time as a job writes them.
+
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+use crate::yaml;
+
+/// The longest time that a job can ask for.
+pub const MAX_DURATION: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 60 * 60);
+
+const HELP: &str = "write it like `90s`, `20m` or `1h30m`";
+
+/// A length of time: whole hours, minutes and seconds, greater than nothing and at most [`MAX_DURATION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Duration(std::time::Duration);
+
+impl Duration {
+    /// From whole seconds; `None` outside of the bounds.
+    pub const fn from_seconds(seconds: u64) -> Option<Self> {
+        let fits = seconds > 0 && seconds <= MAX_DURATION.as_secs();
+        if fits { Some(Self(std::time::Duration::from_secs(seconds))) } else { None }
+    }
+
+    /// Reads `90s`, `20m`, `1h30m`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let malformed = || format!("`{text}` is no duration");
+        let mut seconds = 0_u64;
+        let mut rest = text;
+        let mut units = [('h', 3600_u64), ('m', 60), ('s', 1)].as_slice();
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0).ok_or_else(malformed)?;
+            let (number, tail) = rest.split_at(digits);
+            let unit = tail.chars().next().ok_or_else(malformed)?;
+            let at = units.iter().position(|(name, _)| *name == unit).ok_or_else(malformed)?;
+            // More digits than fit are too long a time, whatever they say.
+            let number = number.parse::<u64>().unwrap_or(u64::MAX);
+            seconds = seconds.saturating_add(number.saturating_mul(units[at].1));
+            units = &units[at + 1..];
+            rest = &tail[1..];
+        }
+        match (text.is_empty(), seconds) {
+            (true, _) => Err(malformed()),
+            (_, 0) => Err(format!("`{text}` is no time at all")),
+            _ => Self::from_seconds(seconds).ok_or_else(|| format!("`{text}` is longer than 30 days")),
+        }
+    }
+
+    /// The time itself.
+    pub const fn get(self) -> std::time::Duration {
+        self.0
+    }
+
+    /// In milliseconds.
+    pub const fn milliseconds(self) -> u64 {
+        self.0.as_secs() * 1000
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        for (number, unit) in [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')] {
+            if number > 0 {
+                write!(f, "{number}{unit}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Duration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Duration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as `20m`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+                Duration::parse(text).map_err(|why| yaml::invalid("bad-duration", why, Some(HELP)))
+            }
+        }
+        deserializer.deserialize_any(Text)
+    }
+}
+
+impl JsonSchema for Duration {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A length of time: `90s`, `20m`, `1h30m`; at most 30 days.",
+            "pattern": "^(?=.*[1-9])([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,7}s)?$",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        for (text, seconds) in [("90s", 90), ("20m", 1200), ("1h30m", 5400), ("1h1s", 3601), ("720h", 2_592_000)] {
+            let duration = Duration::parse(text).unwrap();
+            assert_eq!(duration.get().as_secs(), seconds, "{text}");
+            assert_eq!(Duration::parse(&duration.to_string()), Ok(duration));
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_time() {
+        for text in ["", "0s", "0h0m", "-5m", "5", "m", "1.5h", "1h 30m", "30m1h", "5m5m", "1d", "20 m", "٣m", "none"]
+        {
+            assert!(Duration::parse(text).is_err(), "{text}");
+        }
+        for text in ["721h", "99999999999999999999999h"] {
+            assert!(Duration::parse(text).unwrap_err().contains("30 days"), "{text}");
+        }
+    }
+}

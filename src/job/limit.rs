@@ -1,0 +1,122 @@
+//! A limit that can be lifted.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
+
+use super::Duration;
+use crate::yaml;
+
+/// A number, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit<T> {
+    /// No limit.
+    None,
+    /// This much.
+    At(T),
+}
+
+impl<T> Limit<T> {
+    /// The limit, where there is one.
+    pub fn at(self) -> Option<T> {
+        match self {
+            Self::None => None,
+            Self::At(limit) => Some(limit),
+        }
+    }
+}
+
+/// What a limit can count.
+pub trait Countable: Sized {
+    /// What to expect, in words.
+    const EXPECTED: &'static str;
+
+    /// From a whole number.
+    ///
+    /// # Errors
+    /// Where it isn't written as one.
+    fn from_number<E: de::Error>(number: u64) -> Result<Self, E>;
+
+    /// From a text other than `none`.
+    ///
+    /// # Errors
+    /// Where it isn't written as one.
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
+}
+
+impl Countable for u64 {
+    const EXPECTED: &'static str = "a whole number, or `none`";
+
+    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
+        Ok(number)
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
+    }
+}
+
+impl Countable for Duration {
+    const EXPECTED: &'static str = "a duration such as `20m`, or `none`";
+
+    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Unsigned(number), &Self::EXPECTED))
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Self::parse(text)
+            .map_err(|why| yaml::invalid("bad-duration", why, Some("write it like `90s`, `20m` or `1h30m`, or `none`")))
+    }
+}
+
+impl<'de, T: Countable> Deserialize<'de> for Limit<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrNone<T>(PhantomData<T>);
+        impl<T: Countable> Visitor<'_> for NumberOrNone<T> {
+            type Value = Limit<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::EXPECTED)
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Limit<T>, E> {
+                T::from_number(number).map(Limit::At)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit<T>, E> {
+                match u64::try_from(number) {
+                    Ok(number) => self.visit_u64(number),
+                    Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &T::EXPECTED)),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit<T>, E> {
+                if text == "none" { Ok(Limit::None) } else { T::from_text(text).map(Limit::At) }
+            }
+        }
+        deserializer.deserialize_any(NumberOrNone(PhantomData))
+    }
+}
+
+impl JsonSchema for Limit<u64> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CountLimit".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "none" }] })
+    }
+}
+
+impl JsonSchema for Limit<Duration> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DurationLimit".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let duration = generator.subschema_for::<Duration>();
+        json_schema!({ "anyOf": [duration, { "const": "none" }] })
+    }
+}

@@ -1,0 +1,99 @@
+//! Which model answers.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+
+use super::Thinking;
+use crate::yaml::Spanned;
+
+/// The form of a model's name.
+pub const MODEL_PATTERN: &str = "^[^/]+/.+$";
+
+/// A model: `provider/name`, or a mapping with options.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
+pub enum ModelSpec {
+    /// The name alone.
+    Name(#[schemars(regex(pattern = MODEL_PATTERN))] String),
+    /// With options.
+    Options(ModelOptions),
+}
+
+/// A model with options.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelOptions {
+    /// The model: `provider/name`.
+    #[schemars(regex(pattern = MODEL_PATTERN))]
+    pub name: Spanned<String>,
+
+    /// How much it may think before it answers.
+    pub thinking: Option<Spanned<Thinking>>,
+}
+
+impl ModelSpec {
+    /// `provider/name`, as the job writes it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Options(options) => &options.name.value,
+        }
+    }
+
+    /// How much it may think, where the job says.
+    pub fn thinking(&self) -> Option<&Spanned<Thinking>> {
+        match self {
+            Self::Name(_) => None,
+            Self::Options(options) => options.thinking.as_ref(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ModelSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = Spanned::<Read>::deserialize(deserializer)?;
+        match read.value {
+            Read::Spec(spec) => Ok(spec),
+            Read::Nothing if read.node.is_made_up() => Ok(Self::Name(String::new())),
+            Read::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
+        }
+    }
+}
+
+const EXPECTED: &str = "a model such as `anthropic/claude-sonnet-4-5`, or a mapping with `name`";
+
+/// What stands there: nothing, too, where the reader makes up for a mistake.
+enum Read {
+    Nothing,
+    Spec(ModelSpec),
+}
+
+impl<'de> Deserialize<'de> for Read {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrOptions;
+        impl<'de> Visitor<'de> for NameOrOptions {
+            type Value = Read;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(EXPECTED)
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Read, E> {
+                Ok(Read::Nothing)
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Read, E> {
+                Ok(Read::Spec(ModelSpec::Name(name.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Read, A::Error> {
+                let options = ModelOptions::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Read::Spec(ModelSpec::Options(options)))
+            }
+        }
+        deserializer.deserialize_any(NameOrOptions)
+    }
+}

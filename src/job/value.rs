@@ -1,0 +1,153 @@
+//! Which values an input can have.
+
+use serde_json::Value;
+
+use super::{Input, InputType};
+use crate::template::leaves;
+
+/// How a text stands for several values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// Separated by commas, as on a command line; white space around an item goes.
+    Commas,
+    /// One on each line, as in a file; empty lines go.
+    Lines,
+}
+
+/// Reads a text as a value of the input's type, with no regard for its enum.
+///
+/// # Errors
+/// Why it isn't one, in words that don't repeat the text.
+pub fn from_text(kind: InputType, text: &str, listing: Listing) -> Result<Value, String> {
+    match kind {
+        InputType::String | InputType::Path => Ok(Value::from(text)),
+        InputType::Integer => text.parse::<i64>().map(Value::from).map_err(|_| "isn't a whole number".to_owned()),
+        InputType::Number => match (text.parse::<i64>(), text.parse::<f64>()) {
+            (Ok(whole), _) => Ok(Value::from(whole)),
+            (_, Ok(number)) if number.is_finite() => Ok(Value::from(number)),
+            _ => Err("isn't a number".to_owned()),
+        },
+        InputType::Boolean => match text {
+            "true" => Ok(Value::from(true)),
+            "false" => Ok(Value::from(false)),
+            _ => Err("isn't `true` or `false`".to_owned()),
+        },
+        InputType::List => {
+            let items: Vec<&str> = match listing {
+                Listing::Commas if text.trim().is_empty() => Vec::new(),
+                Listing::Commas => text.split(',').map(str::trim).collect(),
+                Listing::Lines => text.lines().filter(|line| !line.trim().is_empty()).collect(),
+            };
+            Ok(Value::from(items))
+        }
+    }
+}
+
+/// Checks a value against an input's type and enum. `workspace` is the folder that a path must lie beneath, where that
+/// is known; an absolute path comes back relative to it.
+///
+/// # Errors
+/// Why it doesn't fit, in words that don't repeat the value.
+pub fn checked(input: &Input, value: Value, workspace: Option<&str>) -> Result<Value, String> {
+    match (input.kind.value, &value) {
+        (InputType::String, Value::String(text)) => in_choices(input, text).map(|()| value),
+        (InputType::Path, Value::String(path)) => beneath(path, workspace).map(Value::from),
+        (InputType::Integer, Value::Number(number)) if number.is_i64() => Ok(value),
+        (InputType::Integer, Value::Number(number)) if number.is_u64() => {
+            Err("is greater than a 64-bit integer can be".to_owned())
+        }
+        (InputType::Number, Value::Number(_)) | (InputType::Boolean, Value::Bool(_)) => Ok(value),
+        (InputType::List, Value::Array(items)) => match items.iter().position(|item| !item.is_string()) {
+            None => Ok(value),
+            Some(at) => Err(format!("isn't a list of strings: item {} is {}", at + 1, called(&items[at]))),
+        },
+        (kind, other) => Err(format!("is {}, not {}", called(other), an(kind.noun()))),
+    }
+}
+
+fn in_choices(input: &Input, text: &str) -> Result<(), String> {
+    match &input.choices {
+        Some(choices) if !choices.value.iter().any(|choice| choice.value == text) => {
+            let choices: Vec<String> = choices.value.iter().map(|choice| format!("`{}`", choice.value)).collect();
+            Err(format!("isn't one of {}", choices.join(", ")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn beneath(path: &str, workspace: Option<&str>) -> Result<String, String> {
+    if path.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    if path.contains('\0') {
+        return Err("isn't a path: it holds a NUL character".to_owned());
+    }
+    let relative = match std::path::Path::new(path).strip_prefix(workspace.unwrap_or_default()) {
+        Ok(relative) if std::path::Path::new(path).is_absolute() => relative.to_string_lossy().into_owned(),
+        _ => path.to_owned(),
+    };
+    match relative.as_str() {
+        _ if leaves(&relative) => Err("leads out of the workspace".to_owned()),
+        "" => Ok(".".to_owned()),
+        _ => Ok(relative),
+    }
+}
+
+fn called(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(number) if number.is_f64() => "a number",
+        Value::Number(_) => "an integer",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+/// A noun with its article.
+pub fn an(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {noun}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_become_typed_values() {
+        let commas = |kind, text| from_text(kind, text, Listing::Commas);
+        assert_eq!(commas(InputType::Integer, "-12"), Ok(json!(-12)));
+        assert_eq!(commas(InputType::Number, "3"), Ok(json!(3)));
+        assert_eq!(commas(InputType::Number, "3.5"), Ok(json!(3.5)));
+        assert_eq!(commas(InputType::Boolean, "true"), Ok(json!(true)));
+        assert_eq!(commas(InputType::List, "a, b,c"), Ok(json!(["a", "b", "c"])));
+        assert_eq!(commas(InputType::List, ""), Ok(json!([])));
+        assert_eq!(from_text(InputType::List, "a,b\r\n\nc\n", Listing::Lines), Ok(json!(["a,b", "c"])));
+        for (kind, text) in [
+            (InputType::Integer, "1.0"),
+            (InputType::Integer, ""),
+            (InputType::Integer, "99999999999999999999"),
+            (InputType::Number, "NaN"),
+            (InputType::Number, "inf"),
+            (InputType::Boolean, "yes"),
+        ] {
+            assert!(commas(kind, text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_stay_beneath_the_workspace() {
+        let beneath = |path| beneath(path, Some("/home/me/project"));
+        assert_eq!(beneath("src/lib.rs"), Ok("src/lib.rs".to_owned()));
+        assert_eq!(beneath("a/../b"), Ok("a/../b".to_owned()));
+        assert_eq!(beneath("/home/me/project/src"), Ok("src".to_owned()));
+        assert_eq!(beneath("/home/me/project"), Ok(".".to_owned()));
+        for path in ["..", "a/../../b", "/etc/passwd", "/home/me/project2", "/home/me/project/../other", "", "a\0b"] {
+            assert!(beneath(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Templates: minijinja, set up once. They are read and checked before a run, and rendered from memory.
+//!
+//! A [`Loader`] takes every text of a job that may hold template tags, follows its includes and finds everything wrong
+//! without rendering; what is left is [`Templates`], which renders and touches no disk. A value can't change a
+//! template's structure, and rendered text is never rendered again.
+
+mod bounds;
+mod check;
+mod folder;
+mod loader;
+mod names;
+mod unknown;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
+
+use crate::diagnostic::{Diagnostic, Place, Source};
+use crate::yaml::Node;
+
+pub use folder::{FileFault, Folder, MAX_FILE_BYTES, leaves};
+pub use loader::{Loader, MAX_FILES, Role};
+pub use names::Names;
+
+/// What checking templates can find; the same as [`crate::lints::Lint::codes`] for lints.
+pub const CODES: &[&str] = &[
+    "template-syntax",
+    "undefined-variable",
+    "unknown-filter",
+    "unknown-test",
+    "unknown-function",
+    "secret-in-template",
+    "untrusted-in-system",
+    "dynamic-include",
+    "include-cycle",
+    "too-many-includes",
+    "outside-folder",
+    "unreadable-file",
+];
+
+/// How many steps one rendering may take; a long prompt needs a few hundred.
+const FUEL: u64 = 1_000_000;
+
+/// How deep macros and includes may nest.
+const MAX_DEPTH: usize = 50;
+
+/// The greatest size of a rendered text, in bytes.
+pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
+
+/// What to do where a value and its use differ.
+const SUIT: &str = "give a value that suits this tag, or change what the tag does with it";
+
+/// A text that was loaded: what to render, as [`Templates`] know it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Template {
+    name: String,
+}
+
+/// Where a template's text stands.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// A string in a YAML file.
+    Node(Node),
+    /// A file of its own; the source's text is the template's.
+    File(Arc<Source>),
+}
+
+impl Origin {
+    /// The place of a range of the template's text.
+    pub(crate) fn place(&self, range: Range<usize>) -> Place {
+        match self {
+            Self::Node(node) => node.place_of(range),
+            Self::File(source) => Place { source: source.clone(), span: range },
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Text {
+    text: Arc<str>,
+    origin: Origin,
+}
+
+/// The texts of a job, includes and all, in memory.
+#[derive(Debug, Default)]
+pub struct Templates {
+    texts: BTreeMap<String, Text>,
+}
+
+impl Templates {
+    /// Whether nothing but white space stands in the text. A tag counts as something.
+    pub fn is_blank(&self, template: &Template) -> bool {
+        self.texts.get(&template.name).is_none_or(|text| text.text.trim().is_empty())
+    }
+
+    /// Where the template's text begins and ends.
+    pub fn place(&self, template: &Template) -> Option<Place> {
+        self.texts.get(&template.name).map(|text| text.origin.place(0..text.text.len()))
+    }
+
+    /// The prompt files that were read, by their path below the job's folder as the job wrote it.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().filter(|(_, text)| matches!(text.origin, Origin::File(_))).map(|(name, _)| name.as_str())
+    }
+
+    /// An engine that knows all the texts and the values of the variables, an object.
+    pub fn engine(&self, values: &serde_json::Value) -> Engine<'_> {
+        let mut environment = environment();
+        for (name, text) in &self.texts {
+            // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
+            let _ = environment.add_template(name, &text.text);
+        }
+        Engine { environment, values: value(values), templates: self }
+    }
+}
+
+/// Renders the texts of [`Templates`].
+#[derive(Debug)]
+pub struct Engine<'a> {
+    environment: Environment<'a>,
+    values: minijinja::Value,
+    templates: &'a Templates,
+}
+
+impl Engine<'_> {
+    /// Renders a text.
+    ///
+    /// # Errors
+    /// Where a value doesn't suit what the template does with it, or rendering takes too long or too much: a finding at
+    /// that place, with the code `render-failed`.
+    pub fn render(&self, template: &Template) -> Result<String, Box<Diagnostic>> {
+        let rendered = self.environment.get_template(&template.name).and_then(|text| text.render(self.values.clone()));
+        let fault = |range: Option<(&str, Range<usize>)>, message: String| {
+            let (name, range) = range.unwrap_or((&template.name, 0..0));
+            let text = self.templates.texts.get(name).or_else(|| self.templates.texts.get(&template.name));
+            let place = match text {
+                Some(text) => text.origin.place(range),
+                None => Place { source: Source::new("template", ""), span: 0..0 },
+            };
+            Diagnostic::error("render-failed", place, message)
+        };
+        match rendered {
+            Ok(text) if text.len() > MAX_RENDERED_BYTES => {
+                let mib = MAX_RENDERED_BYTES / 1024 / 1024;
+                let finding = fault(None, format!("the rendered text is greater than {mib} MiB"));
+                Err(Box::new(finding.help("give shorter inputs, or paths for an agent to read")))
+            }
+            Ok(text) => Ok(text),
+            Err(error) => {
+                let cause = innermost(&error);
+                let place = cause.name().zip(cause.range());
+                let (message, help) = match (cause.kind(), cause.detail()) {
+                    (ErrorKind::OutOfFuel, _) => {
+                        (format!("rendering takes more than {FUEL} steps"), "loop over less, or in fewer nested loops")
+                    }
+                    (_, Some(detail)) if detail.contains("recursion limit") => (
+                        format!("macros and includes nest more than {MAX_DEPTH} deep"),
+                        "let no macro call itself without end, and nest fewer includes",
+                    ),
+                    (ErrorKind::UndefinedError, detail) => (
+                        format!("the template can't be rendered: {}", detail.unwrap_or("a value is undefined")),
+                        "give it a value, or ask `is defined` before using it",
+                    ),
+                    (_, Some(detail)) => (format!("the template can't be rendered: {detail}"), SUIT),
+                    (kind, None) => (format!("the template can't be rendered: {kind}"), SUIT),
+                };
+                Err(Box::new(fault(place, message).help(help)))
+            }
+        }
+    }
+}
+
+/// A JSON value as templates see it.
+fn value(json: &serde_json::Value) -> minijinja::Value {
+    use serde_json::Value;
+    match json {
+        Value::Null => ().into(),
+        Value::Bool(boolean) => (*boolean).into(),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => whole.into(),
+            (_, Some(whole)) => whole.into(),
+            _ => number.as_f64().unwrap_or_default().into(),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(items) => items.iter().map(value).collect(),
+        Value::Object(parts) => {
+            minijinja::Value::from_pairs(parts.iter().map(|(name, part)| (name.as_str(), value(part))))
+        }
+    }
+}
+
+/// The error within an included text, rather than the one that says that including failed.
+fn innermost(error: &minijinja::Error) -> &minijinja::Error {
+    let mut found = error;
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        if let Some(cause) = cause.downcast_ref::<minijinja::Error>() {
+            found = cause;
+        }
+        next = cause.source();
+    }
+    found
+}
+
+/// The engine's settings: everything undefined is an error, nothing is escaped, nothing runs without end, and no
+/// function shows what the template wasn't given.
+pub(crate) fn environment<'a>() -> Environment<'a> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(MAX_DEPTH);
+    environment.set_debug(true);
+    environment.remove_global("debug");
+    environment
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! Finds what a template uses and doesn't have, from its syntax tree, without rendering it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use minijinja::machinery::{Span, ast};
+
+use super::loader::{Loader, Role};
+use super::{Names, Origin};
+use crate::diagnostic::{Diagnostic, Place};
+
+/// One walk through one text.
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub(super) role: Role,
+    /// The texts that are being walked, the outermost first and this one last.
+    pub(super) trail: Vec<String>,
+    origin: Origin,
+    scopes: Vec<BTreeSet<String>>,
+}
+
+impl Walk {
+    pub(super) fn new(origin: Origin, role: Role, visible: BTreeSet<String>, trail: Vec<String>) -> Self {
+        Self { role, trail, origin, scopes: vec![visible] }
+    }
+
+    /// The names that are set at this point, beside the job's variables.
+    pub(super) fn visible(&self) -> BTreeSet<String> {
+        self.scopes.iter().flatten().cloned().collect()
+    }
+
+    pub(super) fn template(mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
+        // A macro may use one that is defined after it.
+        for statement in statements {
+            if let ast::Stmt::Macro(declared) = statement {
+                self.set(declared.name);
+            }
+        }
+        self.statements(loader, statements);
+    }
+
+    pub(super) fn place(&self, span: Span) -> Place {
+        self.at(span.start_offset as usize..span.end_offset as usize)
+    }
+
+    /// The place of a range of bytes of the text.
+    pub(super) fn at(&self, range: Range<usize>) -> Place {
+        self.origin.place(range)
+    }
+
+    /// The range of a name that ends its span, as in `inputs.topic`.
+    fn end_of(span: Span, name: &str) -> Range<usize> {
+        let end = span.end_offset as usize;
+        end.saturating_sub(name.len())..end
+    }
+
+    /// The place of a name that begins its span, as in `upper(x)`.
+    pub(super) fn start_of(&self, span: Span, name: &str) -> Place {
+        let start = span.start_offset as usize;
+        self.origin.place(start..start + name.len())
+    }
+
+    fn set(&mut self, name: &str) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_owned());
+        }
+    }
+
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.scopes.iter().any(|scope| scope.contains(name))
+    }
+
+    fn within(&mut self, names: &[&str], walk: impl FnOnce(&mut Self)) {
+        self.scopes.push(names.iter().map(|name| (*name).to_owned()).collect());
+        walk(self);
+        self.scopes.pop();
+    }
+
+    fn statements(&mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
+        for statement in statements {
+            self.statement(loader, statement);
+        }
+    }
+
+    fn statement(&mut self, loader: &mut Loader<'_>, statement: &ast::Stmt<'_>) {
+        use ast::Stmt;
+        match statement {
+            Stmt::Template(it) => self.statements(loader, &it.children),
+            Stmt::EmitExpr(it) => self.expression(loader, &it.expr),
+            Stmt::EmitRaw(_) => {}
+            Stmt::ForLoop(it) => {
+                self.expression(loader, &it.iter);
+                self.within(&["loop"], |walk| {
+                    walk.target(loader, &it.target);
+                    walk.optional(loader, it.filter_expr.as_ref());
+                    walk.statements(loader, &it.body);
+                });
+                self.within(&[], |walk| walk.statements(loader, &it.else_body));
+            }
+            Stmt::IfCond(it) => {
+                self.expression(loader, &it.expr);
+                self.statements(loader, &it.true_body);
+                self.statements(loader, &it.false_body);
+            }
+            Stmt::WithBlock(it) => self.within(&[], |walk| {
+                for (target, value) in &it.assignments {
+                    walk.expression(loader, value);
+                    walk.target(loader, target);
+                }
+                walk.statements(loader, &it.body);
+            }),
+            Stmt::Set(it) => {
+                self.expression(loader, &it.expr);
+                self.target(loader, &it.target);
+            }
+            Stmt::SetBlock(it) => {
+                self.optional(loader, it.filter.as_ref());
+                self.within(&[], |walk| walk.statements(loader, &it.body));
+                self.target(loader, &it.target);
+            }
+            Stmt::AutoEscape(it) => {
+                self.expression(loader, &it.enabled);
+                self.statements(loader, &it.body);
+            }
+            Stmt::FilterBlock(it) => {
+                self.expression(loader, &it.filter);
+                self.statements(loader, &it.body);
+            }
+            Stmt::Block(it) => self.within(&["super", "self"], |walk| walk.statements(loader, &it.body)),
+            Stmt::Import(it) => {
+                self.files(loader, &it.expr, false);
+                self.target(loader, &it.name);
+            }
+            Stmt::FromImport(it) => {
+                self.files(loader, &it.expr, false);
+                for (name, alias) in &it.names {
+                    self.target(loader, alias.as_ref().unwrap_or(name));
+                }
+            }
+            Stmt::Extends(it) => self.files(loader, &it.name, false),
+            Stmt::Include(it) => self.files(loader, &it.name, it.ignore_missing),
+            Stmt::Macro(it) => {
+                self.set(it.name);
+                self.macro_body(loader, it);
+            }
+            Stmt::CallBlock(it) => {
+                self.call(loader, &it.call);
+                self.macro_body(loader, &it.macro_decl);
+            }
+            Stmt::Do(it) => self.call(loader, &it.call),
+        }
+    }
+
+    fn macro_body(&mut self, loader: &mut Loader<'_>, declared: &ast::Macro<'_>) {
+        for default in &declared.defaults {
+            self.expression(loader, default);
+        }
+        self.within(&["caller"], |walk| {
+            for argument in &declared.args {
+                walk.target(loader, argument);
+            }
+            walk.statements(loader, &declared.body);
+        });
+    }
+
+    /// What a `set`, a loop or an argument gives a value to.
+    fn target(&mut self, loader: &mut Loader<'_>, target: &ast::Expr<'_>) {
+        match target {
+            ast::Expr::Var(name) => self.set(name.id),
+            ast::Expr::List(list) => list.items.iter().for_each(|item| self.target(loader, item)),
+            ast::Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.target(loader, item)),
+            ast::Expr::GetAttr(part) => self.expression(loader, &part.expr),
+            _ => {}
+        }
+    }
+
+    /// The files that an include or import names; of several, the first that exists is taken.
+    fn files(&mut self, loader: &mut Loader<'_>, name: &ast::Expr<'_>, optional: bool) {
+        let dynamic = |walk: &Self, loader: &mut Loader<'_>, part: &ast::Expr<'_>| {
+            loader.report(
+                Diagnostic::error("dynamic-include", walk.place(part.span()), "a file's name must be written out here")
+                    .help("name each file as a text in quotes, and choose between them with `{% if %}`"),
+            );
+        };
+        let items = match name {
+            ast::Expr::List(list) => list.items.iter().collect(),
+            ast::Expr::Tuple(tuple) => tuple.items.iter().collect(),
+            single => vec![single],
+        };
+        let several = items.len() > 1;
+        let mut found = false;
+        for item in &items {
+            let path = match item {
+                ast::Expr::Const(constant) => constant.value.as_str().map(str::to_owned),
+                _ => None,
+            };
+            match path {
+                Some(path) => {
+                    found |= loader.include(&path, self.place(item.span()), optional || several, self);
+                }
+                None => {
+                    dynamic(self, loader, item);
+                    found = true;
+                }
+            }
+        }
+        if several && !found && !optional {
+            let place = self.place(name.span());
+            let finding = Diagnostic::error("unreadable-file", place, "none of these files is there");
+            loader.report(finding.help("name one that is, or add `ignore missing`"));
+        }
+    }
+
+    fn optional(&mut self, loader: &mut Loader<'_>, expression: Option<&ast::Expr<'_>>) {
+        if let Some(expression) = expression {
+            self.expression(loader, expression);
+        }
+    }
+
+    fn expression(&mut self, loader: &mut Loader<'_>, expression: &ast::Expr<'_>) {
+        use ast::Expr;
+        if loader.is_full() {
+            return;
+        }
+        match expression {
+            Expr::Const(_) => {}
+            Expr::Var(it) => self.variable(loader, it.id, it.span()),
+            Expr::GetAttr(it) => match root(&it.expr).filter(|root| !self.is_set(root)) {
+                Some(root) if Names::parts(root).is_some() || root == "inputs" => {
+                    self.part(loader, root, it.name, Self::end_of(it.span(), it.name));
+                }
+                _ => self.expression(loader, &it.expr),
+            },
+            Expr::GetItem(it) => {
+                let constant = match &it.subscript_expr {
+                    Expr::Const(constant) => constant.value.as_str(),
+                    _ => None,
+                };
+                match (root(&it.expr).filter(|root| !self.is_set(root)), constant) {
+                    (Some(root), Some(name)) if Names::parts(root).is_some() || root == "inputs" => {
+                        let Span { start_offset, end_offset, .. } = it.subscript_expr.span();
+                        let quoted = start_offset as usize..end_offset as usize;
+                        let inner = quoted.start + 1..quoted.end.saturating_sub(1).max(quoted.start + 1);
+                        self.part(loader, root, name, inner);
+                    }
+                    _ => {
+                        self.expression(loader, &it.expr);
+                        self.expression(loader, &it.subscript_expr);
+                    }
+                }
+            }
+            Expr::Slice(it) => {
+                self.expression(loader, &it.expr);
+                for bound in [&it.start, &it.stop, &it.step] {
+                    self.optional(loader, bound.as_ref());
+                }
+            }
+            Expr::UnaryOp(it) => self.expression(loader, &it.expr),
+            Expr::BinOp(it) => {
+                self.expression(loader, &it.left);
+                self.expression(loader, &it.right);
+            }
+            Expr::Compare(it) => {
+                self.expression(loader, &it.expr);
+                it.ops.iter().for_each(|op| self.expression(loader, &op.expr));
+            }
+            Expr::IfExpr(it) => {
+                self.expression(loader, &it.test_expr);
+                self.expression(loader, &it.true_expr);
+                self.optional(loader, it.false_expr.as_ref());
+            }
+            Expr::Filter(it) => {
+                self.optional(loader, it.expr.as_ref());
+                self.filter(loader, it.name, it.span());
+                self.arguments(loader, &it.args);
+            }
+            Expr::Test(it) => {
+                self.expression(loader, &it.expr);
+                self.test(loader, it.name, it.span());
+                self.arguments(loader, &it.args);
+            }
+            Expr::Call(it) => self.call(loader, it),
+            Expr::List(it) => it.items.iter().for_each(|item| self.expression(loader, item)),
+            Expr::Tuple(it) => it.items.iter().for_each(|item| self.expression(loader, item)),
+            Expr::Map(it) => it.keys.iter().chain(&it.values).for_each(|item| self.expression(loader, item)),
+        }
+    }
+
+    fn arguments(&mut self, loader: &mut Loader<'_>, arguments: &[ast::CallArg<'_>]) {
+        use ast::CallArg;
+        for argument in arguments {
+            match argument {
+                CallArg::Pos(it) | CallArg::Kwarg(_, it) | CallArg::PosSplat(it) | CallArg::KwargSplat(it) => {
+                    self.expression(loader, it);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
+        match call.identify_call() {
+            ast::CallType::Function(name) => self.function(loader, name, call.expr.span()),
+            ast::CallType::Method(value, name) => {
+                self.expression(loader, value);
+                if self.has_no_methods(value) {
+                    let place = self.at(Self::end_of(call.expr.span(), name));
+                    self.report_function(loader, name, place, "method");
+                }
+            }
+            ast::CallType::Block(_) => {}
+            ast::CallType::Object(value) => self.expression(loader, value),
+        }
+        self.arguments(loader, &call.args);
+    }
+
+    /// Whether a value is surely a text, a number or the like.
+    fn has_no_methods(&self, value: &ast::Expr<'_>) -> bool {
+        match value {
+            ast::Expr::Const(_) | ast::Expr::List(_) | ast::Expr::Map(_) | ast::Expr::Filter(_) => true,
+            ast::Expr::Var(name) => !self.is_set(name.id),
+            ast::Expr::GetAttr(it) => self.has_no_methods(&it.expr),
+            ast::Expr::GetItem(it) => self.has_no_methods(&it.expr),
+            _ => false,
+        }
+    }
+}
+
+/// The variable that an expression is, where it is nothing else.
+fn root<'a>(expression: &ast::Expr<'a>) -> Option<&'a str> {
+    match expression {
+        ast::Expr::Var(name) => Some(name.id),
+        _ => None,
+    }
+}

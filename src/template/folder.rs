@@ -1,0 +1,179 @@
+//! The job's folder, which `{file:}` and `{% include %}` can't leave.
+
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use cap_std::fs::{Dir, OpenOptions};
+
+use crate::diagnostic::Source;
+
+/// The greatest size of a prompt file, in bytes.
+pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Reads files below one folder and nowhere else, symbolic links included.
+#[derive(Debug)]
+pub struct Folder {
+    dir: Dir,
+    shown: PathBuf,
+}
+
+/// Why a prompt file can't be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileFault {
+    /// The path, or a symbolic link on it, leads out of the folder.
+    Outside,
+    /// There is no such file.
+    Missing,
+    /// Anything else, in words that follow the file's name: `is a folder`.
+    Unreadable(String),
+}
+
+impl Folder {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// Where it isn't there or can't be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let dir = Dir::open_ambient_dir(opened, cap_std::ambient_authority())?;
+        Ok(Self { dir, shown: path.to_path_buf() })
+    }
+
+    /// Reads a text file, at most [`MAX_FILE_BYTES`] long. Line ends become LF and a byte order mark goes, so that the
+    /// text doesn't depend on how the file was checked out.
+    ///
+    /// # Errors
+    /// Where the path leads outside, or the file is missing, unreadable, no file, too large or no UTF-8 text.
+    pub fn read(&self, path: &str) -> Result<Arc<Source>, FileFault> {
+        if leaves(path) {
+            return Err(FileFault::Outside);
+        }
+        let unreadable = |why: &str| FileFault::Unreadable(why.to_owned());
+        if path.is_empty() || path.contains('\0') {
+            return Err(unreadable("is no path"));
+        }
+        let file = self.open_file(path).map_err(|error| fault(&error))?;
+        let metadata = file.metadata().map_err(|error| fault(&error))?;
+        if metadata.is_dir() {
+            return Err(unreadable("is a folder"));
+        }
+        if !metadata.is_file() {
+            return Err(unreadable("is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| fault(&error))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(unreadable("is greater than 1 MiB"));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| unreadable("is no UTF-8 text"))?;
+        if text.contains('\0') {
+            return Err(unreadable("is no text: it holds a NUL character"));
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        // A job that is named without a folder has prompts without one.
+        let shown = if self.shown == Path::new(".") { path.into() } else { self.shown.join(path) };
+        Ok(Source::new(shown.to_string_lossy(), text.replace("\r\n", "\n").replace('\r', "\n")))
+    }
+
+    fn open_file(&self, path: &str) -> io::Result<cap_std::fs::File> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        #[cfg(unix)]
+        {
+            // A FIFO must not hold up the one who only looks at a job.
+            use cap_std::fs::OpenOptionsExt;
+            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        }
+        self.dir.open_with(path, &options)
+    }
+}
+
+fn fault(error: &io::Error) -> FileFault {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FileFault::Missing,
+        // cap-std makes this error itself where a path escapes; the system's own has a number.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => FileFault::Outside,
+        _ => FileFault::Unreadable(format!("can't be read: {error}")),
+    }
+}
+
+/// Whether a relative path, taken as it is written, leads out of the folder that it starts from.
+pub fn leaves(path: &str) -> bool {
+    let mut depth = 0_usize;
+    for component in Path::new(path).components() {
+        match component {
+            Component::Prefix(_) | Component::RootDir => return true,
+            Component::CurDir => {}
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir if depth == 0 => return true,
+            Component::ParentDir => depth -= 1,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let outer = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(outer.path().join("jobs/prompts")).unwrap();
+        std::fs::write(outer.path().join("outside.md"), "outside").unwrap();
+        let folder = Folder::open(&outer.path().join("jobs")).unwrap();
+        (outer, folder)
+    }
+
+    #[test]
+    fn line_ends_and_byte_order_mark_go() {
+        let (outer, folder) = folder();
+        std::fs::write(outer.path().join("jobs/prompts/a.md"), "\u{feff}one\r\ntwo\rthree\n").unwrap();
+        assert_eq!(folder.read("prompts/../prompts/a.md").unwrap().text, "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn nothing_outside_is_read() {
+        let (outer, folder) = folder();
+        for path in ["../outside.md", "prompts/../../outside.md", "/etc/hostname"] {
+            assert_eq!(folder.read(path).unwrap_err(), FileFault::Outside, "{path}");
+        }
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(outer.path().join("outside.md"), outer.path().join("jobs/absolute.md")).unwrap();
+            std::os::unix::fs::symlink("../outside.md", outer.path().join("jobs/relative.md")).unwrap();
+            std::os::unix::fs::symlink("..", outer.path().join("jobs/up")).unwrap();
+            for path in ["absolute.md", "relative.md", "up/outside.md"] {
+                assert_eq!(folder.read(path).unwrap_err(), FileFault::Outside, "{path}");
+            }
+        }
+        drop(outer);
+    }
+
+    #[test]
+    fn what_is_no_text_file_is_refused() {
+        let (outer, folder) = folder();
+        let at = |name: &str| outer.path().join("jobs").join(name);
+        std::fs::write(at("binary"), b"\xff\xfe").unwrap();
+        std::fs::write(at("nul"), b"a\0b").unwrap();
+        std::fs::write(at("huge"), vec![b'a'; MAX_FILE_BYTES as usize + 1]).unwrap();
+        for (path, why) in
+            [("prompts", "folder"), ("binary", "UTF-8"), ("nul", "NUL"), ("huge", "MiB"), ("", "no path")]
+        {
+            match folder.read(path) {
+                Err(FileFault::Unreadable(text)) => assert!(text.contains(why), "{path}: {text}"),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+        assert_eq!(folder.read("prompts/none.md").unwrap_err(), FileFault::Missing);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_fifo_does_not_hold_up() {
+        let (outer, folder) = folder();
+        let made = std::process::Command::new("mkfifo").arg(outer.path().join("jobs/pipe")).status().unwrap();
+        assert!(made.success());
+        assert!(matches!(folder.read("pipe"), Err(FileFault::Unreadable(_))));
+    }
+}
