@@ -28,3 +28,7 @@ pub mod yaml;
 pub mod template;
 
 pub mod job;
+
+pub mod mask;
+
+pub mod price;
