@@ -32,3 +32,5 @@ pub mod job;
 pub mod mask;
 
 pub mod price;
+
+pub mod tools;

@@ -1,0 +1,336 @@
+//! `edit_file`: replaces exact text in a file.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bounds::first;
+use super::input::{parse, schema, truth};
+use super::replace::MAX_FILE;
+use super::write_file::refuse_masks;
+use super::{Builtin, Memory, Refusal, Scope, Tool, Workspace, off_thread, options};
+use crate::mask::Mask;
+
+pub(super) const BUILTIN: Builtin = Builtin {
+    name: "edit_file",
+    reads_only: false,
+    parent_only: false,
+    options: options::none,
+    options_schema: || None,
+    build: |_| Ok(Box::new(EditFile)),
+};
+
+/// How many places are named where a text occurs several times.
+const PLACES: usize = 10;
+/// Lines shown before and after a change.
+const AROUND: usize = 3;
+/// The most lines of a change that are shown.
+const SHOWN: usize = 40;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// Path of the file, from the workspace.
+    #[serde(alias = "file_path")]
+    path: String,
+    /// The text to replace, exactly as it is in the file, with enough around it to occur only once.
+    #[serde(alias = "old_string", alias = "old_str")]
+    old_text: String,
+    /// The text to put in its place.
+    #[serde(alias = "new_string", alias = "new_str")]
+    new_text: String,
+    /// Replace every occurrence. Default: false.
+    #[serde(default, deserialize_with = "truth")]
+    replace_all: Option<bool>,
+}
+
+struct EditFile;
+
+impl Tool for EditFile {
+    fn name(&self) -> &str {
+        "edit_file"
+    }
+
+    fn description(&self) -> String {
+        "Replaces exact text in a file. `old_text` must match the file character for character, indentation and line \
+         breaks included (without the line numbers that read_file shows), and must occur exactly once unless \
+         `replace_all` is true. A file that changed since you read it must be read again first."
+            .into()
+    }
+
+    fn input_schema(&self) -> Value {
+        schema::<Input>()
+    }
+
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move {
+            let input: Input = parse(input)?;
+            let (workspace, memory, mask) = (scope.workspace.clone(), scope.memory.clone(), scope.mask.clone());
+            off_thread(move || edit(&input, &workspace, &memory, &mask)).await
+        })
+    }
+}
+
+fn edit(input: &Input, workspace: &Workspace, memory: &Memory, mask: &Mask) -> Result<String, Refusal> {
+    refuse_masks(&input.old_text)?;
+    refuse_masks(&input.new_text)?;
+    if input.old_text.is_empty() {
+        return Err(Refusal::new("`old_text` is empty; write_file creates or replaces a whole file"));
+    }
+    if input.old_text == input.new_text {
+        return Err(Refusal::new("`old_text` and `new_text` are the same"));
+    }
+    let mut target = workspace.target(&input.path)?;
+    let path = target.path.clone();
+    let shown = path.display();
+    workspace.locked(&path, || {
+        let before = target.read()?;
+        if memory.changed(&target.path, &before) {
+            return Err(Refusal(format!("`{shown}` has changed since you last saw it; read it again")));
+        }
+        let change = replace(&before, input).map_err(|why| Refusal(format!("`{shown}`: {why}")))?;
+        if change.after.len() as u64 > MAX_FILE {
+            return Err(Refusal(format!("`{shown}` would become larger than {} MB", MAX_FILE >> 20)));
+        }
+        target.write(&change.after)?;
+        memory.saw(&target.path, &change.after);
+        Ok(change.describe(&shown.to_string(), mask))
+    })
+}
+
+#[derive(Debug)]
+struct Change {
+    after: Vec<u8>,
+    /// Byte offset of the first replacement.
+    at: usize,
+    /// Length of the new text in bytes.
+    length: usize,
+    count: usize,
+}
+
+fn replace(before: &[u8], input: &Input) -> Result<Change, String> {
+    let mut old = Cow::Borrowed(input.old_text.as_str());
+    let mut new = Cow::Borrowed(input.new_text.as_str());
+    let mut found = occurrences(before, old.as_bytes());
+    if before.windows(2).any(|pair| pair == b"\r\n") {
+        // Models see and write \n. What replaces text of a CRLF file gets its line ends.
+        let crlf = with_crlf(&old);
+        if found.is_empty() && crlf != old {
+            found = occurrences(before, crlf.as_bytes());
+            old = Cow::Owned(crlf);
+        }
+        if only_crlf_around(before, &found, old.len()) {
+            new = Cow::Owned(with_crlf(&new));
+        }
+    }
+    match found.len() {
+        0 => return Err(not_found(before, &input.old_text)),
+        1 => {}
+        count if input.replace_all != Some(true) => {
+            let lines = found.iter().take(PLACES).map(|at| line_of(before, *at).to_string());
+            let more = if count > PLACES { ", ..." } else { "" };
+            return Err(format!(
+                "`old_text` occurs {count} times (lines {}{more}); add text around it until it is unique, or set \
+                 `replace_all`",
+                lines.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        _ => {}
+    }
+    if old == new {
+        return Err("the change would leave it as it is".to_owned());
+    }
+    let mut after = Vec::with_capacity(before.len() + new.len());
+    let mut rest = 0;
+    for at in &found {
+        after.extend_from_slice(&before[rest..*at]);
+        after.extend_from_slice(new.as_bytes());
+        rest = at + old.len();
+    }
+    after.extend_from_slice(&before[rest..]);
+    Ok(Change { after, at: found[0], length: new.len(), count: found.len() })
+}
+
+/// Byte offsets of the text, not overlapping.
+fn occurrences(content: &[u8], text: &[u8]) -> Vec<usize> {
+    // An automaton of one pattern is the quickest search at hand.
+    match aho_corasick::AhoCorasick::new([text]) {
+        Ok(search) => search.find_iter(content).map(|found| found.start()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
+/// Whether the line ends at the first place of the change are CRLF: within it, else the next one, else the one before.
+fn only_crlf_around(content: &[u8], found: &[usize], length: usize) -> bool {
+    let Some(at) = found.first() else { return false };
+    let next = content[*at..].iter().position(|byte| *byte == b'\n').map(|end| at + end);
+    let end = next.or_else(|| content[..(at + length).min(content.len())].iter().rposition(|byte| *byte == b'\n'));
+    end.is_some_and(|end| end > 0 && content[end - 1] == b'\r')
+}
+
+fn line_of(content: &[u8], at: usize) -> usize {
+    content[..at].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Says what comes close to a text that isn't there.
+fn not_found(content: &[u8], text: &str) -> String {
+    let content = String::from_utf8_lossy(content);
+    let lines: Vec<&str> = content.lines().collect();
+    let wanted: Vec<&str> = text.trim_matches(['\n', '\r']).lines().collect();
+    let like = |same: fn(&str, &str) -> bool| {
+        if wanted.is_empty() || wanted.iter().all(|line| line.trim().is_empty()) {
+            return None;
+        }
+        lines.windows(wanted.len()).position(|lines| lines.iter().zip(&wanted).all(|(line, wanted)| same(line, wanted)))
+    };
+    let hint = if let Some(at) = like(|line, wanted| line == wanted) {
+        format!("the lines from {} on differ only in line ends or in empty lines around them", at + 1)
+    } else if let Some(at) = like(|line, wanted| squeezed(line) == squeezed(wanted)) {
+        format!("the lines from {} on differ only in white space", at + 1)
+    } else if text.lines().all(numbered) && !text.trim().is_empty() {
+        "leave out the line numbers that read_file shows".to_owned()
+    } else {
+        "read the file again and copy the text exactly".to_owned()
+    };
+    format!("`old_text` does not occur in it; {hint}")
+}
+
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn numbered(line: &str) -> bool {
+    line.trim_start().split_once('\t').is_some_and(|(number, _)| number.parse::<u64>().is_ok())
+}
+
+impl Change {
+    /// The change with some lines around it, numbered.
+    fn describe(&self, path: &str, mask: &Mask) -> String {
+        let text = String::from_utf8_lossy(&self.after);
+        let first_line = line_of(&self.after, self.at);
+        let last_line = line_of(&self.after, (self.at + self.length).max(self.at + 1) - 1);
+        let start = first_line.saturating_sub(AROUND + 1);
+        let count = (last_line + AROUND - start).min(SHOWN);
+        let mut report = match self.count {
+            1 => format!("edited `{path}`; it now reads:\n"),
+            count => format!("replaced {count} occurrences in `{path}`; the first now reads:\n"),
+        };
+        for (index, line) in text.lines().enumerate().skip(start).take(count) {
+            // Writing to a String can't fail.
+            let _ = writeln!(report, "{:>6}\t{}", index + 1, first(&mask.text(line), 500));
+        }
+        report.pop();
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tools::toolbox::tests::Bench;
+
+    fn input(path: &str, old: &str, new: &str, all: bool) -> String {
+        serde_json::json!({ "path": path, "old_text": old, "new_text": new, "replace_all": all }).to_string()
+    }
+
+    fn bench(content: &str) -> Bench {
+        let bench = Bench::new(&["edit_file", "read_file", "write_file"]);
+        bench.write("f", content);
+        bench
+    }
+
+    #[tokio::test]
+    async fn the_one_place_is_changed_and_shown() {
+        let bench = bench("a\nb\nc\nd\ne\nf\ng\n");
+        let text = bench.ok("edit_file", &input("f", "d\n", "D1\nD2\n", false)).await;
+        assert_eq!(
+            text,
+            "edited `f`; it now reads:\n     1\ta\n     2\tb\n     3\tc\n     4\tD1\n     5\tD2\n     6\te\n     7\tf\n     8\tg"
+        );
+        assert_eq!(bench.text("f"), "a\nb\nc\nD1\nD2\ne\nf\ng\n");
+    }
+
+    #[tokio::test]
+    async fn several_places_need_replace_all() {
+        let bench = bench("x = 1\ny = x\nx\n");
+        let text = bench.refused("edit_file", &input("f", "x", "z", false)).await;
+        assert!(text.contains("occurs 3 times (lines 1, 2, 3)"), "{text}");
+        bench.ok("edit_file", r#"{"path": "f", "old_text": "x", "new_text": "xx", "replace_all": "True"}"#).await;
+        assert_eq!(bench.text("f"), "xx = 1\ny = xx\nxx\n");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_explained() {
+        let bench = bench("fn a() {\n    b();\n}\n");
+        for (old, why) in [
+            ("fn a() {\n  b();\n}", "the lines from 1 on differ only in white space"),
+            ("     2\t    b();", "leave out the line numbers"),
+            ("nothing", "read the file again"),
+            ("", "`old_text` is empty"),
+            ("[masked:X]", "a secret is hidden"),
+        ] {
+            let text = bench.refused("edit_file", &input("f", old, "x", false)).await;
+            assert!(text.contains(why), "{old:?}: {text}");
+        }
+        assert!(bench.refused("edit_file", &input("f", "b", "b", false)).await.contains("are the same"));
+        assert!(bench.refused("edit_file", &input("g", "b", "c", false)).await.contains("does not exist"));
+        assert_eq!(bench.text("f"), "fn a() {\n    b();\n}\n");
+    }
+
+    #[tokio::test]
+    async fn crlf_is_matched_and_kept() {
+        let bench = bench("a\r\nb\r\nc\r\n");
+        bench.ok("edit_file", &input("f", "a\nb\n", "1\n2\n3\n", false)).await;
+        bench.ok("edit_file", &input("f", "c", "4\n5", false)).await;
+        assert_eq!(bench.text("f"), "1\r\n2\r\n3\r\n4\r\n5\r\n");
+    }
+
+    #[tokio::test]
+    async fn in_a_mixed_file_each_place_keeps_its_own_ends() {
+        let bench = bench("a\r\nb\nc\n");
+        bench.ok("edit_file", &input("f", "b\n", "x\ny\n", false)).await;
+        bench.ok("edit_file", &input("f", "a\n", "1\n2\n", false)).await;
+        assert_eq!(bench.text("f"), "1\r\n2\r\nx\ny\nc\n");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changed_since_it_was_read_is_refused() {
+        let bench = bench("one\n");
+        bench.ok("edit_file", &input("f", "one", "two", false)).await;
+        bench.ok("edit_file", &input("f", "two", "three", false)).await;
+        bench.write("f", "three and more\n");
+        let text = bench.refused("edit_file", &input("f", "three", "x", false)).await;
+        assert!(text.contains("changed since you last saw it"), "{text}");
+        bench.ok("read_file", r#"{"path": "./f"}"#).await;
+        bench.ok("edit_file", &input("f", "three", "x", false)).await;
+        assert_eq!(bench.text("f"), "x and more\n");
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_text_stay_as_they_are() {
+        let bench = Bench::new(&["edit_file"]);
+        bench.write("f", b"caf\xe9 = 1\n");
+        bench.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
+        assert_eq!(std::fs::read(bench.path("f")).unwrap(), b"caf\xe9 = 2\n");
+    }
+
+    #[tokio::test]
+    async fn edits_at_the_same_time_are_all_kept() {
+        let bench = bench(&(0..40).map(|line| format!("line-{line}.\n")).collect::<String>());
+        let edits = (0..40).map(|line| {
+            let input = input("f", &format!("line-{line}."), &format!("edited-{line}."), false);
+            let bench = &bench;
+            async move { bench.ok("edit_file", &input).await }
+        });
+        futures_util::future::join_all(edits).await;
+        assert_eq!(bench.text("f"), (0..40).map(|line| format!("edited-{line}.\n")).collect::<String>());
+    }
+}

@@ -1,0 +1,112 @@
+//! What commands see of the environment.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Variables that every command may see, besides `LC_*`: they say where programs are and how to speak, and hold no secret.
+const HARMLESS: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+
+/// Variables that no job can grant: the providers' keys, and the files by which a step of a GitHub workflow changes later
+/// steps.
+pub const WITHHELD: [&str; 8] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "GITHUB_ENV",
+    "GITHUB_PATH",
+    "GITHUB_OUTPUT",
+    "GITHUB_STATE",
+    "GITHUB_STEP_SUMMARY",
+];
+
+/// The variables that a command starts with, and nothing else.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    shell: OnceLock<PathBuf>,
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Values can be secrets.
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+impl Environment {
+    /// Takes from a snapshot of our own environment the harmless few and what the job grants ([`WITHHELD`] aside), and
+    /// adds each secret input `name` as `INPUT_NAME`.
+    pub fn from(snapshot: &BTreeMap<String, String>, granted: &[String], secrets: &[(String, String)]) -> Self {
+        let visible = |name: &str| {
+            let named =
+                HARMLESS.contains(&name) || name.starts_with("LC_") || granted.iter().any(|known| known == name);
+            named && !WITHHELD.contains(&name)
+        };
+        let mut variables: BTreeMap<_, _> = snapshot
+            .iter()
+            .filter(|(name, _)| visible(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        variables.entry("PATH".to_owned()).or_insert_with(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
+        // There is no terminal, so nothing should try to paint on one.
+        variables.insert("TERM".to_owned(), "dumb".to_owned());
+        for (name, value) in secrets {
+            variables.insert(format!("INPUT_{}", name.to_uppercase()), value.clone());
+        }
+        Self { variables, shell: OnceLock::new() }
+    }
+
+    /// Where `bash` is: looked for once. Relative entries of `PATH` are passed over, for they would find a program of the
+    /// workspace.
+    pub(super) fn shell(&self) -> &Path {
+        self.shell.get_or_init(|| {
+            let path = self.variables.get("PATH").map_or("", String::as_str);
+            let places = std::env::split_paths(path).filter(|folder| folder.is_absolute());
+            let runs = |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
+            places.map(|folder| folder.join("bash")).find(runs).unwrap_or_else(|| "/bin/bash".into())
+        })
+    }
+
+    /// The variables by name.
+    pub fn variables(&self) -> &BTreeMap<String, String> {
+        &self.variables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shell_is_never_one_of_the_workspace() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::TempDir::new().unwrap();
+        for name in ["not-executable", "bin"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let not_executable = folder.path().join("not-executable/bash");
+        std::fs::write(&not_executable, "").unwrap();
+        std::fs::set_permissions(&not_executable, std::fs::Permissions::from_mode(0o644)).unwrap();
+        symlink("/bin/sh", folder.path().join("bin/bash")).unwrap();
+        let found = |path: &str| {
+            let snapshot = [("PATH".to_owned(), path.replace("DIR", folder.path().to_str().unwrap()))].into();
+            Environment::from(&snapshot, &[], &[]).shell().to_owned()
+        };
+        assert_eq!(found("::.:tools:DIR/missing:DIR/not-executable:DIR/bin"), folder.path().join("bin/bash"));
+        assert_eq!(found(".:bin:"), Path::new("/bin/bash"));
+    }
+
+    #[test]
+    fn commands_see_the_harmless_few_what_was_granted_and_secret_inputs() {
+        let snapshot =
+            ["PATH", "LC_ALL", "AWS_SECRET_ACCESS_KEY", "CARGO_HOME", "ANTHROPIC_API_KEY", "GITHUB_ENV", "BASH_ENV"];
+        let snapshot = snapshot.iter().map(|name| ((*name).to_owned(), format!("value of {name}"))).collect();
+        let granted = ["CARGO_HOME", "ANTHROPIC_API_KEY", "GITHUB_ENV", "NOT_SET"].map(String::from);
+        let environment = Environment::from(&snapshot, &granted, &[("token".into(), "hunter2".into())]);
+        let names: Vec<_> = environment.variables().keys().map(String::as_str).collect();
+        assert_eq!(names, ["CARGO_HOME", "INPUT_TOKEN", "LC_ALL", "PATH", "TERM"]);
+        assert_eq!(environment.variables()["INPUT_TOKEN"], "hunter2");
+        assert!(!format!("{environment:?}").contains("hunter2"));
+    }
+}

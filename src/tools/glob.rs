@@ -1,0 +1,236 @@
+//! `glob`: paths by pattern, newest first.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+use futures_util::future::BoxFuture;
+use globset::{GlobBuilder, GlobMatcher};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::input::{parse, schema};
+use super::search::Search;
+use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread, options};
+
+pub(super) const BUILTIN: Builtin = Builtin {
+    name: "glob",
+    reads_only: true,
+    parent_only: false,
+    options: options::none,
+    options_schema: || None,
+    build: |_| Ok(Box::new(Glob)),
+};
+
+/// The most paths that are shown.
+const MAX_PATHS: usize = 1000;
+/// Room for paths, in bytes.
+const MAX_BYTES: usize = 48_000;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// Pattern from `path`, such as `src/**/*.rs` or `*.{md,txt}`. `*` and `?` stay within a name, `**/` stands for any
+    /// folders.
+    pattern: String,
+    /// Folder to look in. Default: the workspace.
+    #[serde(default)]
+    path: Option<String>,
+}
+
+struct Glob;
+
+impl Tool for Glob {
+    fn name(&self) -> &str {
+        "glob"
+    }
+
+    fn description(&self) -> String {
+        "Finds files by a pattern of their path; the last modified come first. Ignored files (.gitignore and the like) \
+         are left out, and so are hidden ones unless the pattern names a dot (`.github/**`). A pattern without `**` finds \
+         folders, too, shown with a `/` at the end: `*` lists a folder."
+            .into()
+    }
+
+    fn input_schema(&self) -> Value {
+        schema::<Input>()
+    }
+
+    fn reads_only(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move {
+            let input: Input = parse(input)?;
+            let (workspace, limits) = (scope.workspace.clone(), scope.limits.clone());
+            off_thread(move || find(&input, &workspace, &limits)).await
+        })
+    }
+}
+
+fn find(input: &Input, workspace: &Workspace, limits: &CallLimits) -> Result<String, Refusal> {
+    let base = input.path.as_deref().unwrap_or(".");
+    let (base, pattern) = split(base, &input.pattern, workspace)?;
+    let matcher = matcher(&pattern)?;
+    let folders = !pattern.contains("**");
+    let search =
+        Search { workspace, limits, base: workspace.canonical(&base)?, hidden: names_dot(&pattern), only: None };
+    if !workspace.dir().is_dir(&search.base) {
+        return Err(Refusal(format!("`{}` is not a folder", search.base.display())));
+    }
+    let mut found: Vec<(SystemTime, PathBuf, bool)> = Vec::new();
+    let stopped = search.walk(|entry| {
+        let path = &entry.path;
+        let from_base =
+            if search.base == Path::new(".") { path } else { path.strip_prefix(&search.base).unwrap_or(path) };
+        if (!entry.is_folder || folders) && matcher.is_match(from_base) {
+            // Asked beneath the root: what a link swapped in on the way would lead to is not seen.
+            if let Ok(metadata) = workspace.dir().symlink_metadata(path) {
+                let modified = metadata.modified().map_or(SystemTime::UNIX_EPOCH, cap_std::time::SystemTime::into_std);
+                found.push((modified, path.clone(), metadata.is_dir()));
+            }
+        }
+        Ok(())
+    })?;
+    found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    Ok(show(&found, stopped))
+}
+
+fn show(found: &[(SystemTime, PathBuf, bool)], stopped: Option<&str>) -> String {
+    let mut text = String::new();
+    let mut shown = 0;
+    for (_, path, is_folder) in found.iter().take(MAX_PATHS) {
+        let path = path.to_string_lossy();
+        if text.len() + path.len() > MAX_BYTES {
+            break;
+        }
+        text.push_str(&path);
+        text.push_str(if *is_folder { "/\n" } else { "\n" });
+        shown += 1;
+    }
+    if let Some(why) = stopped {
+        text.push_str(&format!("(stopped: {why}; there may be more)"));
+    } else if found.is_empty() {
+        text.push_str("nothing matches (ignored files are left out)");
+    } else if shown < found.len() {
+        text.push_str(&format!("({} more, older ones; a narrower pattern shows them)", found.len() - shown));
+    } else {
+        text.pop();
+    }
+    text
+}
+
+fn matcher(pattern: &str) -> Result<GlobMatcher, Refusal> {
+    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+    Ok(glob.map_err(|error| Refusal(format!("bad pattern: {error}")))?.compile_matcher())
+}
+
+/// Takes the folders that a pattern begins with into the path, so that only they are walked.
+fn split(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, String), Refusal> {
+    if pattern.is_empty() {
+        return Err(Refusal::new("`pattern` is empty"));
+    }
+    let absolute = pattern.starts_with('/');
+    let pattern = if absolute { workspace.relative(pattern)? } else { PathBuf::from(pattern) };
+    let mut base = if absolute { PathBuf::new() } else { PathBuf::from(base) };
+    let mut rest = PathBuf::new();
+    let mut parts = pattern.components().filter(|part| !matches!(part, Component::CurDir)).peekable();
+    while let Some(part) = parts.next() {
+        let name = part.as_os_str().to_string_lossy();
+        let literal = !name.contains(['*', '?', '[', '{', '\\']);
+        if matches!(part, Component::ParentDir) && !rest.as_os_str().is_empty() {
+            return Err(Refusal::new("bad pattern: `..` after a wildcard"));
+        }
+        if literal && rest.as_os_str().is_empty() && parts.peek().is_some() {
+            base.push(part);
+        } else {
+            rest.push(part);
+        }
+    }
+    let base = if base.as_os_str().is_empty() { PathBuf::from(".") } else { base };
+    let rest = if rest.as_os_str().is_empty() { "*".into() } else { rest.to_string_lossy().into_owned() };
+    Ok((base.to_string_lossy().into_owned(), rest))
+}
+
+/// Whether a pattern asks for hidden files by name.
+fn names_dot(pattern: &str) -> bool {
+    pattern.starts_with('.') || ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use crate::tools::toolbox::tests::Bench;
+
+    /// Files with ages in minutes.
+    fn bench(files: &[(&str, u64)]) -> Bench {
+        let bench = Bench::new(&["glob"]);
+        for (path, age) in files {
+            bench.write(path, "");
+            let file = std::fs::File::open(bench.path(path)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age * 60)).unwrap();
+        }
+        bench
+    }
+
+    async fn find(bench: &Bench, pattern: &str) -> String {
+        bench.ok("glob", &serde_json::json!({ "pattern": pattern }).to_string()).await
+    }
+
+    #[tokio::test]
+    async fn the_newest_come_first_and_ignored_ones_not_at_all() {
+        let bench = bench(&[
+            ("a.rs", 3),
+            ("src/b.rs", 1),
+            ("src/x/c.rs", 2),
+            ("target/d.rs", 0),
+            ("runs/e.rs", 0),
+            (".hid/f.rs", 0),
+        ]);
+        bench.write(".gitignore", "target/\n");
+        bench.write(".git/g.rs", "");
+        assert_eq!(find(&bench, "**/*.rs").await, "src/b.rs\nsrc/x/c.rs\na.rs");
+        assert_eq!(find(&bench, "*.rs").await, "a.rs");
+        assert_eq!(find(&bench, "src/**/*.{rs,md}").await, "src/b.rs\nsrc/x/c.rs");
+        assert_eq!(find(&bench, "src/x/c.rs").await, "src/x/c.rs");
+        assert_eq!(find(&bench, ".hid/*").await, ".hid/f.rs");
+        assert_eq!(find(&bench, "target/*.rs").await, "target/d.rs", "what is named is searched, ignored or not");
+        assert_eq!(find(&bench, "*.py").await, "nothing matches (ignored files are left out)");
+        let absolute = bench.path("src/*.rs");
+        assert_eq!(find(&bench, absolute.to_str().unwrap()).await, "src/b.rs");
+    }
+
+    #[tokio::test]
+    async fn a_star_lists_a_folder() {
+        let bench = bench(&[("a.rs", 3), ("src/b.rs", 1)]);
+        let mut names: Vec<_> = find(&bench, "*").await.lines().map(String::from).collect();
+        names.sort();
+        assert_eq!(names, ["a.rs", "src/"]);
+        assert_eq!(bench.ok("glob", r#"{"pattern": "*", "path": "src"}"#).await, "src/b.rs");
+    }
+
+    #[tokio::test]
+    async fn nothing_outside_is_listed() {
+        let bench = bench(&[("a.rs", 3)]);
+        std::os::unix::fs::symlink("/etc", bench.path("etc")).unwrap();
+        assert_eq!(find(&bench, "**/*").await.lines().filter(|line| line.starts_with("etc/")).count(), 0);
+        for (pattern, path) in
+            [("etc/*", "."), ("../*", "."), ("*", ".."), ("/etc/*", "."), ("*", "/etc"), ("*", "etc"), ("*/../..", ".")]
+        {
+            bench.refused("glob", &serde_json::json!({ "pattern": pattern, "path": path }).to_string()).await;
+        }
+        assert!(bench.refused("glob", r#"{"pattern": "a{b"}"#).await.contains("bad pattern"));
+    }
+
+    #[tokio::test]
+    async fn a_great_many_are_counted() {
+        let files: Vec<_> = (0..1100).map(|number| format!("f/{number}.txt")).collect();
+        let bench = bench(&files.iter().map(|file| (file.as_str(), 1)).collect::<Vec<_>>());
+        let text = find(&bench, "f/*.txt").await;
+        assert_eq!(text.lines().count(), 1001);
+        assert!(text.ends_with("(100 more, older ones; a narrower pattern shows them)"));
+    }
+}

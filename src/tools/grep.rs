@@ -1,0 +1,344 @@
+//! `grep`: lines by regular expression, with ripgrep's engine.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use futures_util::future::BoxFuture;
+use grep_matcher::Matcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::input::{parse, schema};
+use super::search::{Enough, Search, only};
+use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread, options};
+use crate::mask::Mask;
+
+pub(super) const BUILTIN: Builtin = Builtin {
+    name: "grep",
+    reads_only: true,
+    parent_only: false,
+    options: options::none,
+    options_schema: || None,
+    build: |_| Ok(Box::new(Grep)),
+};
+
+/// The most lines of answer.
+const MAX_LINES: usize = 1000;
+/// Room for the answer, in bytes.
+const MAX_BYTES: usize = 48_000;
+/// The longest part of a line that is shown, in characters.
+const LINE_CHARS: usize = 400;
+/// The longest line that is searched, in bytes; a file with a longer one is passed over.
+const HEAP: usize = 64 << 20;
+/// The largest compiled expression, in bytes.
+const EXPRESSION: usize = 10 << 20;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// Regular expression in Rust's syntax; `(?i)` at its start ignores case. It matches within a line.
+    pattern: String,
+    /// Folder or file to search. Default: the workspace.
+    #[serde(default)]
+    path: Option<String>,
+    /// Search only files whose path matches, such as `*.rs` (at any depth), `src/**/*.ts` or `!*.lock` (all others).
+    #[serde(default)]
+    glob: Option<String>,
+    /// `content`: the matching lines as path:number:text. `files`: only the paths. `counts`: path:number of lines. Default:
+    /// content.
+    #[serde(default, alias = "output_mode")]
+    output: Option<What>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum What {
+    Content,
+    #[serde(alias = "files_with_matches")]
+    Files,
+    #[serde(alias = "count")]
+    Counts,
+}
+
+struct Grep;
+
+impl Tool for Grep {
+    fn name(&self) -> &str {
+        "grep"
+    }
+
+    fn description(&self) -> String {
+        "Searches the text of files for a regular expression. Ignored files (.gitignore and the like), hidden and \
+         binary ones are left out; a `path` that is hidden or ignored is searched all the same."
+            .into()
+    }
+
+    fn input_schema(&self) -> Value {
+        schema::<Input>()
+    }
+
+    fn reads_only(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move {
+            let input: Input = parse(input)?;
+            let (workspace, mask, limits) = (scope.workspace.clone(), scope.mask.clone(), scope.limits.clone());
+            off_thread(move || search(&input, &workspace, &mask, &limits)).await
+        })
+    }
+}
+
+fn search(input: &Input, workspace: &Workspace, mask: &Mask, limits: &CallLimits) -> Result<String, Refusal> {
+    let mut expression = RegexMatcherBuilder::new();
+    expression.multi_line(true).crlf(true).size_limit(EXPRESSION);
+    let matcher = expression.build(&input.pattern).map_err(|error| bad_pattern(&error.to_string()))?;
+    let glob = input.glob.as_deref().filter(|glob| !glob.is_empty());
+    let search = Search {
+        workspace,
+        limits,
+        base: workspace.canonical(input.path.as_deref().unwrap_or("."))?,
+        hidden: glob.is_some_and(|glob| glob.starts_with('.') || glob.contains("/.")),
+        only: glob.map(|glob| only(glob, workspace)).transpose()?,
+    };
+    let mut searcher = SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(b'\0'))
+        .line_terminator(grep_matcher::LineTerminator::crlf())
+        .memory_map(MmapChoice::never())
+        .heap_limit(Some(HEAP))
+        .build();
+    let mut answer = Answer {
+        what: input.output.unwrap_or(What::Content),
+        text: String::new(),
+        lines: 0,
+        full: false,
+        unsearched: 0,
+    };
+    if !workspace.dir().is_dir(&search.base) && regular(workspace, &search.base).is_none() {
+        return Err(Refusal(format!("`{}` is not a regular file that can be read", search.base.display())));
+    }
+    let mut files = 0_usize;
+    let stopped = search.walk(|entry| {
+        if !entry.is_file {
+            return Ok(());
+        }
+        let Some(file) = regular(workspace, &entry.path) else { return Ok(()) };
+        files += 1;
+        let mut sink = FileSink { path: &entry.path, matcher: &matcher, answer: &mut answer, mask, limits, count: 0 };
+        let searched = searcher.search_file(&matcher, &file, &mut sink);
+        let count = sink.count;
+        answer.unsearched += usize::from(searched.is_err());
+        answer.file(&entry.path, count);
+        if answer.full { Err(Enough) } else { Ok(()) }
+    })?;
+    Ok(answer.finish(files, stopped))
+}
+
+fn bad_pattern(error: &str) -> Refusal {
+    let hint = if error.contains("not allowed") { "; a match lies within one line, without its end" } else { "" };
+    Refusal(format!("bad pattern: {error}{hint}"))
+}
+
+/// Opens what is still a regular file beneath the root.
+fn regular(workspace: &Workspace, path: &Path) -> Option<File> {
+    let file = workspace.open_beneath(path).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+struct Answer {
+    what: What,
+    text: String,
+    lines: usize,
+    full: bool,
+    /// Files that can't be read, or have a line longer than [`HEAP`].
+    unsearched: usize,
+}
+
+impl Answer {
+    fn push(&mut self, line: &str) {
+        if self.lines == MAX_LINES || self.text.len() + line.len() > MAX_BYTES {
+            self.full = true;
+            return;
+        }
+        self.lines += 1;
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn file(&mut self, path: &Path, count: u64) {
+        if count == 0 {
+            return;
+        }
+        match self.what {
+            What::Content => {}
+            What::Files => self.push(&path.to_string_lossy()),
+            What::Counts => self.push(&format!("{}:{count}", path.display())),
+        }
+    }
+
+    fn finish(mut self, files: usize, stopped: Option<&str>) -> String {
+        if self.full {
+            self.text.push_str("(there is more; a narrower pattern, path or glob shows it)");
+        } else if let Some(why) = stopped {
+            self.text.push_str(&format!("(stopped: {why}; there may be more)"));
+        } else if self.lines == 0 {
+            self.text = format!("nothing matches in {files} files (ignored, hidden and binary ones are left out)");
+        } else {
+            self.text.pop();
+        }
+        if self.unsearched > 0 {
+            let (count, most) = (self.unsearched, HEAP >> 20);
+            let _ = write!(
+                self.text,
+                "\n({count} not searched to the end: unreadable, or a line is longer than {most} MB)"
+            );
+        }
+        self.text
+    }
+}
+
+struct FileSink<'a> {
+    path: &'a Path,
+    matcher: &'a RegexMatcher,
+    answer: &'a mut Answer,
+    mask: &'a Mask,
+    limits: &'a CallLimits,
+    count: u64,
+}
+
+impl Sink for FileSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        self.count += 1;
+        match self.answer.what {
+            What::Files => return Ok(false),
+            What::Counts => return Ok(!self.count.is_multiple_of(65_536) || self.limits.over().is_none()),
+            What::Content => {}
+        }
+        let line = found.bytes().strip_suffix(b"\n").unwrap_or(found.bytes());
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let at = |line: &[u8]| self.matcher.find(line).ok().flatten().map_or(0, |found| found.start());
+        let number = found.line_number().unwrap_or(0);
+        let shown = if line.len() <= LINE_CHARS {
+            String::from_utf8_lossy(line).into_owned()
+        } else {
+            // Before the cut, which would leave a part of a secret that nothing knows any more.
+            let text = String::from_utf8_lossy(line);
+            match self.mask.text(&text) {
+                Cow::Borrowed(_) => around(line, at(line)),
+                Cow::Owned(masked) => around(masked.as_bytes(), at(masked.as_bytes())),
+            }
+        };
+        self.answer.push(&format!("{}:{number}:{shown}", self.path.display()));
+        Ok(!self.answer.full)
+    }
+}
+
+/// As much of a long line as fits around the byte offset of a match.
+fn around(line: &[u8], at: usize) -> String {
+    let chars: Vec<char> = String::from_utf8_lossy(&line[..line.len().min(at + LINE_CHARS * 4)]).chars().collect();
+    let before = String::from_utf8_lossy(&line[..at]).chars().count();
+    let start = before.saturating_sub(LINE_CHARS / 4);
+    let end = (start + LINE_CHARS).min(chars.len());
+    let part: String = chars[start.min(end)..end].iter().collect();
+    let (head, tail) = (if start > 0 { "..." } else { "" }, if end < chars.len() { "..." } else { "" });
+    format!("{head}{part}{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::HEAP;
+    use crate::tools::toolbox::tests::Bench;
+
+    fn bench() -> Bench {
+        let bench = Bench::new(&["grep"]);
+        bench.write("src/a.rs", "fn one() {}\nfn two() {}\r\n");
+        bench.write("src/b.md", "fn in words\n");
+        bench.write("target/c.rs", "fn built() {}\n");
+        bench.write("runs/d.rs", "fn recorded() {}\n");
+        bench.write(".git/e.rs", "fn git() {}\n");
+        bench.write(".github/f.yml", "fn: x\n");
+        bench.write("bin", b"fn \0\n");
+        bench.write(".gitignore", "target/\n");
+        bench
+    }
+
+    async fn grep(bench: &Bench, input: Value) -> String {
+        bench.ok("grep", &input.to_string()).await
+    }
+
+    #[tokio::test]
+    async fn lines_files_and_counts() {
+        let bench = bench();
+        let pattern = r"fn \w+";
+        assert_eq!(
+            grep(&bench, json!({ "pattern": pattern })).await,
+            "src/a.rs:1:fn one() {}\nsrc/a.rs:2:fn two() {}\nsrc/b.md:1:fn in words"
+        );
+        assert_eq!(grep(&bench, json!({ "pattern": pattern, "output": "files" })).await, "src/a.rs\nsrc/b.md");
+        assert_eq!(grep(&bench, json!({ "pattern": pattern, "output": "counts" })).await, "src/a.rs:2\nsrc/b.md:1");
+        assert_eq!(
+            grep(&bench, json!({ "pattern": r"\{\}$", "glob": "*.rs", "output": "counts" })).await,
+            "src/a.rs:2"
+        );
+        assert_eq!(grep(&bench, json!({ "pattern": "(?i)^FN IN", "glob": "!*.rs" })).await, "src/b.md:1:fn in words");
+        assert_eq!(grep(&bench, json!({ "pattern": "two", "path": "src/a.rs" })).await, "src/a.rs:2:fn two() {}");
+        assert_eq!(grep(&bench, json!({ "pattern": "built", "path": "target" })).await, "target/c.rs:1:fn built() {}");
+        assert_eq!(grep(&bench, json!({ "pattern": "fn", "path": ".github" })).await, ".github/f.yml:1:fn: x");
+        assert!(grep(&bench, json!({ "pattern": "nowhere" })).await.starts_with("nothing matches in "));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_searched_is_refused() {
+        let bench = bench();
+        let text = bench.refused("grep", r#"{"pattern": "a("}"#).await;
+        assert!(text.contains("unclosed group"), "{text}");
+        let text = bench.refused("grep", r#"{"pattern": "a\\nb"}"#).await;
+        assert!(text.contains("within one line"), "{text}");
+        for path in ["..", "/etc", "missing", ".git", "runs"] {
+            bench.refused("grep", &json!({ "pattern": "x", "path": path }).to_string()).await;
+        }
+        bench.refused("grep", r#"{"pattern": "x", "glob": "a{b"}"#).await;
+        rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        let text = bench.refused("grep", r#"{"pattern": "x", "path": "pipe"}"#).await;
+        assert!(text.contains("`pipe` is not a regular file"), "{text}");
+        bench.refused("grep", r#"{"pattern": "x", "output": "everything"}"#).await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_too_much_is_not_passed_over_in_silence() {
+        let bench = Bench::new(&["grep"]);
+        bench.write("a", "needle\n");
+        let huge = std::fs::File::create(bench.path("b")).unwrap();
+        huge.set_len(HEAP as u64 * 2).unwrap();
+        let mut huge = std::io::BufWriter::new(huge);
+        (0..=HEAP >> 16).for_each(|_| std::io::Write::write_all(&mut huge, &[b'x'; 1 << 16]).unwrap());
+        drop(huge);
+        let text = grep(&bench, json!({ "pattern": "needle" })).await;
+        assert_eq!(text, "a:1:needle\n(1 not searched to the end: unreadable, or a line is longer than 64 MB)");
+    }
+
+    #[tokio::test]
+    async fn long_lines_and_many_lines_are_bounded() {
+        let bench = Bench::new(&["grep"]);
+        bench.write("min.js", format!("{}needle{}", "ä".repeat(50_000), "b".repeat(50_000)));
+        bench.write("many", "needle\n".repeat(5000));
+        let text = grep(&bench, json!({ "pattern": "needle", "path": "min.js" })).await;
+        assert!(text.contains("äneedleb") && text.chars().count() < 450, "{text}");
+        let text = grep(&bench, json!({ "pattern": "needle", "path": "many" })).await;
+        assert_eq!(text.lines().count(), 1001);
+        assert!(text.ends_with("(there is more; a narrower pattern, path or glob shows it)"));
+        assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "counts" })).await, "many:5000\nmin.js:1");
+    }
+}

@@ -1,0 +1,225 @@
+//! A tool's input: its schema for the model, and reading what the model wrote.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::Refusal;
+
+/// The input's JSON Schema as providers take it: one object without references, titles or notes for programs.
+pub(super) fn schema<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    tidy(&mut schema);
+    if let Value::Object(object) = &mut schema {
+        object.shift_remove("title");
+        object.shift_remove("description");
+    }
+    schema
+}
+
+/// Removes what says nothing to a model: number formats, `null` for what can be left out.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.get("format").is_some_and(Value::is_string) {
+                object.shift_remove("format");
+            }
+            if let Some(Value::String(description)) = object.get_mut("description") {
+                // Where a line of the source ended says nothing.
+                *description = description.replace('\n', " ");
+            }
+            if object.get("default").is_some_and(Value::is_null) {
+                object.shift_remove("default");
+            }
+            for key in ["type", "enum"] {
+                if let Some(Value::Array(options)) = object.get_mut(key) {
+                    options.retain(|option| !option.is_null() && option != "null");
+                    if key == "type"
+                        && let [only] = options.as_slice()
+                    {
+                        let only = only.clone();
+                        object.insert(key.to_owned(), only);
+                    }
+                }
+            }
+            if let Some(words) = words(object.get("oneOf")) {
+                object.shift_remove("oneOf");
+                object.insert("type".to_owned(), "string".into());
+                object.insert("enum".to_owned(), words);
+            }
+            object.values_mut().for_each(tidy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        _ => {}
+    }
+}
+
+/// The words of an enum whose variants are documented one by one.
+fn words(options: Option<&Value>) -> Option<Value> {
+    options?.as_array()?.iter().map(|option| option.get("const").cloned()).collect()
+}
+
+/// Reads an input. Where that fails, the model is told why and what is expected.
+pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Result<T, Refusal> {
+    serde_json::from_str(input.get()).map_err(|error| {
+        let error = error.to_string();
+        let what = error.rsplit_once(" at line ").map_or(error.as_str(), |(what, _)| what);
+        Refusal(format!("bad input: {what}; expected {}", outline(&schema::<T>())))
+    })
+}
+
+/// A schema in one short line, such as `{"path": string, "limit"?: integer}`.
+pub(super) fn outline(schema: &Value) -> String {
+    if let Some(options) = schema["enum"].as_array() {
+        return options.iter().map(Value::to_string).collect::<Vec<_>>().join(" | ");
+    }
+    match schema["type"].as_str() {
+        Some("object") => {
+            let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+            let properties = schema["properties"].as_object().into_iter().flatten();
+            let members = properties.map(|(name, schema)| {
+                let mark = if required.iter().any(|known| known == name.as_str()) { "" } else { "?" };
+                format!("\"{name}\"{mark}: {}", outline(schema))
+            });
+            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+        Some("array") => format!("[{}, ...]", outline(&schema["items"])),
+        Some(kind) => kind.to_owned(),
+        None => "any value".to_owned(),
+    }
+}
+
+/// A whole number that can be left out. `"5"` and `5.0` are taken for 5: models write them, and nothing else can be meant.
+pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    struct Whole;
+
+    impl<'de> Visitor<'de> for Whole {
+        type Value = Option<u64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number, 0 or greater")
+        }
+
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
+            Ok(Some(value))
+        }
+
+        fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
+            // Up to 2^53 every whole number is exact.
+            if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) {
+                Ok(Some(value as u64))
+            } else {
+                Err(E::invalid_value(de::Unexpected::Float(value), &self))
+            }
+        }
+
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
+            value.trim().parse().map(Some).map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(Whole)
+}
+
+/// A truth value that can be left out. `"true"` is taken for true, in the same spirit as in [`whole`].
+pub(super) fn truth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    struct Truth;
+
+    impl<'de> Visitor<'de> for Truth {
+        type Value = Option<bool>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("true or false")
+        }
+
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
+            Ok(Some(value))
+        }
+
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
+            let value = value.trim().to_lowercase();
+            value.parse().map(Some).map_err(|_| E::invalid_value(de::Unexpected::Str(&value), &self))
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(Truth)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its shape is used")]
+    struct Example {
+        /// Where.
+        path: String,
+        /// How
+        /// many.
+        #[serde(default, deserialize_with = "whole")]
+        limit: Option<u64>,
+        /// Whether.
+        #[serde(default)]
+        all: bool,
+    }
+
+    #[test]
+    fn the_schema_is_one_plain_object() {
+        assert_eq!(
+            schema::<Example>(),
+            json!({
+                "type": "object",
+                "properties": {
+                    "path": { "description": "Where.", "type": "string" },
+                    "limit": { "description": "How many.", "type": "integer", "minimum": 0 },
+                    "all": { "description": "Whether.", "type": "boolean", "default": false }
+                },
+                "additionalProperties": false,
+                "required": ["path"]
+            })
+        );
+    }
+
+    #[test]
+    fn numbers_may_be_written_in_any_way_that_is_clear() {
+        for (text, expected) in [("5", Some(5)), ("\"5\"", Some(5)), ("5.0", Some(5)), ("null", None)] {
+            let input = RawValue::from_string(format!(r#"{{"path": "x", "limit": {text}}}"#)).unwrap();
+            assert_eq!(parse::<Example>(&input).unwrap().limit, expected, "{text}");
+        }
+        for text in ["-1", "5.5", "\"five\"", "[]", "1e300"] {
+            let input = RawValue::from_string(format!(r#"{{"path": "x", "limit": {text}}}"#)).unwrap();
+            let refusal = parse::<Example>(&input).unwrap_err().0;
+            assert!(refusal.contains("a whole number, 0 or greater"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_bad_input_is_answered_with_what_is_expected() {
+        let input = RawValue::from_string(r#"{"pth": "x"}"#.into()).unwrap();
+        assert_eq!(
+            parse::<Example>(&input).unwrap_err().0,
+            "bad input: unknown field `pth`, expected one of `path`, `limit`, `all`; expected {\"path\": string, \
+             \"limit\"?: integer, \"all\"?: boolean}"
+        );
+    }
+}

@@ -1,0 +1,156 @@
+//! What an agent can do. A new tool is one file here and one line in [`TOOLS`].
+
+mod bash;
+mod bash_rules;
+mod bash_words;
+mod bounds;
+mod edit_file;
+pub mod environment;
+mod glob;
+mod grep;
+mod input;
+mod memory;
+mod options;
+mod orphans;
+mod output;
+
+mod process;
+mod read_file;
+mod replace;
+mod resolve;
+mod search;
+pub mod task;
+mod todo;
+pub mod toolbox;
+pub mod workspace;
+mod write_file;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use self::environment::Environment;
+use self::toolbox::CallLimits;
+use self::workspace::Workspace;
+use crate::mask::Mask;
+use crate::yaml;
+
+pub use memory::Memory;
+pub use todo::{Status, TodoItem};
+
+/// A built-in tool, as [`TOOLS`] lists it.
+pub struct Builtin {
+    /// Its name in allowlists and calls.
+    pub name: &'static str,
+    /// Whether it changes nothing.
+    pub reads_only: bool,
+    /// Whether only the parent may have it.
+    pub parent_only: bool,
+    /// Checks a job's options (`None`: the tool was named without any) and gives them in their canonical form: complete,
+    /// null where the tool has none.
+    pub options: fn(Option<&yaml::Node>) -> yaml::Decoded<Value>,
+    /// JSON Schema of the options as a job writes them; `None` where the tool has none.
+    pub options_schema: fn() -> Option<Value>,
+    /// Makes the tool from canonical options.
+    pub build: fn(&Value) -> Result<Box<dyn Tool>, String>,
+}
+
+/// The codes of what can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
+pub const CODES: &[&str] = &["tool-options", "bash-rule", "needs-sandbox"];
+
+/// All built-in tools.
+pub static TOOLS: &[Builtin] = &[
+    bash::BUILTIN,
+    read_file::BUILTIN,
+    write_file::BUILTIN,
+    edit_file::BUILTIN,
+    glob::BUILTIN,
+    grep::BUILTIN,
+    todo::BUILTIN,
+    task::BUILTIN,
+];
+
+/// A tool that an agent was granted, as the plan holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The tool's name in [`TOOLS`].
+    pub name: String,
+    /// Its options, checked and complete; null where the tool has none.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub options: Value,
+}
+
+/// A tool as a model sees it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToolSpec {
+    /// Its name.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema of its input, an object.
+    pub input_schema: Value,
+}
+
+/// Something that an agent can do. Built-in ones are listed in [`TOOLS`]; a [`Toolbox`](toolbox::Toolbox) holds anything that
+/// implements this.
+pub trait Tool: Send + Sync {
+    /// Its name, as the model calls it.
+    fn name(&self) -> &str;
+
+    /// What the model is told about it, options included.
+    fn description(&self) -> String;
+
+    /// JSON Schema of its input, an object.
+    fn input_schema(&self) -> Value;
+
+    /// Whether it changes nothing, so that its calls may run side by side and again after a kill.
+    fn reads_only(&self) -> bool {
+        false
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// A [`Refusal`] tells the model what went wrong; it never ends the run.
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>>;
+}
+
+/// What the model is told about a call that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl Refusal {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// What a call may use.
+#[derive(Debug)]
+pub struct Scope<'a> {
+    /// The provider's id of the call.
+    pub call_id: &'a str,
+    /// The folder that the tools work in.
+    pub workspace: &'a Arc<Workspace>,
+    /// What the agent remembers from call to call.
+    pub memory: &'a Arc<Memory>,
+    /// The run's secrets, for output that is too much to be kept unmasked.
+    pub mask: &'a Mask,
+    /// What commands see.
+    pub environment: &'a Environment,
+    /// When the call must be over.
+    pub limits: &'a CallLimits,
+}
+
+/// Runs file work where waiting for a disk holds nobody up.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Refusal(format!("the tool broke: {error}"))),
+    }
+}

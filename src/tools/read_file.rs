@@ -1,0 +1,341 @@
+//! `read_file`: lines of a text file, numbered.
+
+use std::fmt::Write;
+use std::io::{self, BufRead, BufReader, Read, Seek};
+
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bounds::first;
+use super::input::{parse, schema, whole};
+use super::replace::MAX_FILE;
+use super::toolbox::MAX_CHARS;
+use super::{Builtin, CallLimits, Memory, Refusal, Scope, Tool, Workspace, off_thread, options};
+use crate::mask::Mask;
+
+pub(super) const BUILTIN: Builtin = Builtin {
+    name: "read_file",
+    reads_only: true,
+    parent_only: false,
+    options: options::none,
+    options_schema: || None,
+    build: |_| Ok(Box::new(ReadFile)),
+};
+
+/// How many lines are shown where the model asks for no number.
+const LINES: u64 = 2000;
+/// The longest part of a line that is shown, in characters.
+const LINE_CHARS: usize = 2000;
+/// Room for the remark at the end, in characters.
+const REMARK: usize = 300;
+/// In how many bytes from the start a NUL makes a file a binary one.
+const SNIFFED: usize = 8192;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// Path of the file, from the workspace.
+    #[serde(alias = "file_path")]
+    path: String,
+    /// Number of the first line to read, from 1. Default: 1.
+    #[serde(default, deserialize_with = "whole")]
+    offset: Option<u64>,
+    /// How many lines to read. Default: 2000.
+    #[schemars(range(min = 1))]
+    #[serde(default, deserialize_with = "whole")]
+    limit: Option<u64>,
+}
+
+struct ReadFile;
+
+impl Tool for ReadFile {
+    fn name(&self) -> &str {
+        "read_file"
+    }
+
+    fn description(&self) -> String {
+        "Reads a text file. Each line is shown as its number, a tab and its text; the number and the tab are not part of \
+         the file. Long files come in parts: go on with `offset`. Very long lines are cut."
+            .into()
+    }
+
+    fn input_schema(&self) -> Value {
+        schema::<Input>()
+    }
+
+    fn reads_only(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move {
+            let input: Input = parse(input)?;
+            let (workspace, memory, limits) = (scope.workspace.clone(), scope.memory.clone(), scope.limits.clone());
+            let mask = scope.mask.clone();
+            off_thread(move || read(&input, &workspace, &memory, &mask, &limits)).await
+        })
+    }
+}
+
+fn read(
+    input: &Input,
+    workspace: &Workspace,
+    memory: &Memory,
+    mask: &Mask,
+    limits: &CallLimits,
+) -> Result<String, Refusal> {
+    let mut opened = workspace.open_file(&input.path)?;
+    let path = opened.path.clone();
+    let failed = |error: io::Error| workspace.explain(&path, &error);
+    let shown = path.display();
+    let mut start = Vec::new();
+    (&mut opened.file).take(SNIFFED as u64).read_to_end(&mut start).map_err(failed)?;
+    if start.contains(&0) {
+        return Err(Refusal(format!("`{shown}` is a binary file of {} bytes", opened.size)));
+    }
+    let offset = input.offset.unwrap_or(1).max(1);
+    let limit = input.limit.unwrap_or(LINES);
+    if limit == 0 {
+        return Err(Refusal::new("`limit` must be at least 1"));
+    }
+    let window = if opened.size <= MAX_FILE {
+        (&mut opened.file).take(MAX_FILE).read_to_end(&mut start).map_err(failed)?;
+        memory.saw(&path, &start);
+        Window::read(start.as_slice(), offset, limit, mask, limits)
+    } else {
+        opened.file.rewind().map_err(failed)?;
+        Window::read(BufReader::with_capacity(1 << 18, &mut opened.file), offset, limit, mask, limits)
+    };
+    window.map_err(failed)?.render(&shown.to_string(), offset)
+}
+
+/// The lines that are shown, and what there is beside them.
+#[derive(Default)]
+struct Window {
+    text: String,
+    chars: usize,
+    /// Lines in `text`.
+    taken: u64,
+    /// Lines in the whole file, as far as it was read.
+    lines: u64,
+    cut: bool,
+    crlf: bool,
+    /// Why the count of lines ends before the file does.
+    stopped: Option<&'static str>,
+}
+
+impl Window {
+    fn read(mut reader: impl BufRead, offset: u64, limit: u64, mask: &Mask, limits: &CallLimits) -> io::Result<Self> {
+        let mut window = Self::default();
+        let mut line = Vec::new();
+        loop {
+            if window.lines % 65_536 == 65_535 {
+                window.stopped = limits.over();
+            }
+            let wanted = window.lines + 1 >= offset && window.taken < limit && window.chars < MAX_CHARS - REMARK;
+            let room = if wanted { LINE_CHARS * 4 + 2 + mask.reach() } else { 0 };
+            line.clear();
+            let Some(length) = take_line(&mut reader, &mut line, room)? else { return Ok(window) };
+            if window.stopped.is_some() {
+                return Ok(window);
+            }
+            window.lines += 1;
+            if wanted {
+                window.show(&line, length, mask);
+            }
+        }
+    }
+
+    fn show(&mut self, line: &[u8], length: u64, mask: &Mask) {
+        let whole = line.len() as u64 == length;
+        let line = if let Some(line) = line.strip_suffix(b"\r") {
+            self.crlf |= whole;
+            line
+        } else {
+            line
+        };
+        let line = String::from_utf8_lossy(line);
+        // Before the cut, which would leave a part of a secret that nothing knows any more.
+        let line = mask.text(&line);
+        let part = first(&line, LINE_CHARS);
+        let mut shown = format!("{:>6}\t{part}", self.lines);
+        if part.len() < line.len() || !whole {
+            self.cut = true;
+            // Writing to a String can't fail.
+            let _ = write!(shown, "[... cut; the line has {length} bytes]");
+        }
+        shown.push('\n');
+        let chars = shown.chars().count();
+        if self.chars + chars > MAX_CHARS - REMARK && self.taken > 0 {
+            // Nothing after it may be shown either.
+            self.chars = MAX_CHARS;
+            return;
+        }
+        self.chars += chars;
+        self.taken += 1;
+        self.text.push_str(&shown);
+    }
+
+    fn render(self, path: &str, offset: u64) -> Result<String, Refusal> {
+        if self.lines == 0 {
+            return Ok(format!("`{path}` is empty"));
+        }
+        if self.taken == 0 {
+            return Err(Refusal(format!("`{path}` has only {} lines; line {offset} is past its end", self.lines)));
+        }
+        let mut remarks = Vec::new();
+        let next = offset + self.taken;
+        if let Some(why) = self.stopped {
+            remarks.push(format!("the file goes on; {why}"));
+        } else if next <= self.lines {
+            remarks.push(format!("{} more lines; go on with offset {next}", self.lines + 1 - next));
+        }
+        if self.crlf {
+            remarks.push("lines end in CRLF".to_owned());
+        }
+        let mut text = self.text;
+        if remarks.is_empty() {
+            text.pop();
+        } else {
+            let _ = write!(text, "({})", remarks.join("; "));
+        }
+        Ok(text)
+    }
+}
+
+/// Reads past the next line end. At most `room` bytes of the line go to `line`, its `\n` not among them. Gives the
+/// line's whole length, or `None` at the end of the file.
+fn take_line(reader: &mut impl BufRead, line: &mut Vec<u8>, room: usize) -> io::Result<Option<u64>> {
+    let mut length = 0;
+    let mut any = false;
+    loop {
+        let buffer = match reader.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if buffer.is_empty() {
+            return Ok(any.then_some(length));
+        }
+        any = true;
+        let end = line_end(buffer);
+        let part = &buffer[..end.unwrap_or(buffer.len())];
+        line.extend_from_slice(&part[..part.len().min(room - line.len())]);
+        length += part.len() as u64;
+        let used = part.len() + usize::from(end.is_some());
+        reader.consume(used);
+        if end.is_some() {
+            return Ok(Some(length));
+        }
+    }
+}
+
+fn line_end(buffer: &[u8]) -> Option<usize> {
+    buffer.iter().position(|byte| *byte == b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::toolbox::tests::Bench;
+
+    #[tokio::test]
+    async fn lines_come_numbered_and_in_parts() {
+        let bench = Bench::new(&["read_file"]);
+        bench.write("a.txt", "one\ntwo\nthree\nfour");
+        assert_eq!(
+            bench.ok("read_file", r#"{"path": "a.txt"}"#).await,
+            "     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour"
+        );
+        assert_eq!(
+            bench.ok("read_file", r#"{"path": "./a.txt", "offset": "2", "limit": 2}"#).await,
+            "     2\ttwo\n     3\tthree\n(1 more lines; go on with offset 4)"
+        );
+        let past = bench.refused("read_file", r#"{"path": "a.txt", "offset": 9}"#).await;
+        assert_eq!(past, "`a.txt` has only 4 lines; line 9 is past its end");
+        assert!(
+            bench.ok("read_file", r#"{"path": "a.txt", "offset": 0, "limit": 1}"#).await.starts_with("     1\tone")
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_special_about_a_file_is_said() {
+        let bench = Bench::new(&["read_file"]);
+        bench.write("empty", "");
+        bench.write("crlf", "a\r\nb\r\n");
+        bench.write("long", format!("{}\nend\n", "x".repeat(100_000)));
+        bench.write("binary", [0x7f, b'E', 0, 1]);
+        bench.write("latin", b"caf\xe9\n");
+        assert_eq!(bench.ok("read_file", r#"{"path": "empty"}"#).await, "`empty` is empty");
+        assert_eq!(bench.ok("read_file", r#"{"path": "crlf"}"#).await, "     1\ta\n     2\tb\n(lines end in CRLF)");
+        let long = bench.ok("read_file", r#"{"path": "long"}"#).await;
+        assert!(long.len() < 3000 && long.contains("[... cut; the line has 100000 bytes]\n     2\tend"), "{long}");
+        assert_eq!(bench.refused("read_file", r#"{"path": "binary"}"#).await, "`binary` is a binary file of 4 bytes");
+        assert_eq!(bench.ok("read_file", r#"{"path": "latin"}"#).await, "     1\tcaf\u{fffd}");
+    }
+
+    #[tokio::test]
+    async fn a_cut_shows_no_part_of_a_secret() {
+        let bench = Bench::with(
+            &["read_file", "grep", "edit_file"].map(crate::tools::toolbox::tests::grant),
+            &[("token".into(), "s3cr3t-t0ken".into())],
+        );
+        for before in 1980..2001 {
+            bench.write("f", format!("{}s3cr3t-t0ken{}", "ä".repeat(before), "z".repeat(9000)));
+            let text = bench.ok("read_file", r#"{"path": "f"}"#).await;
+            assert!(!text.contains("s3") && text.contains("z[... cut") == (before < 1986), "{before}: {text}");
+        }
+        for before in 80..140 {
+            bench
+                .write("f", format!("{}s3cr3t-t0ken{}needle{}", "a".repeat(300), "b".repeat(before), "z".repeat(9000)));
+            let text = bench.ok("grep", r#"{"pattern": "needle"}"#).await;
+            assert!(!text.contains("t0k") && !text.contains("3t") && text.contains("needle"), "{before}: {text}");
+        }
+        bench.write("g", format!("{}s3cr3t-t0ken\nend\n", "a".repeat(495)));
+        let text = bench.ok("edit_file", r#"{"path": "g", "old_text": "end", "new_text": "x"}"#).await;
+        assert!(!text.contains("s3"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_long_file_says_where_to_go_on() {
+        let bench = Bench::new(&["read_file"]);
+        bench.write("big", (1..=100_000).map(|line| format!("this is line {line}\n")).collect::<String>());
+        let text = bench.ok("read_file", r#"{"path": "big", "limit": 99999}"#).await;
+        assert!(text.chars().count() <= MAX_CHARS && !text.contains("left out"));
+        let (shown, rest) = text.rsplit_once("\n(").unwrap();
+        let last: u64 = shown.rsplit_once(' ').unwrap().1.parse().unwrap();
+        assert_eq!(rest, format!("{} more lines; go on with offset {})", 100_000 - last, last + 1));
+        let next = bench.ok("read_file", &format!(r#"{{"path": "big", "offset": {}}}"#, last + 1)).await;
+        assert!(next.starts_with(&format!("{:>6}\tthis is line {}\n", last + 1, last + 1)));
+        assert_eq!(next.lines().count(), 2001.min(next.lines().count()));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_refused_without_waiting() {
+        let bench = Bench::new(&["read_file"]);
+        bench.write("src/lib.rs", "");
+        rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", bench.path("link")).unwrap();
+        for (path, why) in [
+            ("src", "is a folder"),
+            ("pipe", "not a regular file"),
+            ("link", "leads out of the workspace"),
+            ("../x", "leads out of the workspace"),
+            ("/etc/passwd", "leads out of the workspace"),
+            ("src/../../x", "leads out of the workspace"),
+            ("src/lib.sr", "does not exist; did you mean `src/lib.rs`?"),
+            ("scr/lib.rs", "does not exist; did you mean `src`?"),
+            ("~/.bashrc", "`~/.bashrc` does not exist"),
+            ("src/lib.rs/x", "a file, not a folder"),
+            ("", "is a folder"),
+        ] {
+            let text = bench.refused("read_file", &format!(r#"{{"path": "{path}"}}"#)).await;
+            assert!(text.contains(why), "{path}: {text}");
+        }
+        let absolute = bench.path("src/lib.rs");
+        assert!(bench.ok("read_file", &format!(r#"{{"path": {absolute:?}}}"#)).await.contains("is empty"));
+    }
+}

@@ -1,0 +1,143 @@
+//! `todo`: the agent's own plan.
+
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bounds::first;
+use super::input::{parse, schema};
+use super::{Builtin, Refusal, Scope, Tool, options};
+
+pub(super) const BUILTIN: Builtin = Builtin {
+    name: "todo",
+    reads_only: false,
+    parent_only: false,
+    options: options::none,
+    options_schema: || None,
+    build: |_| Ok(Box::new(Todo)),
+};
+
+/// The most items that a plan may have.
+const MAX_ITEMS: usize = 100;
+/// The longest text of an item, in characters.
+const MAX_TEXT: usize = 500;
+
+/// A step of an agent's plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TodoItem {
+    /// What is to be done, in a few words.
+    #[serde(alias = "content")]
+    pub text: String,
+    /// How far it is.
+    pub status: Status,
+}
+
+/// How far a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Not begun.
+    Pending,
+    /// Being done.
+    InProgress,
+    /// Finished.
+    #[serde(alias = "completed")]
+    Done,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// All steps, in order; they replace the plan as it was.
+    #[serde(alias = "todos")]
+    items: Vec<TodoItem>,
+}
+
+struct Todo;
+
+impl Tool for Todo {
+    fn name(&self) -> &str {
+        "todo"
+    }
+
+    fn description(&self) -> String {
+        "Keeps your own plan for work of several steps. Each call replaces the whole plan, so give all steps with their \
+         status; have at most one in progress, and mark a step done as soon as it is."
+            .into()
+    }
+
+    fn input_schema(&self) -> Value {
+        schema::<Input>()
+    }
+
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move {
+            let Input { items } = parse(input)?;
+            if items.len() > MAX_ITEMS {
+                return Err(Refusal(format!("a plan has at most {MAX_ITEMS} steps")));
+            }
+            if let Some(item) = items.iter().find(|item| item.text.chars().count() > MAX_TEXT) {
+                return Err(Refusal(format!("a step has at most {MAX_TEXT} characters: {}...", first(&item.text, 40))));
+            }
+            if items.iter().any(|item| item.text.trim().is_empty()) {
+                return Err(Refusal::new("a step has no text"));
+            }
+            let text = render(&items);
+            scope.memory.set_todo(items);
+            Ok(text)
+        })
+    }
+}
+
+/// One line a step.
+fn render(items: &[TodoItem]) -> String {
+    if items.is_empty() {
+        return "the plan is empty".to_owned();
+    }
+    let lines = items.iter().map(|item| {
+        let mark = match item.status {
+            Status::Pending => "[ ]",
+            Status::InProgress => "[>]",
+            Status::Done => "[x]",
+        };
+        format!("{mark} {}", item.text)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::toolbox::tests::Bench;
+
+    #[tokio::test]
+    async fn the_plan_is_replaced_whole() {
+        let bench = Bench::new(&["todo"]);
+        bench
+            .ok(
+                "todo",
+                r#"{"items": [{"text": "look", "status": "in_progress"}, {"text": "leap", "status": "pending"}]}"#,
+            )
+            .await;
+        let text = bench
+            .ok(
+                "todo",
+                r#"{"todos": [{"content": "look", "status": "completed"}, {"text": "leap", "status": "in_progress"}]}"#,
+            )
+            .await;
+        assert_eq!(text, "[x] look\n[>] leap");
+        let items = bench.toolbox.todo();
+        let text = bench.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
+        assert_eq!(text, "a step has no text");
+        assert_eq!(items.iter().map(|item| item.status).collect::<Vec<_>>(), [Status::Done, Status::InProgress]);
+    }
+
+    #[test]
+    fn the_schema_names_the_words() {
+        let status = &schema::<Input>()["properties"]["items"]["items"]["properties"]["status"];
+        assert_eq!(status["enum"], serde_json::json!(["pending", "in_progress", "done"]));
+    }
+}

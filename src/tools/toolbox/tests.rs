@@ -1,0 +1,182 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// A tool without options.
+pub(in crate::tools) fn grant(name: &str) -> Grant {
+    Grant { name: name.into(), options: Value::Null }
+}
+
+/// A workspace with an agent in it.
+pub(in crate::tools) struct Bench {
+    pub(in crate::tools) toolbox: Toolbox,
+    pub(in crate::tools) folder: TempDir,
+    pub(in crate::tools) limits: CallLimits,
+}
+
+impl Bench {
+    pub(in crate::tools) fn new(tools: &[&str]) -> Self {
+        let grants: Vec<_> = tools.iter().map(|name| grant(name)).collect();
+        Self::with(&grants, &[])
+    }
+
+    pub(in crate::tools) fn with(grants: &[Grant], secrets: &[(String, String)]) -> Self {
+        let folder = TempDir::new().unwrap();
+        std::fs::create_dir(folder.path().join("ws")).unwrap();
+        let protected = ["job.yaml", "prompts", "runs"].map(|name| folder.path().join("ws").join(name)).to_vec();
+        let hidden = vec![folder.path().join("ws/runs")];
+        let workspace = Workspace::open(&folder.path().join("ws"), protected, hidden).unwrap();
+        let environment = Environment::from(&BTreeMap::new(), &[], secrets);
+        let mask = Mask::new(secrets).0;
+        let toolbox = Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment)).unwrap();
+        let limits =
+            CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
+        Self { toolbox, folder, limits }
+    }
+
+    pub(in crate::tools) fn path(&self, path: &str) -> std::path::PathBuf {
+        self.folder.path().join("ws").join(path)
+    }
+
+    pub(in crate::tools) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub(in crate::tools) fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    pub(in crate::tools) async fn call(&self, tool: &str, input: &str) -> ToolResult {
+        let input = RawValue::from_string(input.to_owned()).unwrap().into();
+        let call = ToolCall { id: "call-1".into(), tool: tool.into(), input, broken: None };
+        self.toolbox.call(&call, self.limits.clone()).await
+    }
+
+    pub(in crate::tools) async fn ok(&self, tool: &str, input: &str) -> String {
+        let result = self.call(tool, input).await;
+        assert!(!result.is_error, "{}", result.text);
+        result.text
+    }
+
+    pub(in crate::tools) async fn refused(&self, tool: &str, input: &str) -> String {
+        let result = self.call(tool, input).await;
+        assert!(result.is_error, "{}", result.text);
+        result.text
+    }
+}
+
+struct Odd(fn() -> Result<String, Refusal>);
+
+impl Tool for Odd {
+    fn name(&self) -> &str {
+        "odd"
+    }
+
+    fn description(&self) -> String {
+        String::new()
+    }
+
+    fn input_schema(&self) -> Value {
+        json!({})
+    }
+
+    fn call<'a>(&'a self, _: &'a RawValue, _: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move { (self.0)() })
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_answered_with_those_that_there_are() {
+    let bench = Bench::new(&["read_file", "glob"]);
+    assert_eq!(
+        bench.refused("ReadFile", "{}").await,
+        "there is no tool `ReadFile` (did you mean `read_file`?); there are: read_file, glob"
+    );
+    assert!(bench.refused("bash", r#"{"command": "true"}"#).await.starts_with("there is no tool `bash`; there are"));
+    assert!(Bench::new(&[]).refused("bash", "{}").await.contains("you have no tools"));
+}
+
+#[tokio::test]
+async fn a_call_whose_input_is_no_json_never_runs() {
+    let bench = Bench::new(&["bash"]);
+    let input = RawValue::from_string(r#"{"command": "touch made"}"#.into()).unwrap().into();
+    let call = ToolCall { id: "x".into(), tool: "bash".into(), input, broken: Some("cut off".into()) };
+    let result = bench.toolbox.call(&call, bench.limits.clone()).await;
+    assert_eq!((result.is_error, result.text.as_str()), (true, "the input is no JSON: cut off"));
+    assert_eq!(result.call_id, "x");
+    assert!(!bench.path("made").exists());
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_is_an_answer() {
+    let mut bench = Bench::new(&[]);
+    bench.toolbox.add(Box::new(Odd(|| panic!("a planted panic"))));
+    assert_eq!(bench.refused("odd", "{}").await, "`odd` broke on this input");
+}
+
+#[tokio::test]
+async fn results_are_masked_before_they_are_bounded() {
+    let secrets = [("key".to_owned(), "hunter2-hunter2".to_owned())];
+    let mut bench = Bench::with(&[], &secrets);
+    bench.toolbox.add(Box::new(Odd(|| Ok("hunter2-hunter2 ".repeat(10_000)))));
+    let text = bench.ok("odd", "{}").await;
+    assert!(text.starts_with("[masked:key] [masked:key]") && text.contains("characters left out"));
+    assert!(!text.contains("hunter2") && text.chars().count() <= MAX_CHARS);
+}
+
+#[test]
+fn an_added_tool_takes_the_place_of_its_namesake() {
+    let mut bench = Bench::new(&["task", "glob"]);
+    bench.toolbox.add(Box::new(crate::tools::task::Task::new([
+        ("explorer".into(), "Reads code".into()),
+        ("writer".into(), String::new()),
+    ])));
+    let specs = bench.toolbox.specs();
+    assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["task", "glob"]);
+    assert!(specs[0].description.ends_with("\n- explorer: Reads code\n- writer"));
+    assert_eq!(specs[0].input_schema["properties"]["agent"]["enum"], json!(["explorer", "writer"]));
+}
+
+#[test]
+fn a_grant_that_names_no_tool_is_an_error() {
+    let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
+    let grant = Grant { name: "nope".into(), options: Value::Null };
+    let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default()).err();
+    assert_eq!(error.as_deref(), Some("there is no tool `nope`"));
+}
+
+#[test]
+fn every_schema_is_a_plain_object_that_validators_take() {
+    let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
+    for spec in Bench::new(&names).toolbox.specs() {
+        assert_eq!(spec.input_schema["type"], "object", "{}", spec.name);
+        assert_eq!(spec.input_schema["additionalProperties"], false, "{}", spec.name);
+        let text = spec.input_schema.to_string();
+        for clutter in ["$schema", "$defs", "$ref", "title", "format", "null", "anyOf", "oneOf"] {
+            assert!(!text.contains(&format!("\"{clutter}\"")), "{} holds {clutter}: {text}", spec.name);
+        }
+        jsonschema::validator_for(&spec.input_schema).unwrap();
+        assert!(spec.description.len() > 40, "{}", spec.name);
+    }
+}
+
+#[test]
+fn the_table_and_the_tools_agree() {
+    for builtin in TOOLS {
+        let tool = (builtin.build)(&Value::Null).unwrap();
+        assert_eq!((tool.name(), tool.reads_only()), (builtin.name, builtin.reads_only));
+        let decoded = (builtin.options)(None);
+        assert!(decoded.findings.is_empty());
+        (builtin.build)(&decoded.value.unwrap()).unwrap();
+    }
+}
