@@ -34,3 +34,5 @@ pub mod mask;
 pub mod price;
 
 pub mod tools;
+
+pub mod providers;

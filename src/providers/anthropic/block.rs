@@ -1,0 +1,216 @@
+//! One content block of a reply, put together from what the stream says of it.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::message::{Block, ToolCall, View};
+
+/// The fields of a JSON object, each value as it was written.
+pub(super) type Fields = IndexMap<String, Box<RawValue>>;
+
+/// A block that is being received.
+#[derive(Debug, Default)]
+pub(super) struct Growing {
+    /// What `content_block_start` said.
+    fields: Fields,
+    /// Fields that grow by deltas, whole.
+    texts: IndexMap<String, String>,
+    citations: Vec<Box<RawValue>>,
+    /// The pieces of `input`.
+    input: Option<String>,
+}
+
+impl Growing {
+    /// A block as it begins, or as a whole where the answer isn't streamed.
+    pub(super) fn new(fields: Fields) -> Self {
+        Self { fields, ..Self::default() }
+    }
+
+    /// Takes one delta: those that we know go where they belong; of any other, texts are appended to the block's field of
+    /// that name and everything else replaces it, which is what the deltas that exist have in common.
+    ///
+    /// # Errors
+    /// The delta's own text isn't text.
+    pub(super) fn grow(&mut self, delta: &RawValue) -> Result<Option<String>, serde_json::Error> {
+        let Kind { kind } = serde_json::from_str(delta.get())?;
+        let known: &[&str] =
+            &["text_delta", "thinking_delta", "input_json_delta", "signature_delta", "citations_delta"];
+        if !known.contains(&&*kind) {
+            let mut fields: Fields = serde_json::from_str(delta.get())?;
+            fields.shift_remove("type");
+            self.merge(fields);
+            return Ok(None);
+        }
+        let delta: Delta<'_> = serde_json::from_str(delta.get())?;
+        if let Some(Lossy(piece)) = delta.text {
+            self.append("text", &piece);
+            return Ok(Some(piece));
+        }
+        if let Some(Lossy(piece)) = delta.thinking {
+            self.append("thinking", &piece);
+        }
+        if let Some(Lossy(piece)) = delta.partial_json {
+            self.input.get_or_insert_default().push_str(&piece);
+        }
+        if let Some(Lossy(whole)) = delta.signature {
+            // It comes once and whole; the official clients replace it, too.
+            self.texts.insert("signature".to_owned(), whole);
+        }
+        self.citations.extend(delta.citation.map(ToOwned::to_owned));
+        Ok(None)
+    }
+
+    fn append(&mut self, field: &str, piece: &str) {
+        if let Some(text) = self.texts.get_mut(field) {
+            text.push_str(piece);
+        } else {
+            let start = self.text(field).unwrap_or_default();
+            self.texts.insert(field.to_owned(), start + piece);
+        }
+    }
+
+    fn merge(&mut self, delta: Fields) {
+        for (name, value) in delta {
+            match serde_json::from_str::<String>(value.get()) {
+                Ok(piece) => self.append(&name, &piece),
+                Err(_) => {
+                    self.fields.insert(name, value);
+                }
+            }
+        }
+    }
+
+    fn text(&self, field: &str) -> Option<String> {
+        serde_json::from_str::<Lossy>(self.fields.get(field)?.get()).ok().map(|text| text.0)
+    }
+
+    /// The block that it has become.
+    ///
+    /// # Errors
+    /// It can't be written as JSON again, which no input leads to.
+    pub(super) fn finish(mut self) -> Result<Block, serde_json::Error> {
+        let kind = self.text("type").unwrap_or_default();
+        for (field, text) in std::mem::take(&mut self.texts) {
+            self.fields.insert(field, to_raw_value(&text)?);
+        }
+        if !self.citations.is_empty() {
+            let mut all = match self.fields.get("citations") {
+                Some(before) => serde_json::from_str::<Option<Vec<Box<RawValue>>>>(before.get())?.unwrap_or_default(),
+                None => Vec::new(),
+            };
+            all.append(&mut self.citations);
+            self.fields.insert("citations".to_owned(), to_raw_value(&all)?);
+        }
+        let mut broken = None;
+        if kind == "tool_use" || self.input.is_some() {
+            let written = self.input.take().filter(|input| !input.trim().is_empty());
+            let given = self.fields.get("input").map(|input| input.get().to_owned());
+            let (input, fault) = read_input(written.or(given).as_deref());
+            self.fields.insert("input".to_owned(), input);
+            broken = fault;
+        }
+        let (view, own): (_, &[&str]) = match kind.as_str() {
+            "text" => (View::Text(self.text("text").unwrap_or_default()), &["type", "text"]),
+            "tool_use" => {
+                let call = ToolCall {
+                    id: self.text("id").unwrap_or_default(),
+                    tool: self.text("name").unwrap_or_default(),
+                    input: self.fields.get("input").cloned().map_or_else(empty_object, Arc::from),
+                    broken,
+                };
+                (View::Call(call), &["type", "id", "name", "input"])
+            }
+            "thinking" => (View::Thinking(self.text("thinking").unwrap_or_default()), &[]),
+            "redacted_thinking" => (View::Thinking(String::new()), &[]),
+            _ => (View::Other(kind), &[]),
+        };
+        let more = |name: &str, value: &RawValue| !own.contains(&name) && !matches!(value.get(), "null" | "[]");
+        let raw = if own.is_empty() || self.fields.iter().any(|(name, value)| more(name, value)) {
+            Some(Arc::from(to_raw_value(&self.fields)?))
+        } else {
+            None
+        };
+        Ok(Block { view, raw })
+    }
+}
+
+/// The input of a call and, where it is none, why. The API takes only an object back, so that is what stands in.
+fn read_input(written: Option<&str>) -> (Box<RawValue>, Option<String>) {
+    let (written, fault) = match written.map(str::trim) {
+        None | Some("null" | "\"\"") => ("{}", None),
+        Some(written) => match serde_json::from_str::<IgnoredAny>(written) {
+            Ok(_) if written.starts_with('{') => (written, None),
+            Ok(_) => ("{}", Some("the input is no JSON object".to_owned())),
+            Err(error) => ("{}", Some(format!("the input is no valid JSON: {error}"))),
+        },
+    };
+    match RawValue::from_string(written.to_owned()) {
+        Ok(input) => (input, fault),
+        Err(error) => (RawValue::NULL.to_owned(), Some(format!("the input is no valid JSON: {error}"))),
+    }
+}
+
+/// `{}`.
+pub(super) fn empty_object() -> Arc<RawValue> {
+    Arc::from(read_input(None).0)
+}
+
+/// The block under another call id.
+///
+/// # Errors
+/// Its raw form is no object, which no block's is.
+pub(super) fn rename(block: &mut Block, id: String) -> Result<(), serde_json::Error> {
+    if let Some(raw) = &block.raw {
+        let mut fields: Fields = serde_json::from_str(raw.get())?;
+        fields.insert("id".to_owned(), to_raw_value(&id)?);
+        block.raw = Some(Arc::from(to_raw_value(&fields)?));
+    }
+    if let View::Call(call) = &mut block.view {
+        call.id = id;
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(rename = "type", default, borrow)]
+    kind: std::borrow::Cow<'a, str>,
+}
+
+/// The fields of all deltas that we know; each has one.
+#[derive(Deserialize)]
+struct Delta<'a> {
+    text: Option<Lossy>,
+    thinking: Option<Lossy>,
+    partial_json: Option<Lossy>,
+    signature: Option<Lossy>,
+    #[serde(borrow)]
+    citation: Option<&'a RawValue>,
+}
+
+/// Text in which half a surrogate pair, which JSON can hold and Rust can't, is replaced.
+#[derive(Debug, Default)]
+pub(super) struct Lossy(pub(super) String);
+
+impl<'de> Deserialize<'de> for Lossy {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Lossy;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Lossy, E> {
+                Ok(Lossy(text.to_owned()))
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Lossy, E> {
+                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
+            }
+        }
+        deserializer.deserialize_bytes(Visitor)
+    }
+}

@@ -1,0 +1,228 @@
+//! A conversation in the API's own form, each part written once.
+//!
+//! Marks for the prompt cache (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>; at most four): the last
+//! tool, the system prompt, and the ends of the last two user messages. The newest end is what the next request reads;
+//! the one before is where this request reads, even where more than 20 blocks, as far as the API looks back, lie between.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::{block, thinking};
+use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
+use crate::providers::{Ask, Setup};
+
+const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
+/// What stands for a text that is empty or white space, which the API refuses.
+const NOTHING: &str = "(nothing)";
+
+/// A message as it is sent.
+#[derive(Debug)]
+struct Written {
+    json: Bytes,
+    is_user: bool,
+}
+
+/// A conversation as it is sent.
+#[derive(Debug)]
+pub(super) struct Body {
+    setup: Setup,
+    /// `tools` and `system`, marks included, with a comma before each.
+    fixed: Bytes,
+    messages: Vec<Written>,
+    size: usize,
+}
+
+#[derive(Serialize)]
+struct TextBlock<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct ResultBlock<'a> {
+    r#type: &'static str,
+    tool_use_id: String,
+    content: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_error: bool,
+}
+
+#[derive(Serialize)]
+struct CallBlock<'a> {
+    r#type: &'static str,
+    id: String,
+    name: String,
+    input: &'a RawValue,
+}
+
+impl Body {
+    /// A conversation without messages.
+    ///
+    /// # Errors
+    /// A tool can't be written as JSON.
+    pub(super) fn new(setup: Setup) -> Result<Self, serde_json::Error> {
+        let mut fixed = String::new();
+        let tools: Result<Vec<String>, _> = setup.tools.iter().map(serde_json::to_string).collect();
+        if let Some((last, others)) = tools?.split_last() {
+            let others: String = others.iter().map(|tool| format!("{tool},")).collect();
+            fixed = format!(r#","tools":[{others}{}]"#, marked(last));
+        }
+        if !is_blank(&setup.system) {
+            let block = serde_json::to_string(&TextBlock { r#type: "text", text: &setup.system })?;
+            fixed.push_str(&format!(r#","system":[{}]"#, marked(&block)));
+        }
+        Ok(Self { setup, size: fixed.len(), fixed: Bytes::from(fixed), messages: Vec::new() })
+    }
+
+    /// Size in bytes of the prompt.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Writes a message down. A reply after a reply goes on where that one was paused, in the same message: the API
+    /// itself makes one message of two neighbours of a role (<https://platform.claude.com/docs/en/api/messages>), but not
+    /// every compatible server takes them.
+    ///
+    /// # Errors
+    /// It can't be written as JSON, which no message's content leads to.
+    pub(super) fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
+        let (is_user, blocks) = match message {
+            Message::User(message) => (true, user_blocks(message)?),
+            Message::Assistant(reply) => (false, assistant_blocks(reply)?),
+        };
+        if !is_user && let Some(Written { json, is_user: false }) = self.messages.last_mut() {
+            // Before `]}`: the end of the list, of the message.
+            let begun = String::from_utf8_lossy(&json[..json.len().saturating_sub(2)]);
+            let whole = Bytes::from(format!("{begun},{}]}}", blocks.join(",")));
+            self.size += whole.len() - json.len();
+            *json = whole;
+            return Ok(());
+        }
+        let role = if is_user { "user" } else { "assistant" };
+        let json = Bytes::from(format!(r#"{{"role":"{role}","content":[{}]}}"#, blocks.join(",")));
+        self.size += json.len() + 1;
+        self.messages.push(Written { json, is_user });
+        Ok(())
+    }
+
+    /// The next request's body in pieces. What was written before is shared.
+    pub(super) fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
+        let model = &self.setup.model;
+        let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), ask.max_tokens);
+        let choice =
+            (!ask.tools_allowed && !self.setup.tools.is_empty()).then(|| ("tool_choice", json!({ "type": "none" })));
+        let members: Vec<(&str, Value)> = thinking::members(&model.name, model.thinking, ask.max_tokens);
+        for (name, value) in members.into_iter().chain(choice) {
+            head.push_str(&format!(r#","{name}":{value}"#));
+        }
+        let mut pieces = vec![Bytes::from(head), self.fixed.clone(), Bytes::from_static(br#","messages":["#)];
+        let users = self.messages.iter().enumerate().rev().filter(|(_, message)| message.is_user);
+        let marks: Vec<usize> = users.map(|(at, _)| at).take(2).collect();
+        for (at, Written { json, .. }) in self.messages.iter().enumerate() {
+            if at > 0 {
+                pieces.push(Bytes::from_static(b","));
+            }
+            if marks.contains(&at) {
+                // `}]}`: the end of the last block, of the list, of the message.
+                let end = json.len().saturating_sub(3);
+                pieces.extend([json.slice(..end), Bytes::from_static(MARK.as_bytes()), json.slice(end..)]);
+            } else {
+                pieces.push(json.clone());
+            }
+        }
+        pieces.push(Bytes::from_static(b"]}"));
+        pieces
+    }
+}
+
+/// The object with a mark as its last member.
+fn marked(object: &str) -> String {
+    format!("{}{MARK}}}", object.strip_suffix('}').unwrap_or(object))
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+fn user_blocks(message: &UserMessage) -> Result<Vec<String>, serde_json::Error> {
+    let mut blocks = Vec::with_capacity(message.results.len() + 1);
+    for ToolResult { call_id, text, is_error } in &message.results {
+        let content = if is_blank(text) { NOTHING } else { text };
+        blocks.push(serde_json::to_string(&ResultBlock {
+            r#type: "tool_result",
+            tool_use_id: name(call_id),
+            content,
+            is_error: *is_error,
+        })?);
+    }
+    let text = message.text.as_deref().filter(|text| !is_blank(text));
+    if let Some(text) = text.or(blocks.is_empty().then_some(NOTHING)) {
+        blocks.push(serde_json::to_string(&TextBlock { r#type: "text", text })?);
+    }
+    Ok(blocks)
+}
+
+fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
+    let mut blocks = Vec::with_capacity(reply.blocks.len());
+    let mut ends_in_thought = true;
+    for Block { view, raw } in &reply.blocks {
+        let block = match (view, raw) {
+            (View::Text(text), _) if is_blank(text) => continue,
+            (View::Call(call), Some(raw)) if name(&call.tool) == call.tool && name(&call.id) == call.id => {
+                raw.get().to_owned()
+            }
+            (View::Call(call), _) => serde_json::to_string(&CallBlock {
+                r#type: "tool_use",
+                id: name(&call.id),
+                name: name(&call.tool),
+                input: &call.input,
+            })?,
+            (_, Some(raw)) => raw.get().to_owned(),
+            (View::Text(text), None) => serde_json::to_string(&TextBlock { r#type: "text", text })?,
+            // Another provider's thoughts, which this one has no form for.
+            (View::Thinking(_) | View::Other(_), None) => continue,
+        };
+        blocks.push(block);
+        ends_in_thought = matches!(view, View::Thinking(_));
+    }
+    // The API refuses a message without blocks, and one whose last block is a thought.
+    if ends_in_thought {
+        blocks.push(serde_json::to_string(&TextBlock { r#type: "text", text: NOTHING })?);
+    }
+    Ok(blocks)
+}
+
+/// An id or a tool's name as the API takes it back: what a model makes up need not be of that form.
+fn name(written: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let name: String = written.chars().take(128).map(|c| if fits(c) { c } else { '_' }).collect();
+    if name.is_empty() { "_".to_owned() } else { name }
+}
+
+/// Makes the call ids of a new reply unique within its conversation, as the API demands: some gateways count from zero in
+/// every reply. `taken` holds those that are in use.
+///
+/// # Errors
+/// A block can't be rewritten as JSON.
+pub(super) fn make_unique(
+    reply: &mut Reply,
+    taken: &std::collections::HashSet<String>,
+) -> Result<(), serde_json::Error> {
+    let mut fresh: std::collections::HashSet<String> = std::collections::HashSet::new();
+    for block in &mut reply.blocks {
+        let View::Call(call) = &block.view else { continue };
+        let wish = name(&call.id);
+        let mut id = wish.clone();
+        let mut number = 2;
+        while taken.contains(&id) || !fresh.insert(id.clone()) {
+            id = format!("{}-{number}", wish.chars().take(100).collect::<String>());
+            number += 1;
+        }
+        if id != call.id {
+            block::rename(block, id)?;
+        }
+    }
+    Ok(())
+}

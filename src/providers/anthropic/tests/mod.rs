@@ -1,0 +1,121 @@
+mod failures;
+mod replies;
+mod requests;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::job::Thinking;
+use crate::message::{Message, UserMessage};
+use crate::providers::scripted::Server;
+use crate::providers::{Ask, Connect, Conversation, Fault, Model, Retry, Setup, Watch};
+use crate::tools::ToolSpec;
+
+pub(super) const SECRET: &str = "sk-ant-test-0123456789";
+
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) text: Mutex<String>,
+    pub(super) retries: Mutex<Vec<Retry>>,
+}
+
+impl Watch for Seen {
+    fn text(&self, piece: &str) {
+        self.text.lock().unwrap().push_str(piece);
+    }
+    fn retrying(&self, retry: &Retry) {
+        self.retries.lock().unwrap().push(retry.clone());
+    }
+}
+
+pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::providers::Provider>, Fault> {
+    let variable =
+        |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    (super::ENTRY.connect)(&Connect { variable: &variable, script: None, user_agent: "legwork/test" })
+}
+
+pub(super) fn setup(thinking: Option<Thinking>) -> Setup {
+    let tool = |name: &str| ToolSpec {
+        name: name.to_owned(),
+        description: "does \"it\"".to_owned(),
+        input_schema: json!({ "type": "object" }),
+    };
+    Setup {
+        agent: "parent".to_owned(),
+        model: Model { provider: "anthropic".to_owned(), name: "claude-sonnet-4-5".to_owned(), thinking },
+        system: "Be brief.".to_owned(),
+        tools: vec![tool("glob"), tool("grep")],
+    }
+}
+
+pub(super) fn converse(url: &str, setup: Setup) -> Box<dyn Conversation> {
+    patient(url, setup, "20000")
+}
+
+/// A conversation that waits so many milliseconds for the next bytes.
+pub(super) fn patient(url: &str, setup: Setup, idle: &str) -> Box<dyn Conversation> {
+    let provider = try_connect(&[
+        ("ANTHROPIC_API_KEY", SECRET),
+        ("ANTHROPIC_BASE_URL", url),
+        ("LEGWORK_RETRY_BASE_MS", "2"),
+        ("LEGWORK_IDLE_TIMEOUT_MS", idle),
+        ("LEGWORK_REQUEST_TIMEOUT_MS", "60000"),
+    ]);
+    provider.unwrap().open(setup).unwrap()
+}
+
+/// A conversation with one prompt.
+pub(super) fn prompted(url: &str) -> Box<dyn Conversation> {
+    let mut conversation = converse(url, setup(None));
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    conversation
+}
+
+pub(super) fn request() -> Ask {
+    Ask { max_tokens: 8000, tools_allowed: true, deadline: Instant::now() + Duration::from_secs(60) }
+}
+
+/// The events as a server sends them.
+pub(super) fn events(events: &[Value]) -> String {
+    events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
+}
+
+pub(super) fn start() -> Value {
+    json!({ "type": "message_start", "message": { "id": "msg_1", "type": "message", "role": "assistant",
+        "model": "claude-sonnet-4-5-20250929", "content": [], "stop_reason": null, "usage": { "input_tokens": 10,
+        "cache_creation_input_tokens": 5, "cache_read_input_tokens": null, "output_tokens": 1 } } })
+}
+
+/// A reply whose blocks are given as start and deltas, between the events that every reply has.
+pub(super) fn reply(blocks: &[(Value, Vec<Value>)], stop: &str) -> String {
+    let mut all = vec![start(), json!({ "type": "ping" })];
+    for (index, (block, deltas)) in blocks.iter().enumerate() {
+        all.push(json!({ "type": "content_block_start", "index": index, "content_block": block }));
+        for delta in deltas {
+            all.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+        }
+        all.push(json!({ "type": "content_block_stop", "index": index }));
+    }
+    all.push(json!({ "type": "message_delta", "delta": { "stop_reason": stop, "stop_sequence": null },
+        "usage": { "output_tokens": 42, "cache_read_input_tokens": 7 } }));
+    all.push(json!({ "type": "message_stop" }));
+    events(&all)
+}
+
+pub(super) fn said(text: &str) -> (Value, Vec<Value>) {
+    (json!({ "type": "text", "text": "" }), vec![json!({ "type": "text_delta", "text": text })])
+}
+
+pub(super) fn called(id: &str, pieces: &[&str]) -> (Value, Vec<Value>) {
+    let delta = |piece: &&str| json!({ "type": "input_json_delta", "partial_json": piece });
+    (json!({ "type": "tool_use", "id": id, "name": "glob", "input": {} }), pieces.iter().map(delta).collect())
+}
+
+/// Asks once and returns what the server's answer became.
+pub(super) async fn ask_once(body: &str) -> crate::message::Reply {
+    let answer = crate::providers::scripted::Answer::stream([body.as_bytes()]);
+    let server = Server::start([answer]).await;
+    prompted(&server.url).ask(request(), &Seen::default()).await.unwrap()
+}

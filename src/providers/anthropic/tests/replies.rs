@@ -1,0 +1,260 @@
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::message::{Stop, Usage, View};
+use crate::providers::anthropic::reply::Growth;
+use crate::providers::scripted::{Answer, End};
+use crate::providers::sse::Decoder;
+
+fn mixed() -> String {
+    reply(
+        &[
+            (
+                json!({ "type": "thinking", "thinking": "", "signature": "" }),
+                vec![
+                    json!({ "type": "thinking_delta", "thinking": "Let me " }),
+                    json!({ "type": "thinking_delta", "thinking": "see — é😀" }),
+                    json!({ "type": "signature_delta", "signature": "EqQB+/sig==" }),
+                ],
+            ),
+            (json!({ "type": "redacted_thinking", "data": "opaque" }), vec![]),
+            said("Hello ä€"),
+            called("toolu_1", &["", "{\"pat", "tern\": ", "\"**/*.toml\"}"]),
+            (
+                json!({ "type": "text", "text": "cited", "citations": [{ "a": 1.50 }] }),
+                vec![json!({ "type": "citations_delta", "citation": { "b": 12345678901234567890u64 } })],
+            ),
+            (
+                json!({ "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {} }),
+                vec![json!({ "type": "input_json_delta", "partial_json": "{\"query\":\"x\"}" })],
+            ),
+            (
+                json!({ "type": "novelty", "content": "be", "n": null }),
+                vec![json!({ "type": "novelty_delta", "content": "gun", "n": 7 })],
+            ),
+        ],
+        "tool_use",
+    )
+}
+
+/// What [`mixed`] must look like when it is sent back.
+fn mixed_sent_back() -> Value {
+    json!([
+        { "type": "thinking", "thinking": "Let me see — é😀", "signature": "EqQB+/sig==" },
+        { "type": "redacted_thinking", "data": "opaque" },
+        { "type": "text", "text": "Hello ä€" },
+        { "type": "tool_use", "id": "toolu_1", "name": "glob", "input": { "pattern": "**/*.toml" } },
+        { "type": "text", "text": "cited", "citations": [{ "a": 1.50 }, { "b": 12345678901234567890u64 }] },
+        { "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": { "query": "x" } },
+        { "type": "novelty", "content": "begun", "n": 7 },
+    ])
+}
+
+#[tokio::test]
+async fn every_block_is_kept_and_sent_back_as_it_came() {
+    let body = mixed();
+    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let mut conversation = prompted(&server.url);
+    let seen = Seen::default();
+    let reply = conversation.ask(request(), &seen).await.unwrap();
+    assert_eq!(*seen.text.lock().unwrap(), "Hello ä€");
+    assert_eq!(reply.text(), "Hello ä€cited");
+    assert_eq!(reply.stop, Stop::ToolUse);
+    assert_eq!(reply.model.as_deref(), Some("claude-sonnet-4-5-20250929"));
+    assert_eq!(reply.request_id.as_deref(), Some("req_head"));
+    let usage = Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5 };
+    assert_eq!(reply.usage, usage);
+    assert!(matches!(&reply.blocks[0].view, View::Thinking(text) if text == "Let me see — é😀"));
+    assert!(reply.blocks[2].raw.is_none() && reply.blocks[3].raw.is_none());
+    assert!(matches!(&reply.blocks[6].view, View::Other(kind) if kind == "novelty"));
+    let call = reply.calls().next().unwrap();
+    assert_eq!((call.tool.as_str(), call.input.get()), ("glob", r#"{"pattern": "**/*.toml"}"#));
+
+    // Through the journal's form, as on resume.
+    let recorded = serde_json::to_string(&reply).unwrap();
+    conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
+    conversation.push(&Message::User(UserMessage::text("go on")));
+    conversation.ask(request(), &seen).await.unwrap();
+    let received = server.received();
+    assert_eq!(received[1].json()["messages"][1]["content"], mixed_sent_back());
+    let body = String::from_utf8(received[1].body.clone()).unwrap();
+    assert!(body.contains(r#"{"type":"thinking","thinking":"Let me see — é😀","signature":"EqQB+/sig=="}"#));
+    assert!(body.contains(r#"{"a":1.5}"#) && body.contains("12345678901234567890"));
+    assert_eq!((received[0].connection, received[1].connection), (0, 0), "one connection serves both");
+}
+
+#[test]
+fn every_cut_of_the_bytes_gives_the_same_reply() {
+    let body = mixed();
+    let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
+        let mut growth = Growth::default();
+        let mut decoder = Decoder::new(1 << 20);
+        for chunk in chunks {
+            decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
+        }
+        growth
+    };
+    let whole = serde_json::to_string(&read(&mut [body.as_bytes()].into_iter()).finish(None).unwrap()).unwrap();
+    for size in [1, 2, 3, 7, 64, 1000] {
+        let growth = read(&mut body.as_bytes().chunks(size));
+        assert!(growth.ended());
+        assert_eq!(serde_json::to_string(&growth.finish(None).unwrap()).unwrap(), whole, "in chunks of {size}");
+    }
+    for cut in 0..body.len() {
+        assert!(!read(&mut [&body.as_bytes()[..cut]].into_iter()).ended(), "ended at {cut} of {}", body.len());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_is_tried_again() {
+    let body = reply(&[said("Hello")], "end_turn");
+    let ends: Vec<usize> = body.match_indices("\n\n").map(|(at, _)| at + 2).collect();
+    // At every boundary between events, and inside each event; by closing and by an end in good order.
+    let mut answers = Vec::new();
+    for end in &ends[..ends.len() - 1] {
+        answers.push(Answer::stream([&body.as_bytes()[..*end]]));
+        answers.push(Answer::stream([&body.as_bytes()[..*end + 9]]).cut(End::Close));
+    }
+    for answer in answers {
+        let server = Server::start([answer, Answer::stream([body.as_bytes()])]).await;
+        let seen = Seen::default();
+        let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
+        assert_eq!(reply.text(), "Hello");
+        let retries = seen.retries.lock().unwrap();
+        assert_eq!(retries.len(), 1);
+        assert!(retries[0].why.contains("ended before the reply did") || retries[0].why.contains("broke off"));
+        assert_eq!(retries[0].spent.input_tokens, 10);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_taken_too() {
+    let message = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
+        "content": [{ "type": "text", "text": "Hi" }, { "type": "thinking", "thinking": "t", "signature": "s" },
+            { "type": "tool_use", "id": "a", "name": "glob", "input": { "pattern": "*" } }],
+        "usage": { "input_tokens": 3, "output_tokens": 4 } });
+    let answer = Answer::new("200 OK", "content-type: application/json\r\n", &message.to_string());
+    let server = Server::start([answer]).await;
+    let seen = Seen::default();
+    let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
+    assert_eq!((reply.text().as_str(), reply.blocks.len(), reply.usage.output_tokens), ("Hi", 3, 4));
+    assert_eq!(*seen.text.lock().unwrap(), "Hi");
+    assert_eq!(reply.calls().next().unwrap().input.get(), r#"{"pattern":"*"}"#);
+}
+
+#[tokio::test]
+async fn a_reply_is_taken_when_it_ends_and_by_what_it_is() {
+    let body = reply(&[said("Hi")], "end_turn");
+    let open = Answer::stream([body.as_bytes()]).cut(End::Hang);
+    let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &body);
+    let unnamed = Answer::new("200 OK", "", &body);
+    let cut = Answer::new("200 OK", "", &body[..body.len() - 20]);
+    let server = Server::start([open, plain, unnamed, cut, Answer::stream([body.as_bytes()])]).await;
+    let mut conversation = prompted(&server.url);
+    let seen = Seen::default();
+    for _ in 0..4 {
+        assert_eq!(conversation.ask(request(), &seen).await.unwrap().text(), "Hi");
+    }
+    assert_eq!(seen.retries.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn inputs_that_are_no_object_are_told_and_replaced() {
+    let cases: [(&[&str], &str, Option<&str>); 6] = [
+        (&[], "{}", None),
+        (&[""], "{}", None),
+        (&["{\"a\":1}"], "{\"a\":1}", None),
+        (&["{\"a\": ", "tru"], "{}", Some("the input is no valid JSON: EOF while parsing")),
+        (&["[1]"], "{}", Some("the input is no JSON object")),
+        (&["{} {}"], "{}", Some("the input is no valid JSON: trailing characters")),
+    ];
+    for (pieces, input, broken) in cases {
+        let reply = ask_once(&reply(&[called("a", pieces)], "tool_use")).await;
+        let call = reply.calls().next().unwrap();
+        assert_eq!(call.input.get(), input);
+        assert_eq!(call.broken.is_some(), broken.is_some(), "{pieces:?}");
+        assert!(call.broken.as_deref().unwrap_or_default().starts_with(broken.unwrap_or_default()));
+    }
+    let without = (json!({ "type": "tool_use", "id": "a", "name": "glob" }), vec![]);
+    let given = (json!({ "type": "tool_use", "id": "b", "name": "glob", "input": { "x": 1 } }), vec![]);
+    let reply = ask_once(&reply(&[without, given], "tool_use")).await;
+    assert_eq!(reply.calls().map(|call| call.input.get()).collect::<Vec<_>>(), ["{}", r#"{"x":1}"#]);
+}
+
+#[tokio::test]
+async fn call_ids_become_unique_within_the_conversation() {
+    let caller = (
+        json!({ "type": "tool_use", "id": "a", "name": "glob", "input": {}, "caller": { "type": "direct" } }),
+        vec![json!({ "type": "input_json_delta", "partial_json": "{\"n\":1}" })],
+    );
+    let body = reply(&[called("a", &[]), caller, called("", &[]), called("b c", &[])], "tool_use");
+    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let mut conversation = prompted(&server.url);
+    let ids = |reply: &crate::message::Reply| reply.calls().map(|call| call.id.clone()).collect::<Vec<_>>();
+    let first = conversation.ask(request(), &Seen::default()).await.unwrap();
+    assert_eq!(ids(&first), ["a", "a-2", "_", "b_c"]);
+    let raw: &RawValue = first.blocks[1].raw.as_deref().unwrap();
+    assert_eq!(raw.get(), r#"{"type":"tool_use","id":"a-2","name":"glob","input":{"n":1},"caller":{"type":"direct"}}"#);
+    conversation.push(&Message::Assistant(first));
+    conversation.push(&Message::User(UserMessage::text("again")));
+    let second = conversation.ask(request(), &Seen::default()).await.unwrap();
+    assert_eq!(ids(&second), ["a-3", "a-4", "_-2", "b_c-2"]);
+}
+
+#[tokio::test]
+async fn a_reply_without_a_stop_reason_is_tried_again() {
+    let good = reply(&[said("Hello")], "end_turn");
+    let delta = good.split_inclusive("\n\n").find(|event| event.contains("message_delta")).unwrap();
+    let answers = [good.replace(delta, ""), good.replace("\"end_turn\"", "null")];
+    for cut in answers {
+        let server = Server::start([Answer::stream([cut.as_bytes()]), Answer::stream([good.as_bytes()])]).await;
+        let seen = Seen::default();
+        let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
+        assert_eq!((reply.text().as_str(), reply.stop), ("Hello", Stop::EndTurn));
+        let retries = seen.retries.lock().unwrap();
+        assert!(retries.len() == 1 && retries[0].why.contains("stop reason"), "{retries:?}");
+    }
+}
+
+#[tokio::test]
+async fn stop_reasons_have_their_own_words() {
+    let cases = [
+        ("end_turn", Stop::EndTurn),
+        ("tool_use", Stop::ToolUse),
+        ("max_tokens", Stop::MaxTokens),
+        ("refusal", Stop::Refusal),
+        ("pause_turn", Stop::Pause),
+        ("model_context_window_exceeded", Stop::ContextFull),
+        ("stop_sequence", Stop::Other("stop_sequence".to_owned())),
+        ("tea_time", Stop::Other("tea_time".to_owned())),
+    ];
+    for (word, stop) in cases {
+        assert_eq!(ask_once(&reply(&[said("x")], word)).await.stop, stop);
+    }
+}
+
+#[tokio::test]
+async fn what_is_unknown_does_no_harm() {
+    let body = format!(
+        "event: hello\ndata: not json\n\n{}event: new_thing\ndata: {{\"type\":\"new_thing\",\"index\":\"x\"}}\n\ndata: [DONE]\n\n",
+        reply(&[said("half a \u{fffd} pair")], "end_turn").replace('\u{fffd}', "\\ud83d")
+    );
+    assert_eq!(ask_once(&body).await.text(), "half a \u{fffd}\u{fffd}\u{fffd} pair");
+}
+
+#[test]
+fn five_thousand_deltas_cost_little() {
+    let deltas = (0..5000).map(|n| json!({ "type": "text_delta", "text": format!("word {n} ") })).collect();
+    let body = reply(&[(json!({ "type": "text", "text": "" }), deltas)], "end_turn");
+    let begin = Instant::now();
+    let mut growth = Growth::default();
+    let mut decoder = Decoder::new(1 << 20);
+    for chunk in body.as_bytes().chunks(1400) {
+        decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
+    }
+    println!("{} bytes in {:?}", body.len(), begin.elapsed());
+    assert_eq!(growth.finish(None).unwrap().text().len(), 48_890);
+    // Without optimisation and on a busy machine; something quadratic takes minutes.
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}

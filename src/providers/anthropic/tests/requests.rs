@@ -1,0 +1,201 @@
+use serde_json::json;
+
+use super::*;
+use crate::job::Thinking;
+use crate::message::{Block, Reply, Stop, ToolCall, ToolResult, Usage, View};
+use crate::providers::scripted::Answer;
+
+fn answer() -> Answer {
+    Answer::stream([reply(&[said("Hi")], "end_turn").as_bytes()])
+}
+
+fn assistant(views: Vec<View>) -> Message {
+    Message::Assistant(Reply {
+        blocks: views.into_iter().map(Block::from).collect(),
+        stop: Stop::EndTurn,
+        usage: Usage::default(),
+        model: None,
+        request_id: None,
+    })
+}
+
+fn call(id: &str, tool: &str) -> View {
+    let input = serde_json::value::RawValue::from_string("{\"a\":  1}".to_owned()).unwrap();
+    View::Call(ToolCall { id: id.to_owned(), tool: tool.to_owned(), input: input.into(), broken: None })
+}
+
+fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
+    ToolResult { call_id: call_id.to_owned(), text: text.to_owned(), is_error }
+}
+
+#[tokio::test]
+async fn a_request_is_what_the_api_expects() {
+    let server = Server::start([answer()]).await;
+    let base = format!("{}/v1/", server.url);
+    let mut conversation = prompted(&base);
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    let received = &server.received()[0];
+    assert_eq!(received.line, "POST /v1/messages HTTP/1.1");
+    let header = |name: &str| received.headers.get(name).map(String::as_str);
+    assert_eq!(header("anthropic-version"), Some("2023-06-01"));
+    assert_eq!(header("x-api-key"), Some(SECRET));
+    assert_eq!(header("authorization"), Some(&*format!("Bearer {SECRET}")));
+    assert_eq!(header("content-type"), Some("application/json"));
+    assert_eq!(header("user-agent"), Some("legwork/test"));
+    assert_eq!(header("transfer-encoding"), None);
+    let mark = json!({ "type": "ephemeral" });
+    assert_eq!(
+        received.json(),
+        json!({
+            "model": "claude-sonnet-4-5", "max_tokens": 8000, "stream": true,
+            "tools": [
+                { "name": "glob", "description": "does \"it\"", "input_schema": { "type": "object" } },
+                { "name": "grep", "description": "does \"it\"", "input_schema": { "type": "object" }, "cache_control": mark },
+            ],
+            "system": [{ "type": "text", "text": "Be brief.", "cache_control": mark }],
+            "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hello", "cache_control": mark }] }],
+        })
+    );
+}
+
+#[tokio::test]
+async fn thinking_and_tool_choice_are_said() {
+    let server = Server::start([answer()]).await;
+    let mut conversation = converse(&server.url, setup(Some(Thinking::Low)));
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    conversation.ask(Ask { tools_allowed: false, ..request() }, &Seen::default()).await.unwrap();
+    let bare = Setup { system: String::new(), tools: Vec::new(), ..setup(None) };
+    let mut conversation = converse(&server.url, bare);
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    conversation.ask(Ask { tools_allowed: false, ..request() }, &Seen::default()).await.unwrap();
+    let [first, second] = [0, 1].map(|at| server.received()[at].json());
+    assert_eq!(first["tool_choice"], json!({ "type": "none" }));
+    assert_eq!(first["thinking"], json!({ "type": "enabled", "budget_tokens": 2048 }));
+    assert_eq!(first["tools"].as_array().unwrap().len(), 2);
+    for absent in ["tool_choice", "thinking", "tools", "system"] {
+        assert!(second.get(absent).is_none(), "{absent}");
+    }
+}
+
+#[tokio::test]
+async fn marks_move_and_the_bytes_before_them_stay() {
+    let server = Server::start([answer()]).await;
+    let mut conversation = prompted(&server.url);
+    let mut sizes = vec![conversation.size()];
+    for turn in 0..4 {
+        conversation.ask(request(), &Seen::default()).await.unwrap();
+        let id = format!("toolu_{turn}");
+        conversation.push(&assistant(vec![View::Text("I look.".to_owned()), call(&id, "glob")]));
+        let message = UserMessage { results: vec![result(&id, "found", false)], text: None };
+        conversation.push(&Message::User(message));
+        sizes.push(conversation.size());
+    }
+    assert!(sizes.is_sorted());
+    let bodies: Vec<String> =
+        server.received().into_iter().map(|received| String::from_utf8(received.body).unwrap()).collect();
+    let mark = r#","cache_control":{"type":"ephemeral"}"#;
+    for (turn, body) in bodies.iter().enumerate() {
+        assert_eq!(body.matches(mark).count(), 4.min(3 + turn));
+        assert!(body.ends_with(&format!("{mark}}}]}}]}}")), "the last block of the last message is marked");
+    }
+    for (before, after) in bodies.iter().zip(&bodies[1..]) {
+        let before = before.replace(mark, "");
+        let stays = before.strip_suffix("]}").unwrap();
+        assert!(after.replace(mark, "").starts_with(stays));
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_that_the_api_refuses() {
+    let server = Server::start([answer()]).await;
+    let mut conversation = prompted(&server.url);
+    let blank = || View::Text(" \n".to_owned());
+    let thought = || {
+        let raw = r#"{"type":"thinking","thinking":"","signature":"s"}"#.to_owned();
+        Block {
+            view: View::Thinking(String::new()),
+            raw: Some(serde_json::value::RawValue::from_string(raw).unwrap().into()),
+        }
+    };
+    conversation.push(&assistant(vec![blank(), call("x.1", "functions.bash"), call("", ""), blank()]));
+    conversation.push(&Message::User(UserMessage {
+        results: vec![result("x.1", "", true), result("", "  ", false)],
+        text: Some("\n".to_owned()),
+    }));
+    conversation.push(&assistant(vec![]));
+    conversation.push(&Message::User(UserMessage::default()));
+    let Message::Assistant(mut reply) = assistant(vec![blank()]) else { unreachable!() };
+    reply.blocks.insert(0, thought());
+    conversation.push(&Message::Assistant(reply));
+    conversation.push(&Message::User(UserMessage::text("Sum up.")));
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    let nothing = json!({ "type": "text", "text": "(nothing)" });
+    let contents: Vec<Value> = server.received()[0].json()["messages"].as_array().unwrap()[1..]
+        .iter()
+        .map(|message| message["content"].clone())
+        .collect();
+    let mut expected = json!([
+        [
+            { "type": "tool_use", "id": "x_1", "name": "functions_bash", "input": { "a": 1 } },
+            { "type": "tool_use", "id": "_", "name": "_", "input": { "a": 1 } },
+        ],
+        [
+            { "type": "tool_result", "tool_use_id": "x_1", "content": "(nothing)", "is_error": true },
+            { "type": "tool_result", "tool_use_id": "_", "content": "(nothing)" },
+        ],
+        [nothing],
+        [nothing],
+        [{ "type": "thinking", "thinking": "", "signature": "s" }, nothing],
+        [{ "type": "text", "text": "Sum up." }],
+    ]);
+    for marked in [3, 5] {
+        expected[marked][0]["cache_control"] = json!({ "type": "ephemeral" });
+    }
+    assert_eq!(json!(contents), expected);
+}
+
+#[test]
+fn addresses_are_found_below_their_base() {
+    let shown = |base: &str| {
+        let variable = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| base.to_owned());
+        let connect = Connect { variable: &variable, script: None, user_agent: "x" };
+        let endpoint = crate::providers::http::Endpoint::new(
+            &connect,
+            "ANTHROPIC_BASE_URL",
+            "https://api.anthropic.com",
+            "/v1/messages",
+        );
+        endpoint.map(|endpoint| endpoint.shown().to_owned()).map_err(|fault| fault.message)
+    };
+    for (base, expected) in [
+        ("", "https://api.anthropic.com/v1/messages"),
+        ("https://api.anthropic.com", "https://api.anthropic.com/v1/messages"),
+        ("http://[::1]:8080/v1", "http://[::1]:8080/v1/messages"),
+        (" https://gate.example/claude/v1// \n", "https://gate.example/claude/v1/messages"),
+        ("https://me:pass@gate.example:8443/?token=t", "https://gate.example:8443/v1/messages"),
+    ] {
+        assert_eq!(shown(base).unwrap(), expected);
+    }
+    for base in ["gate.example", "ftp://x", "http://", "file:///etc"] {
+        assert_eq!(shown(base).unwrap_err(), "ANTHROPIC_BASE_URL isn't an http:// or https:// address");
+    }
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_sent_whole_at_every_turn() {
+    let server = Server::start([answer()]).await;
+    let mut conversation = prompted(&server.url);
+    let text = "0123456789".repeat(5_000);
+    for turn in 0..20 {
+        let id = format!("toolu_{turn}");
+        conversation.push(&assistant(vec![call(&id, "glob")]));
+        let message = UserMessage { results: vec![result(&id, &text, false)], text: None };
+        conversation.push(&Message::User(message));
+        conversation.ask(request(), &Seen::default()).await.unwrap();
+    }
+    let received = server.received();
+    assert!(received.last().unwrap().body.len() > 1_000_000);
+    for (turn, received) in received.iter().enumerate() {
+        assert_eq!(received.json()["messages"].as_array().unwrap().len(), 3 + 2 * turn);
+    }
+}

@@ -1,0 +1,185 @@
+//! Where replies come from. A new provider is one file here and one line in [`PROVIDERS`].
+
+pub mod anthropic;
+mod http;
+pub mod replay;
+mod retry;
+#[cfg(test)]
+mod scripted;
+mod sse;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::job::Thinking;
+use crate::message::{Message, Reply, Usage};
+use crate::tools::ToolSpec;
+
+/// A model as a job names it: `provider/name`, with what it is asked to do beyond the defaults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// The provider's name in [`PROVIDERS`], such as `anthropic`.
+    pub provider: String,
+    /// The model's name as the provider knows it; for `replay` a path.
+    pub name: String,
+    /// How much the model may think before it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<Thinking>,
+}
+
+impl Model {
+    /// What its replies come from: models of one provider share it, but each script is a source of its own.
+    pub fn source(&self) -> String {
+        if self.provider == "replay" { self.to_string() } else { self.provider.clone() }
+    }
+}
+
+impl std::fmt::Display for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.provider, self.name)
+    }
+}
+
+/// A provider as a job can name it.
+pub struct Entry {
+    /// The part before the `/` of a model's name.
+    pub name: &'static str,
+    /// The environment variables that hold its keys. They are never given to a tool and never shown.
+    pub keys: &'static [&'static str],
+    /// Whether a job may say how much its models think.
+    pub takes_thinking: bool,
+    /// Makes it ready. Contacts nobody: a missing or malformed key is found here, before anything else happens.
+    pub connect: fn(&Connect<'_>) -> Result<Arc<dyn Provider>, Fault>,
+}
+
+/// What a provider gets from outside the job.
+pub struct Connect<'a> {
+    /// Reads the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The script, for the provider that answers from one.
+    pub script: Option<Arc<replay::Script>>,
+    /// How we name ourselves to servers: `legwork/1.2.3`.
+    pub user_agent: &'a str,
+}
+
+/// Every provider that a job can name.
+pub static PROVIDERS: &[Entry] = &[anthropic::ENTRY, replay::ENTRY];
+
+/// The provider of that name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    PROVIDERS.iter().find(|entry| entry.name == name)
+}
+
+/// What stays the same over a whole conversation.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The agent's id in the run (`parent`, `explorer-1`); the replay provider finds its replies by it.
+    pub agent: String,
+    /// The model to ask.
+    pub model: Model,
+    /// The system prompt; empty for none.
+    pub system: String,
+    /// The tools, in the order of the allowlist.
+    pub tools: Vec<ToolSpec>,
+}
+
+/// A source of replies, shared by all agents of a run that use it.
+pub trait Provider: Send + Sync {
+    /// Starts an empty conversation. Contacts nobody.
+    fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault>;
+}
+
+/// One agent's conversation. It keeps each message in the provider's own form from the moment it is pushed, so that
+/// a turn costs what is new in it.
+pub trait Conversation: Send {
+    /// Appends a message. User and assistant messages alternate, a user message first.
+    fn push(&mut self, message: &Message);
+
+    /// Asks for the next reply, trying again where that can help. The reply isn't appended: push it to go on from it.
+    fn ask<'a>(&'a mut self, ask: Ask, watch: &'a dyn Watch) -> BoxFuture<'a, Result<Reply, Fault>>;
+
+    /// Size in bytes of what the next request would send as prompt: system, tools and messages.
+    fn size(&self) -> usize;
+}
+
+/// What changes from request to request.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The greatest number of output tokens of this reply.
+    pub max_tokens: u32,
+    /// Whether the model may call tools. They are listed either way, so that the prompt cache stays whole.
+    pub tools_allowed: bool,
+    /// When the run's time is up; no retry is begun that would wait past it.
+    pub deadline: Instant,
+}
+
+/// Told what happens while a reply is awaited.
+pub trait Watch: Send + Sync {
+    /// A piece of the reply's text has come; to be shown, never recorded.
+    fn text(&self, piece: &str);
+    /// A try has failed and another follows after `retry.wait`.
+    fn retrying(&self, retry: &Retry);
+}
+
+/// A failed try that will be repeated.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Retry {
+    /// Number of the failed try, from 1.
+    pub attempt: u32,
+    /// How long until the next one, in milliseconds.
+    pub wait_ms: u64,
+    /// What happened, in one sentence, without secrets.
+    pub why: String,
+    /// What the failed try has used of tokens, as far as it is known.
+    pub spent: Usage,
+}
+
+impl Retry {
+    /// How long until the next try.
+    pub fn wait(&self) -> Duration {
+        Duration::from_millis(self.wait_ms)
+    }
+}
+
+/// Why no reply came in the end.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// What that means for the run.
+    pub kind: FaultKind,
+    /// What happened, in one sentence, without secrets.
+    pub message: String,
+    /// What the operator can do about it.
+    pub hint: Option<String>,
+    /// What the last failed try has used of tokens, as far as it is known.
+    pub spent: Usage,
+}
+
+/// What a fault means for the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// No key, or the provider refuses the key, the model or the request for good.
+    Rejected,
+    /// Throttled, overloaded, broken or unreachable after all retries.
+    Failed,
+    /// The conversation doesn't fit the model's window.
+    ContextFull,
+    /// A replay has no reply for what is asked.
+    Differs,
+}
+
+impl Fault {
+    /// A fault without a hint.
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, spent: Usage::default() }
+    }
+
+    /// Says what the operator can do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

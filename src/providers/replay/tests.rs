@@ -1,0 +1,124 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::*;
+use crate::diagnostic::Source;
+use crate::message::{Stop, Usage, UserMessage};
+use crate::providers::{Model, Retry};
+
+const TOUR: &str = r#"
+parent:
+  - calls:
+      - { tool: glob, input: { pattern: "**/*.toml", deep: [1, 2.5, null] } }
+      - tool: todo
+    text: I look first.
+    usage: { input_tokens: 10, output_tokens: 3 }
+  - { text: "", stop: max_tokens }
+  - thinking: Hm.
+    calls: [{ tool: bash, input: { command: "true" } }]
+subagents:
+  explorer-1:
+    - text: cargo nextest
+"#;
+
+#[derive(Default)]
+struct Seen(Mutex<String>);
+
+impl Watch for Seen {
+    fn text(&self, piece: &str) {
+        self.0.lock().unwrap().push_str(piece);
+    }
+    fn retrying(&self, _: &Retry) {}
+}
+
+fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
+    let connect = Connect { variable: &|_| None, script: Some(script.clone()), user_agent: "" };
+    let model = Model { provider: "replay".to_owned(), name: "tour.script.yaml".to_owned(), thinking: None };
+    let setup = Setup { agent: agent.to_owned(), model, system: "abc".to_owned(), tools: Vec::new() };
+    (ENTRY.connect)(&connect).unwrap().open(setup).unwrap()
+}
+
+fn tour() -> Arc<Script> {
+    Arc::new(Script::read(&Source::new("tour.script.yaml", TOUR)).unwrap())
+}
+
+fn ask(conversation: &mut dyn Conversation, seen: &Seen) -> Result<Reply, Fault> {
+    let ask = Ask { max_tokens: 1, tools_allowed: true, deadline: Instant::now() };
+    let answer = conversation.ask(ask, seen);
+    futures_util::FutureExt::now_or_never(answer).unwrap()
+}
+
+#[test]
+fn replies_come_in_order_and_end() {
+    let script = tour();
+    let seen = Seen::default();
+    let mut parent = open(&script, "parent");
+    let first = ask(&mut *parent, &seen).unwrap();
+    assert_eq!(*seen.0.lock().unwrap(), "I look first.");
+    let calls: Vec<_> = first.calls().map(|call| (&*call.id, &*call.tool, call.input.get())).collect();
+    assert_eq!(calls, [("call-1", "glob", r#"{"pattern":"**/*.toml","deep":[1,2.5,null]}"#), ("call-2", "todo", "{}")]);
+    assert_eq!(first.stop, Stop::ToolUse);
+    assert_eq!(first.usage, Usage { input_tokens: 10, output_tokens: 3, ..Usage::default() });
+    assert_eq!(ask(&mut *parent, &seen).unwrap().stop, Stop::MaxTokens);
+    let third = ask(&mut *parent, &seen).unwrap();
+    assert_eq!(third.calls().next().unwrap().id, "call-3");
+    let fault = ask(&mut *parent, &seen).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Differs);
+    assert_eq!(fault.message, "tour.script.yaml has 3 replies for the agent parent, and a 4th was asked for");
+    assert_eq!(fault.hint.unwrap(), "add one to the list `parent`");
+    let left: Vec<_> = script.left();
+    assert_eq!(left.len(), 1);
+    assert_eq!((left[0].agent.as_str(), left[0].given, left[0].total), ("explorer-1", 0, 1));
+    let fault = ask(&mut *open(&script, "explorer-2"), &seen).unwrap_err();
+    assert_eq!(fault.message, "tour.script.yaml has no replies for the agent explorer-2, and a first was asked for");
+    assert_eq!(fault.hint.unwrap(), "add a list `explorer-2` below `subagents`");
+    ask(&mut *open(&script, "explorer-1"), &seen).unwrap();
+    assert!(script.left().is_empty());
+}
+
+#[test]
+fn a_resumed_conversation_goes_on_where_it_was() {
+    let script = tour();
+    let seen = Seen::default();
+    let mut before = open(&script, "parent");
+    let first = ask(&mut *before, &seen).unwrap();
+    let mut after = open(&script, "parent");
+    after.push(&Message::User(UserMessage::text("go")));
+    after.push(&Message::Assistant(first));
+    after.push(&Message::User(UserMessage::text("on")));
+    assert_eq!(ask(&mut *after, &seen).unwrap().stop, Stop::MaxTokens);
+    assert!(after.size() > before.size());
+}
+
+#[test]
+fn a_record_replies_as_it_did() {
+    let mut reply = tour().reply("parent", 0).unwrap();
+    reply.request_id = Some("req_1".to_owned());
+    let record = BTreeMap::from([("parent".to_owned(), vec![reply])]);
+    let script = Arc::new(Script::from_replies("the record", record));
+    let mut parent = open(&script, "parent");
+    assert_eq!(ask(&mut *parent, &Seen::default()).unwrap().request_id.as_deref(), Some("req_1"));
+    let fault = ask(&mut *parent, &Seen::default()).unwrap_err();
+    assert_eq!(fault.message, "the record has 1 reply for the agent parent, and a 2nd was asked for");
+    assert_eq!(fault.hint.unwrap(), "the run goes another way than the one that was recorded");
+}
+
+#[test]
+fn mistakes_in_a_script_are_found_with_their_places() {
+    let text = "parent:\n  - {}\n  - calls: [{ tool: glob, input: [1] }, { input: {} }]\n  - txt: x\nsubagents:\n  \
+                parent: []\n  a-1: [{ text: x, stop: tired }]\n";
+    let found = Script::read(&Source::new("bad.script.yaml", text)).unwrap_err();
+    let found: Vec<_> = found.iter().map(|found| (found.place.start(), found.code)).collect();
+    let expected = [
+        ((2, 5), "empty-reply"),
+        ((3, 34), "wrong-type"),
+        ((3, 41), "missing-key"),
+        ((4, 5), "unknown-key"),
+        ((6, 3), "invalid-value"),
+        ((7, 26), "unknown-value"),
+    ];
+    for expected in expected {
+        assert!(found.contains(&expected), "{expected:?} in {found:?}");
+    }
+}
