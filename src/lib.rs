@@ -36,3 +36,5 @@ pub mod price;
 pub mod tools;
 
 pub mod providers;
+
+pub mod lints;

@@ -1,0 +1,88 @@
+//! Says more about what the reader of YAML has found: it knows types, and not what a job's keys mean.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::diagnostic::Diagnostic;
+use crate::job::{MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::yaml::{Kind, Node};
+
+use super::numbers::{bounds, within};
+
+/// What is known about a value.
+enum Known {
+    /// The key of a number with two bounds, and its greatest value.
+    Bounded(&'static str, u32),
+    /// The key of a limit from 1 up, and what lifts it.
+    Counted(&'static str, &'static str),
+    /// `none` stands where a limit can only be left out.
+    NoNone,
+    /// A type stands where a declaration belongs: the input's name, and the type.
+    BareType(String, String),
+}
+
+/// Replaces what is said about some values by what their keys allow.
+pub(super) fn improve(root: &Node, findings: &mut [Diagnostic]) {
+    if !findings.iter().any(|finding| matches!(finding.code, "wrong-type" | "out-of-range")) {
+        return;
+    }
+    let source = root.place().source;
+    let known = known(root);
+    for finding in findings.iter_mut().filter(|finding| Arc::ptr_eq(&finding.place.source, &source)) {
+        let span = (finding.place.span.start, finding.place.span.end);
+        match (finding.code, known.get(&span)) {
+            ("out-of-range", Some(Known::Bounded(key, most))) => {
+                finding.message = bounds(key, *most);
+                finding.help = Some(within(*most));
+            }
+            ("out-of-range", Some(Known::Counted(key, lifted))) => {
+                finding.message = format!("`{key}` must be a whole number from 1 up");
+                finding.help = Some(format!("write a number from 1 up, or {lifted} for no limit"));
+            }
+            ("wrong-type", Some(Known::NoNone)) => {
+                finding.help = Some("leave the limit out: without it there is none".to_owned());
+            }
+            ("wrong-type", Some(Known::BareType(name, kind))) => {
+                finding.help = Some(format!("write `{name}: {{ type: {kind} }}`"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn known(root: &Node) -> HashMap<(usize, usize), Known> {
+    let mut known = HashMap::new();
+    let mut put = |node: Option<Node>, what: Known| {
+        if let Some(Range { start, end }) = node.map(|node| node.place().span) {
+            known.insert((start, end), what);
+        }
+    };
+    let agents = root.get("subagents").into_iter().flat_map(|all| all.entries().collect::<Vec<_>>());
+    for agent in root.get("parent").into_iter().chain(agents.map(|(_, agent)| agent)) {
+        put(agent.get("max_turns"), Known::Bounded("max_turns", MAX_TURNS));
+        put(agent.get("max_tokens"), Known::Bounded("max_tokens", MAX_TOKENS));
+    }
+    if let Some(limits) = root.get("limits") {
+        put(limits.get("parallel_subagents"), Known::Bounded("parallel_subagents", MAX_PARALLEL_SUBAGENTS));
+        let lifted = [("tokens", "leave it out"), ("tool_calls", "`none`"), ("subagents", "`none`")];
+        for (key, lifted) in lifted {
+            put(limits.get(key), Known::Counted(key, lifted));
+        }
+        for key in ["tokens", "cost_usd"] {
+            put(limits.get(key).filter(|value| value.as_str() == Some("none")), Known::NoNone);
+        }
+    }
+    if let Some(inputs) = root.get("inputs") {
+        for (name, input) in inputs.entries() {
+            let bare = name.text().zip(input.as_str()).filter(|(_, kind)| TYPES.contains(kind));
+            let bare = bare.map(|(name, kind)| Known::BareType(name.to_owned(), kind.to_owned()));
+            if let Some(bare) = bare.filter(|_| input.kind() != Kind::Broken) {
+                put(Some(input), bare);
+            }
+        }
+    }
+    known
+}
+
+const TYPES: &[&str] = &["string", "integer", "number", "boolean", "path", "list"];

@@ -1,0 +1,38 @@
+//! A key that is there has a value.
+
+use crate::diagnostic::Diagnostic;
+use crate::yaml::Node;
+
+use super::{Lint, Subject};
+
+/// Keys with nothing behind them: `cost_usd:` looks like a limit and would be none.
+pub(super) struct Empty;
+
+impl Lint for Empty {
+    fn codes(&self) -> &'static [&'static str] {
+        &["empty-value"]
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        walk(subject.root, findings);
+    }
+}
+
+fn walk(mapping: &Node, findings: &mut Vec<Diagnostic>) {
+    for (key, value) in mapping.entries() {
+        let name = key.text().unwrap_or_default();
+        if value.is_null() {
+            findings.push(
+                Diagnostic::error("empty-value", value.place(), format!("`{name}` has no value"))
+                    .help("give it one, or leave the key out"),
+            );
+        } else if name == "tools" {
+            // A tool's name with nothing behind it is the tool without options.
+            let options =
+                value.items().flat_map(|entry| entry.entries().map(|(_, options)| options).collect::<Vec<_>>());
+            options.for_each(|options| walk(&options, findings));
+        } else {
+            walk(&value, findings);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What commands may see of the environment.
+
+use std::collections::HashMap;
+
+use crate::diagnostic::Diagnostic;
+use crate::providers::PROVIDERS;
+use crate::tools::environment::WITHHELD;
+
+use super::{Lint, Subject};
+
+/// Names of environment variables.
+pub(super) struct Env;
+
+/// Keys that providers' own tools and SDKs read, beside those that ours do: a job that names one hands the key to
+/// whatever the model runs.
+const OTHER_KEYS: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "OPENAI_ADMIN_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "MISTRAL_API_KEY",
+    "OPENROUTER_API_KEY",
+];
+
+impl Lint for Env {
+    fn codes(&self) -> &'static [&'static str] {
+        &["bad-env-name", "key-in-env", "withheld-env", "duplicate-env"]
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let env = &subject.job.env;
+        let mut earlier = HashMap::new();
+        for name in env {
+            let text = name.value.as_str();
+            if !is_variable(text) {
+                let finding =
+                    Diagnostic::error("bad-env-name", name.place(), "this isn't the name of an environment variable");
+                findings.push(
+                    match text.split_once('=').map_or(text, |(name, _)| name).trim_matches(['$', '{', '}']) {
+                        bare if is_variable(bare) => finding
+                            .help(format!("only the name stands here, and whoever starts the job sets it: `{bare}`")),
+                        _ => finding.help("a name is made of letters, digits and `_`, and begins with no digit"),
+                    },
+                );
+            } else if is_provider_key(text) {
+                findings.push(
+                    Diagnostic::error("key-in-env", name.place(), format!("`{text}` is a provider's key"))
+                        .help("no tool ever gets one; remove it"),
+                );
+            } else if WITHHELD.contains(&text) {
+                findings.push(
+                    Diagnostic::error("withheld-env", name.place(), format!("no tool ever sees `{text}`"))
+                        .help("with it a command could change later steps of the workflow; remove it"),
+                );
+            } else if let Some(first) = earlier.insert(text, name) {
+                findings.push(
+                    Diagnostic::warning("duplicate-env", name.place(), format!("`{text}` stands here twice"))
+                        .label(first.place(), "first here")
+                        .help("remove one of the two"),
+                );
+            }
+        }
+    }
+}
+
+/// Whether a variable holds a key that no tool may see.
+pub(crate) fn is_provider_key(name: &str) -> bool {
+    let mut keys = PROVIDERS.iter().flat_map(|provider| provider.keys).chain(OTHER_KEYS);
+    keys.any(|key| key.eq_ignore_ascii_case(name))
+}
+
+fn is_variable(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

@@ -1,0 +1,88 @@
+//! Declarations of inputs make sense.
+
+use std::collections::HashMap;
+
+use crate::diagnostic::Diagnostic;
+use crate::job::value::{an, checked};
+use crate::job::{Input, InputType};
+
+use super::{Lint, Subject};
+
+/// Defaults, enums and secrets.
+pub(super) struct Inputs;
+
+impl Lint for Inputs {
+    fn codes(&self) -> &'static [&'static str] {
+        &["bad-default", "bad-enum", "bad-secret"]
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_made_up()) {
+            let enum_fits = check_enum(input, findings);
+            if input.is_secret() {
+                check_secret(&name.value, input, findings);
+            } else if let Some(default) = input.default.as_ref().filter(|_| enum_fits)
+                && let Err(why) = checked(input, default.to_json(), None)
+            {
+                let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
+                findings.push(match (input.kind.value, default.text()) {
+                    (InputType::String | InputType::Path, Some(text)) if default.as_str().is_none() => {
+                        finding.help(format!("put it in quotes: \"{text}\""))
+                    }
+                    (InputType::Path, _) => finding.help("a path is relative to the workspace and stays beneath it"),
+                    (InputType::String, _) if input.choices.is_some() => {
+                        finding.help("take one of the enum, or add it there")
+                    }
+                    (kind, _) => finding.help(format!("write {}, or leave the default out", an(kind.noun()))),
+                });
+            }
+        }
+    }
+}
+
+/// Whether there is no enum, or one that makes sense.
+fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
+    let Some(choices) = &input.choices else { return true };
+    if input.kind.value != InputType::String {
+        let message = format!("only a string can have an enum, not {}", an(input.kind.value.noun()));
+        findings.push(
+            Diagnostic::error("bad-enum", choices.place(), message).help("remove the enum, or write `type: string`"),
+        );
+        return false;
+    }
+    if choices.value.is_empty() {
+        findings.push(
+            Diagnostic::error("bad-enum", choices.place(), "an enum without values fits nothing")
+                .help("name at least one value, or remove it"),
+        );
+        return false;
+    }
+    let mut earlier = HashMap::new();
+    for choice in &choices.value {
+        if let Some(first) = earlier.insert(&choice.value, choice) {
+            findings.push(
+                Diagnostic::error("bad-enum", choice.place(), format!("`{}` stands here twice", choice.value))
+                    .label(first.place(), "first here")
+                    .help("remove one of the two"),
+            );
+        }
+    }
+    true
+}
+
+fn check_secret(name: &str, input: &Input, findings: &mut Vec<Diagnostic>) {
+    if input.kind.value != InputType::String {
+        let message = format!("a secret is a string, not {}", an(input.kind.value.noun()));
+        findings.push(Diagnostic::error("bad-secret", input.kind.place(), message).help("write `type: string`"));
+    }
+    let give = format!("whoever starts the job gives it: `--set-env {name}=VARIABLE`");
+    if let Some(default) = &input.default {
+        // The default itself may be the secret: it is pointed to by its key, and never repeated.
+        let place = default.own_key().map_or_else(|| default.place(), |key| key.place());
+        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong into a job file").help(&*give));
+    }
+    if let Some(choices) = &input.choices {
+        let place = choices.node.own_key().map_or_else(|| choices.place(), |key| key.place());
+        findings.push(Diagnostic::error("bad-secret", place, "a secret doesn't belong into a job file").help(give));
+    }
+}

@@ -1,0 +1,147 @@
+//! What must hold before a job may run. A new lint is one file here and one line in [`LINTS`].
+
+mod advice;
+mod empty;
+mod env;
+mod inputs;
+mod models;
+mod names;
+mod numbers;
+mod price;
+mod prompts;
+mod tools;
+mod valid;
+
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Place, Severity, Source};
+use crate::job::{self, Job};
+use crate::template::{self, Folder};
+use crate::yaml::{self, Decoded, Node, Spanned};
+
+pub use models::{model_argument, resolve};
+pub use price::unpriced;
+pub use valid::{Prompts, ValidJob};
+
+/// One thing to look after in a job.
+pub trait Lint: Sync {
+    /// The codes of the findings that it can make, beside those of a tool's options.
+    fn codes(&self) -> &'static [&'static str];
+
+    /// Looks at a job and reports what is wrong. Parts of it may be made up, where the file couldn't be read: findings
+    /// there are dropped.
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>);
+}
+
+/// All lints.
+pub static LINTS: &[&dyn Lint] = &[
+    &empty::Empty,
+    &names::Names,
+    &inputs::Inputs,
+    &models::Models,
+    &prompts::Blank,
+    &tools::Tools,
+    &numbers::Numbers,
+    &price::Price,
+    &env::Env,
+];
+
+/// Every code of a finding about a job's meaning; what the reader of YAML finds has codes of its own.
+pub fn codes() -> impl Iterator<Item = &'static str> {
+    LINTS
+        .iter()
+        .flat_map(|lint| lint.codes())
+        .chain(template::CODES)
+        .chain(job::CODES)
+        .chain(crate::tools::CODES)
+        .copied()
+}
+
+/// How many findings are shown; one more says how many there are beyond.
+const MAX_FINDINGS: usize = 100;
+
+/// What lints look at.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// The job file.
+    pub source: &'a Arc<Source>,
+    /// The same as YAML.
+    pub root: &'a Node,
+    /// The job; partial where the file has mistakes.
+    pub job: &'a Job,
+    /// Its texts, read and checked.
+    pub prompts: &'a Prompts,
+}
+
+/// What came of checking a job.
+#[derive(Debug)]
+pub struct Checked {
+    /// All findings, sorted by place: those in the job file first, then those in prompt files.
+    pub findings: Vec<Diagnostic>,
+    /// The job, where no finding is an error.
+    pub job: Option<ValidJob>,
+}
+
+/// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
+/// own; contacts nobody.
+pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
+    let Decoded { value, mut findings, holes } = yaml::read::<Spanned<Job>>(source);
+    let Some(Spanned { value: job, node: root }) = value else { return Checked { findings, job: None } };
+    advice::improve(&root, &mut findings);
+    let (prompts, found) = Prompts::load(&job, !holes.is_empty(), folder);
+    let mut semantic = found;
+    let subject = Subject { source, root: &root, job: &job, prompts: &prompts };
+    for lint in LINTS {
+        lint.check(&subject, &mut semantic);
+    }
+    semantic.retain(|finding| !holes.iter().any(|hole| overlap(&finding.place, hole)));
+    findings.extend(semantic);
+    sort(&mut findings, source);
+    bound(&mut findings);
+    let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
+    let job = if broken { None } else { ValidJob::new(source, job, prompts) };
+    Checked { findings, job }
+}
+
+fn overlap(one: &Place, other: &Place) -> bool {
+    let inside =
+        |inner: &Place, outer: &Place| inner.span.start >= outer.span.start && inner.span.end <= outer.span.end;
+    Arc::ptr_eq(&one.source, &other.source) && (inside(one, other) || inside(other, one))
+}
+
+/// Leaves the first [`MAX_FINDINGS`], and a last one that says how many there are beyond. That one is an error: nobody
+/// should trust a job with so many warnings.
+fn bound(findings: &mut Vec<Diagnostic>) {
+    let beyond = findings.len().saturating_sub(MAX_FINDINGS);
+    if beyond <= 1 {
+        return;
+    }
+    let next = findings[MAX_FINDINGS].place.clone();
+    findings.truncate(MAX_FINDINGS);
+    findings.push(Diagnostic::error("too-many", next, format!("{beyond} more findings are not shown")));
+}
+
+/// By place, what lies in `first` before what lies elsewhere.
+fn sort(findings: &mut [Diagnostic], first: &Arc<Source>) {
+    findings.sort_by(|a, b| {
+        let key = |finding: &Diagnostic| {
+            let Place { source, span } = &finding.place;
+            let elsewhere = if Arc::ptr_eq(source, first) { String::new() } else { source.name.clone() };
+            (elsewhere, span.start, span.end, finding.severity)
+        };
+        key(a).cmp(&key(b))
+    });
+}
+
+/// A few names in a sentence: `a`, `b` and `c`.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        Some((last, _)) => last.clone(),
+        None => "none".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

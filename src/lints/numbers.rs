@@ -1,0 +1,62 @@
+//! Numbers are within their bounds.
+
+use crate::diagnostic::Diagnostic;
+use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::yaml::Spanned;
+
+use super::{Lint, Subject};
+
+/// Turns, tokens and limits.
+pub(super) struct Numbers;
+
+const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out";
+const NO_ZERO_BUT_NONE: &str = "0 doesn't mean unlimited: write `none` for that";
+
+impl Lint for Numbers {
+    fn codes(&self) -> &'static [&'static str] {
+        &["out-of-range"]
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        for agent in job.agents() {
+            findings.extend(outside("max_turns", agent.max_turns, MAX_TURNS));
+            findings.extend(outside("max_tokens", agent.max_tokens, MAX_TOKENS));
+        }
+        let limits = &job.limits;
+        findings.extend(outside("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));
+        if let Some(cost) = limits.cost_usd.as_ref().filter(|cost| !(cost.value.is_finite() && cost.value > 0.0)) {
+            findings.push(
+                Diagnostic::error("out-of-range", cost.place(), "`cost_usd` must be a number greater than 0")
+                    .help(NO_ZERO),
+            );
+        }
+        if let Some(tokens) = limits.tokens.as_ref().filter(|tokens| tokens.value == 0) {
+            findings.push(zero("tokens", tokens, NO_ZERO));
+        }
+        for (key, limit) in [("tool_calls", &limits.tool_calls), ("subagents", &limits.subagents)] {
+            if let Some(limit) = limit.as_ref().filter(|limit| limit.value == Limit::At(0)) {
+                findings.push(zero(key, limit, NO_ZERO_BUT_NONE));
+            }
+        }
+    }
+}
+
+/// What holds for a number with two bounds.
+pub(super) fn bounds(key: &str, most: u32) -> String {
+    format!("`{key}` must be from 1 to {most}")
+}
+
+/// What to do where a number lies outside its bounds.
+pub(super) fn within(most: u32) -> String {
+    format!("write a number from 1 to {most}, or leave the key out for the default")
+}
+
+fn outside(key: &str, given: Option<&Spanned<u32>>, most: u32) -> Option<Diagnostic> {
+    let given = given.filter(|given| !(1..=most).contains(&given.value))?;
+    Some(Diagnostic::error("out-of-range", given.place(), bounds(key, most)).help(within(most)))
+}
+
+fn zero<T>(key: &str, given: &Spanned<T>, help: &str) -> Diagnostic {
+    Diagnostic::error("out-of-range", given.place(), format!("`{key}` must be at least 1")).help(help)
+}

@@ -1,0 +1,36 @@
+//! A limit on cost that can be kept.
+
+use super::{Lint, Subject, models};
+use crate::diagnostic::{Diagnostic, Place};
+use crate::price::Prices;
+use crate::providers::Model;
+
+/// A limit on cost, and models whose price isn't known.
+pub(super) struct Price;
+
+impl Lint for Price {
+    fn codes(&self) -> &'static [&'static str] {
+        &["unknown-price"]
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        let Some(limit) = &job.limits.cost_usd else { return };
+        for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
+            let finding = models::resolve(spec).ok().and_then(|model| unpriced(limit.place(), &model));
+            findings.extend(finding.map(|finding| finding.label(spec.place(), "the model")));
+        }
+    }
+}
+
+/// The finding for a limit on cost that can't be kept, where the model's price isn't known.
+pub fn unpriced(limit: Place, model: &Model) -> Option<Diagnostic> {
+    if model.provider == "replay" || Prices::new().knows(&model.provider, &model.name) {
+        return None;
+    }
+    let message = format!("the price of `{model}` isn't known, so this limit can't be kept");
+    Some(
+        Diagnostic::error("unknown-price", limit, message)
+            .help("bound the run with `tokens` instead, or name another model"),
+    )
+}

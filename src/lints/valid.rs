@@ -1,0 +1,115 @@
+//! A job that may run.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use crate::diagnostic::{Diagnostic, Source};
+use crate::job::{Job, PromptText, name_from_file};
+use crate::template::{Folder, Loader, Names, Role, Template, Templates};
+use crate::yaml::Spanned;
+
+/// A job in which nothing is wrong, with its prompt files: the only thing that a plan can be made from, and only
+/// [`super::check`] makes it.
+#[derive(Debug)]
+pub struct ValidJob {
+    source: Arc<Source>,
+    name: String,
+    job: Job,
+    prompts: Prompts,
+}
+
+impl ValidJob {
+    pub(super) fn new(source: &Arc<Source>, job: Job, prompts: Prompts) -> Option<Self> {
+        let name = name_of(&job, source)?;
+        Some(Self { source: source.clone(), name, job, prompts })
+    }
+
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The job as the file says it.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Its texts.
+    pub fn prompts(&self) -> &Prompts {
+        &self.prompts
+    }
+
+    /// The file that it comes from.
+    pub fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+}
+
+/// The name that a job gives itself, or one made from its file's name.
+pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
+    match &job.name {
+        Some(name) => Some(name.value.clone()),
+        None => name_from_file(&source.name),
+    }
+}
+
+/// A job's texts.
+#[derive(Debug)]
+pub struct Prompts {
+    /// The texts themselves, included files and all.
+    pub templates: Templates,
+    /// The parent's prompt; absent where its file can't be read.
+    pub prompt: Option<Template>,
+    /// The parent's own system prompt.
+    pub system: Option<Template>,
+    /// The subagents' own system prompts, by name.
+    pub subagents: IndexMap<String, Template>,
+}
+
+impl Prompts {
+    /// Reads and checks all texts of a job. `partial`: the job may lack what the file has.
+    pub(super) fn load(job: &Job, partial: bool, folder: Option<&Folder>) -> (Self, Vec<Diagnostic>) {
+        let names = names(job, partial);
+        let mut loader = Loader::new(folder, &names);
+        let prompt = load(&mut loader, &job.parent.prompt, Role::Prompt);
+        let system = job.parent.system.as_ref().and_then(|system| load(&mut loader, system, Role::System));
+        let mut subagents = IndexMap::new();
+        for (name, subagent) in &job.subagents {
+            if let Some(system) = subagent.system.as_ref().and_then(|system| load(&mut loader, system, Role::System)) {
+                subagents.insert(name.value.clone(), system);
+            }
+        }
+        let (templates, findings) = loader.finish();
+        (Self { templates, prompt, system, subagents }, findings)
+    }
+}
+
+fn load(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: Role) -> Option<Template> {
+    match &prompt.value {
+        PromptText::Text(text) => Some(loader.text(&prompt.node, text, role)),
+        // What stands in for a path that isn't there is said to be missing already.
+        PromptText::File(file) if file.file.node.is_made_up() => None,
+        PromptText::File(file) => loader.file(&file.file.value, file.file.place(), role),
+    }
+}
+
+/// The names that templates may use. They are taken from the file rather than from what could be made of it, so that
+/// a mistake in an input's declaration isn't reported again wherever it is used.
+fn names(job: &Job, partial: bool) -> Names {
+    let mut names = Names::default();
+    let Some(inputs) = &job.inputs else { return Names { inputs_incomplete: partial, ..names } };
+    match inputs.node.to_json() {
+        serde_json::Value::Object(declared) => {
+            for (name, declaration) in declared {
+                let is = |key: &str| declaration.get(key) == Some(&serde_json::Value::Bool(true));
+                if is("untrusted") {
+                    names.untrusted.push(name.clone());
+                }
+                if is("secret") { names.secret.push(name) } else { names.inputs.push(name) }
+            }
+        }
+        _ => names.inputs_incomplete = true,
+    }
+    names
+}
