@@ -38,3 +38,5 @@ pub mod tools;
 pub mod providers;
 
 pub mod lints;
+
+pub mod plan;

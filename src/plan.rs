@@ -1,0 +1,98 @@
+//! What will run: rendered prompts, resolved tools, numbers. Made from a valid job and its inputs; pure.
+
+mod build;
+mod given;
+mod inputs;
+mod masked;
+mod most_cost;
+mod secrets;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::job::{Keep, Network};
+use crate::providers::Model;
+use crate::tools::Grant;
+
+pub use build::RunFacts;
+pub use given::{CODES, Contents, Given, MAX_VALUE_BYTES};
+pub use secrets::Secrets;
+
+/// Everything that a run needs to know, without secrets.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// The version of this form: 1.
+    pub format: u32,
+    /// The job's name.
+    pub job: String,
+    /// What the job says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The folder that the tools work in, absolute.
+    pub workspace: String,
+    /// The inputs' values, defaults filled in; secret ones are left out.
+    pub inputs: IndexMap<String, serde_json::Value>,
+    /// Names of the secret inputs; their values are given to `bash` as `$INPUT_NAME` and nowhere kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_inputs: Vec<String>,
+    /// The agent that gets the job's prompt.
+    pub parent: PlannedAgent,
+    /// Those it can delegate to, by name, in the job's order.
+    pub subagents: IndexMap<String, PlannedAgent>,
+    /// What the whole tree may use.
+    pub limits: PlannedLimits,
+    /// Environment variables that `bash` sees beside the harmless few.
+    pub env: Vec<String>,
+    /// What tools may reach.
+    pub network: Network,
+    /// Which subagents' journals stay after the run.
+    pub keep: Keep,
+}
+
+impl Plan {
+    /// All agents, the parent first.
+    pub fn agents(&self) -> impl Iterator<Item = &PlannedAgent> {
+        std::iter::once(&self.parent).chain(self.subagents.values())
+    }
+}
+
+/// One agent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlannedAgent {
+    /// What the parent's model reads about it; the parent itself has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who answers.
+    pub model: Model,
+    /// The rendered system prompt.
+    pub system: String,
+    /// The rendered prompt; a subagent's comes with each `task` call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Exactly what it can use.
+    pub tools: Vec<Grant>,
+    /// The greatest number of turns, at least 1.
+    pub max_turns: u32,
+    /// The greatest number of output tokens of one reply.
+    pub max_tokens: u32,
+}
+
+/// Limits over the whole tree; `None` is no limit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlannedLimits {
+    /// US dollars.
+    pub cost_usd: Option<f64>,
+    /// Tokens, prompt (cached or not) and reply.
+    pub tokens: Option<u64>,
+    /// Running time in milliseconds.
+    pub wall_clock_ms: Option<u64>,
+    /// Tool calls.
+    pub tool_calls: Option<u64>,
+    /// Subagents started.
+    pub subagents: Option<u64>,
+    /// Subagents running at once, at least 1.
+    pub parallel_subagents: u32,
+}

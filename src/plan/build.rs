@@ -1,0 +1,228 @@
+//! Makes a plan from a valid job.
+
+use indexmap::{IndexMap, IndexSet};
+use serde_json::Value;
+
+use super::inputs::{self, Values};
+use super::{Given, Plan, PlannedAgent, PlannedLimits, Secrets, system};
+use crate::diagnostic::Diagnostic;
+use crate::job::{
+    self, Duration, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS, SUBAGENT_TOKENS,
+    SUBAGENT_TURNS, SUBAGENTS, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
+};
+use crate::lints::{ValidJob, resolve};
+use crate::providers::Model;
+use crate::template::{Engine, Template};
+use crate::tools::{Grant, TOOLS};
+use crate::yaml::{Node, Spanned};
+
+/// The name of the subagent that is there when a job has `task` and names none.
+const GENERAL: &str = "general";
+
+/// What that subagent can use where the parent has nothing but `task`.
+const GENERAL_TOOLS: &[&str] = &["read_file", "glob", "grep"];
+
+/// What a plan needs to know beside the job and its inputs.
+#[derive(Debug, Clone)]
+pub struct RunFacts {
+    /// The folder that the tools work in, absolute.
+    pub workspace: String,
+    /// What `{{ run.id }}` stands for; `<run.id>` in a dry run.
+    pub run_id: String,
+    /// What `{{ run.date }}` stands for, `YYYY-MM-DD`; `<run.date>` in a dry run.
+    pub run_date: String,
+    /// A model that takes the place of every agent's.
+    pub model_override: Option<Model>,
+}
+
+impl Plan {
+    /// Makes the plan of a run: checks the given inputs, renders every prompt, resolves every tool. The values of secret
+    /// inputs come back beside it. The same job, inputs and facts give the same plan, byte for byte.
+    ///
+    /// # Errors
+    /// All that is wrong with the inputs; or, where they are right, every text that can't be rendered with them.
+    pub fn new(job: &ValidJob, given: &Given, facts: &RunFacts) -> Result<(Self, Secrets), Vec<Diagnostic>> {
+        let values = inputs::resolve(job, given, &facts.workspace)?;
+        let Values { plain, secrets } = &values;
+        let mut making = Making {
+            valid: job,
+            facts,
+            engine: job.prompts().templates.engine(&variables(job, plain, facts)),
+            findings: Vec::new(),
+        };
+        let parent = making.parent();
+        let subagents = making.subagents(parent.as_ref());
+        let findings = making.findings;
+        let declared = job.job();
+        match parent {
+            Some(parent) if findings.is_empty() => {
+                let plan = Self {
+                    format: 1,
+                    job: job.name().to_owned(),
+                    description: declared.description.clone(),
+                    workspace: facts.workspace.clone(),
+                    secret_inputs: secrets.pairs().iter().map(|(name, _)| name.clone()).collect(),
+                    inputs: values.plain,
+                    parent,
+                    subagents,
+                    limits: limits(&declared.limits),
+                    env: declared
+                        .env
+                        .iter()
+                        .map(|name| name.value.clone())
+                        .collect::<IndexSet<_>>()
+                        .into_iter()
+                        .collect(),
+                    network: declared.network,
+                    keep: declared.keep,
+                };
+                Ok((plan, values.secrets))
+            }
+            _ => Err(findings),
+        }
+    }
+}
+
+/// What templates see.
+fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, facts: &RunFacts) -> Value {
+    serde_json::json!({
+        "inputs": inputs,
+        "workspace": facts.workspace,
+        "job": { "name": job.name() },
+        "run": { "id": facts.run_id, "date": facts.run_date },
+    })
+}
+
+fn limits(limits: &Limits) -> PlannedLimits {
+    let count = |limit: &Option<Spanned<Limit<u64>>>, default| job::or(limit.as_ref(), Limit::At(default)).at();
+    PlannedLimits {
+        cost_usd: limits.cost_usd.as_ref().map(|cost| cost.value),
+        tokens: limits.tokens.as_ref().map(|tokens| tokens.value),
+        wall_clock_ms: match &limits.wall_clock {
+            Some(limit) => limit.value.at().map(Duration::milliseconds),
+            None => Some(WALL_CLOCK_SECONDS * 1000),
+        },
+        tool_calls: count(&limits.tool_calls, TOOL_CALLS),
+        subagents: count(&limits.subagents, SUBAGENTS),
+        parallel_subagents: job::or(limits.parallel_subagents.as_ref(), PARALLEL_SUBAGENTS),
+    }
+}
+
+struct Making<'a> {
+    valid: &'a ValidJob,
+    facts: &'a RunFacts,
+    engine: Engine<'a>,
+    findings: Vec<Diagnostic>,
+}
+
+impl Making<'_> {
+    fn job(&self) -> &Job {
+        self.valid.job()
+    }
+
+    fn render(&mut self, template: &Template) -> Option<String> {
+        match self.engine.render(template) {
+            Ok(text) => Some(text),
+            Err(finding) => {
+                self.findings.push(*finding);
+                None
+            }
+        }
+    }
+
+    fn parent(&mut self) -> Option<PlannedAgent> {
+        let prompts = self.valid.prompts();
+        let prompt = prompts.prompt.as_ref().and_then(|prompt| self.render(prompt));
+        if prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
+            let place = self.job().parent.prompt.place();
+            self.findings.push(
+                Diagnostic::error("empty-prompt", place, "with these inputs, the prompt is empty")
+                    .help("say what the job is to do in every case"),
+            );
+        }
+        let parent = &self.valid.job().parent;
+        let tools = self.grants(&parent.tools.value);
+        let system = match &prompts.system {
+            Some(system) => self.render(system),
+            None => Some(system::parent(&self.facts.workspace, &tools)),
+        };
+        Some(PlannedAgent {
+            description: None,
+            model: self.model(None)?,
+            system: system?,
+            prompt: Some(prompt?),
+            tools,
+            max_turns: job::or(parent.max_turns.as_ref(), PARENT_TURNS),
+            max_tokens: job::or(parent.max_tokens.as_ref(), PARENT_TOKENS),
+        })
+    }
+
+    fn subagents(&mut self, parent: Option<&PlannedAgent>) -> IndexMap<String, PlannedAgent> {
+        let valid = self.valid;
+        let declared = &valid.job().subagents;
+        let mut planned = IndexMap::new();
+        if let Some(parent) = parent.filter(|_| declared.is_empty() && self.job().delegates()) {
+            planned.insert(GENERAL.to_owned(), self.general(parent));
+        }
+        for (name, subagent) in declared {
+            let tools = self.grants(&subagent.tools.value);
+            let system = match valid.prompts().subagents.get(&name.value) {
+                Some(system) => self.render(system),
+                None => Some(system::subagent(&self.facts.workspace, &tools)),
+            };
+            let (Some(system), Some(model)) = (system, self.model(subagent.model.as_ref())) else { continue };
+            let agent = PlannedAgent {
+                description: subagent.description.as_ref().map(|description| description.value.clone()),
+                model,
+                system,
+                prompt: None,
+                tools,
+                max_turns: job::or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
+                max_tokens: job::or(subagent.max_tokens.as_ref(), SUBAGENT_TOKENS),
+            };
+            planned.insert(name.value.clone(), agent);
+        }
+        planned
+    }
+
+    fn general(&self, parent: &PlannedAgent) -> PlannedAgent {
+        let for_all = |grant: &&Grant| TOOLS.iter().any(|tool| tool.name == grant.name && !tool.parent_only);
+        let mut tools: Vec<Grant> = parent.tools.iter().filter(for_all).cloned().collect();
+        if tools.is_empty() {
+            tools = GENERAL_TOOLS.iter().filter_map(|name| grant(name, None)).collect();
+        }
+        PlannedAgent {
+            description: Some(
+                "Carries out any task that stands on its own, and reports what it found or did.".to_owned(),
+            ),
+            model: parent.model.clone(),
+            system: system::subagent(&self.facts.workspace, &tools),
+            prompt: None,
+            tools,
+            max_turns: SUBAGENT_TURNS,
+            max_tokens: SUBAGENT_TOKENS,
+        }
+    }
+
+    fn grants(&self, tools: &[Spanned<ToolEntry>]) -> Vec<Grant> {
+        let grant = |entry: &Spanned<ToolEntry>| match &entry.value {
+            ToolEntry::Name(name) => grant(name, None),
+            ToolEntry::Options { name, options } => grant(&name.value, Some(options)),
+        };
+        tools.iter().filter_map(grant).collect()
+    }
+
+    fn model(&self, own: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {
+        match &self.facts.model_override {
+            Some(model) => Some(model.clone()),
+            None => resolve(own.unwrap_or(&self.job().model)).ok(),
+        }
+    }
+}
+
+/// A tool with its options in full. Every tool of a valid job is there, and its options are right.
+fn grant(name: &str, options: Option<&Node>) -> Option<Grant> {
+    let tool = TOOLS.iter().find(|tool| tool.name == name)?;
+    let options = (tool.options)(options).value?;
+    Some(Grant { name: name.to_owned(), options })
+}

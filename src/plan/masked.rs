@@ -1,0 +1,32 @@
+//! A plan whose texts hold no secret of the environment.
+
+use serde_json::Value;
+
+use super::Plan;
+use crate::mask::Mask;
+
+impl Plan {
+    /// Takes secrets out of what models are told and the record keeps: an input or a prompt's file can hold one.
+    #[must_use]
+    pub fn masked(mut self, mask: &Mask) -> Self {
+        if mask.is_empty() {
+            return self;
+        }
+        let hide = |text: &mut String| *text = mask.text(text).into_owned();
+        self.description.iter_mut().for_each(hide);
+        self.inputs.values_mut().for_each(|value| hide_in(mask, value));
+        for agent in std::iter::once(&mut self.parent).chain(self.subagents.values_mut()) {
+            agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
+            hide(&mut agent.system);
+        }
+        self
+    }
+}
+
+fn hide_in(mask: &Mask, value: &mut Value) {
+    match value {
+        Value::String(text) => *text = mask.text(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| hide_in(mask, item)),
+        _ => {}
+    }
+}
