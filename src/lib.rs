@@ -40,3 +40,9 @@ pub mod providers;
 pub mod lints;
 
 pub mod plan;
+
+pub mod event;
+
+pub mod schema;
+
+pub mod error;

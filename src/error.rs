@@ -1,0 +1,128 @@
+//! What the operator must fix: causes, a hint and an exit code. (A job's author reads `Diagnostic`s, a model reads
+//! `Refusal`s.)
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::diagnostic::Diagnostic;
+use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
+use crate::providers::{Fault, FaultKind};
+
+/// Why a command couldn't do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command line asks for something that can't be.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// The job file or its inputs are invalid.
+    #[error("the job can't run")]
+    Invalid(Vec<Diagnostic>),
+    /// A file that was named can't be read.
+    #[error("{} can't be read", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The record can't be written or read.
+    #[error("{}: the run's record can't be kept here", path.display())]
+    Record {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The workspace can't be opened.
+    #[error("the workspace {} can't be opened", path.display())]
+    Workspace {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else of the surroundings fails.
+    #[error("{message}")]
+    Environment {
+        /// What.
+        message: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder that was named as a run isn't one.
+    #[error("{} isn't a run's record: {why}", path.display())]
+    NotARecord {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// No run fits the name.
+    #[error("no run is called `{wanted}` in {}", out.display())]
+    NoSuchRun {
+        /// The name.
+        wanted: String,
+        /// Where it was looked for.
+        out: PathBuf,
+    },
+    /// No run at all was recorded there.
+    #[error("there are no runs in {} yet", out.display())]
+    NoRuns {
+        /// Where one was looked for.
+        out: PathBuf,
+    },
+    /// Several runs fit the name.
+    #[error("several runs begin with `{wanted}`: {}", ids.join(", "))]
+    SeveralRuns {
+        /// The name.
+        wanted: String,
+        /// Their ids.
+        ids: Vec<String>,
+    },
+    /// A provider can't be used at all, found before the run begins.
+    #[error("{}", .0.message)]
+    Provider(Fault),
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Usage { hint, .. } => hint.clone(),
+            Self::Provider(fault) => fault.hint.clone(),
+            Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
+            Self::Workspace { .. } => Some("Choose a folder that exists with --workspace DIR.".into()),
+            Self::NoSuchRun { .. } => {
+                Some("Name a folder, a run id or the start of one, JOB/latest, or latest.".into())
+            }
+            Self::NoRuns { .. } => Some(
+                "Make one with `legwork run JOB.yaml`, or name the folder that holds your runs with --out DIR.".into(),
+            ),
+            Self::SeveralRuns { .. } => Some("Write more of the id.".into()),
+            Self::Invalid(_) | Self::Unreadable { .. } | Self::Environment { .. } | Self::NotARecord { .. } => None,
+        }
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage { .. }
+            | Self::NoSuchRun { .. }
+            | Self::NoRuns { .. }
+            | Self::SeveralRuns { .. }
+            | Self::NotARecord { .. } => EXIT_USAGE,
+            Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
+            Self::Record { .. } | Self::Workspace { .. } | Self::Environment { .. } => EXIT_ENVIRONMENT,
+            Self::Provider(fault) => match fault.kind {
+                FaultKind::Rejected | FaultKind::ContextFull => Outcome::ProviderRejected.exit_code(None),
+                FaultKind::Failed => Outcome::ProviderFailed.exit_code(None),
+                FaultKind::Differs => Outcome::ReplayDiffers.exit_code(None),
+            },
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What happens in a run, as data: every step is an [`Event`]; the journal keeps them, formats show them.
+
+mod outcome;
+mod result;
+
+use std::borrow::Cow;
+use std::io;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
+pub use self::result::{CheckResult, RunResult, SubagentResult};
+pub use crate::message::Usage;
+use crate::message::{Reply, ToolResult};
+use crate::providers::Retry;
+
+/// Version of the journal's lines and of `result.json`.
+pub const FORMAT: u32 = 1;
+
+/// The parent's id; a subagent's is its name and a number, `explorer-1`.
+pub const PARENT: &str = "parent";
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal,)*) => {
+        /// One step of a run.
+        #[derive(Debug, Clone)]
+        pub enum Event {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        impl Event {
+            /// The name that a journal line carries in `type`.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$name(_) => $kind,)* }
+            }
+
+            fn data(&self) -> serde_json::Result<Box<RawValue>> {
+                match self { $(Self::$name(data) => serde_json::value::to_raw_value(data),)* }
+            }
+
+            fn parse(kind: &str, data: &RawValue) -> serde_json::Result<Self> {
+                match kind {
+                    $($kind => Ok(Self::$name(serde_json::from_str(data.get())?)),)*
+                    other => Err(serde::de::Error::custom(format!("unknown event `{other}`"))),
+                }
+            }
+        }
+
+        $(impl From<$name> for Event {
+            fn from(data: $name) -> Self { Self::$name(data) }
+        })*
+    };
+}
+
+events! {
+    /// The run begins.
+    RunStarted = "run_started",
+    /// An agent begins.
+    AgentStarted = "agent_started",
+    /// A request is about to be made.
+    Asked = "asked",
+    /// A try failed and another follows.
+    Retrying = "retrying",
+    /// A whole reply has come.
+    Replied = "replied",
+    /// A reply can't be used and is asked for again.
+    Dropped = "dropped",
+    /// A call is about to be answered.
+    CallStarted = "call_started",
+    /// A call has its answer.
+    CallFinished = "call_finished",
+    /// legwork says something to the model beside answers.
+    Told = "told",
+    /// A limit bit.
+    LimitReached = "limit_reached",
+    /// An agent has ended; in its own journal, and a subagent's in its parent's as well.
+    AgentFinished = "agent_finished",
+    /// The run has ended; the last line.
+    RunFinished = "run_finished",
+}
+
+/// The run begins.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// [`FORMAT`] of the writer.
+    pub format: u32,
+    /// Version of the legwork that wrote it.
+    pub version: String,
+    /// The run's id.
+    pub run_id: String,
+    /// The job's name.
+    pub job: String,
+    /// The workspace, absolute.
+    pub workspace: String,
+    /// How tools are confined.
+    pub sandbox: String,
+}
+
+/// An agent begins.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AgentStarted {
+    /// Which subagent of the plan it is; `None` for the parent.
+    pub subagent: Option<String>,
+    /// The parent's words for the task.
+    pub description: Option<String>,
+    /// Who answers.
+    pub model: String,
+    /// Its first message.
+    pub prompt: String,
+}
+
+/// A request is about to be made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Asked {
+    /// Which turn its reply will be, from 1; the last request without tools has the number of the turn before.
+    pub turn: u32,
+    /// The output tokens that it really asks for, after what the budget leaves.
+    pub max_tokens: u32,
+    /// Whether the model may call tools.
+    pub tools_allowed: bool,
+    /// Tokens set aside for it until its real usage is known.
+    pub reserved_tokens: u64,
+}
+
+/// A try failed and another follows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Retrying {
+    /// What and when.
+    pub retry: Retry,
+}
+
+/// A whole reply has come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Replied {
+    /// Its turn.
+    pub turn: u32,
+    /// The reply, block for block.
+    pub reply: Reply,
+    /// From request to last byte, retries included, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// A reply can't be used and is asked for again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Dropped {
+    /// Why, in one sentence.
+    pub why: String,
+}
+
+/// A call is about to be answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CallStarted {
+    /// The call's id in the reply.
+    pub call_id: String,
+    /// The tool's name.
+    pub tool: String,
+    /// What it is about, in one short line: a command, a path, a pattern.
+    pub about: String,
+    /// The subagent that answers a `task` call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<String>,
+}
+
+/// A call has its answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CallFinished {
+    /// The tool's name.
+    pub tool: String,
+    /// What the model is told.
+    pub result: ToolResult,
+    /// From start to answer, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// legwork says something to the model beside answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Told {
+    /// What.
+    pub text: String,
+}
+
+/// A limit bit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LimitReached {
+    /// Its key in the job file: `max_turns`, `limits.cost_usd`.
+    pub limit: String,
+    /// What happened, in one sentence.
+    pub message: String,
+}
+
+/// An agent has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AgentFinished {
+    /// Its id.
+    pub id: String,
+    /// Which subagent of the plan it was; `None` for the parent.
+    pub subagent: Option<String>,
+    /// The parent's words for the task.
+    pub description: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its last text; empty where it said nothing.
+    pub text: String,
+    /// Replies that it got, the last request without tools not counted.
+    pub turns: u32,
+    /// Calls that it made.
+    pub tool_calls: u64,
+    /// Its own tokens.
+    pub usage: Usage,
+    /// Its own cost in US dollars, where every price is known.
+    pub cost_usd: Option<f64>,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// The run has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunFinished {
+    /// How.
+    pub outcome: Outcome,
+    /// The exit code.
+    pub exit_code: u8,
+    /// What the operator must know, where it didn't go well.
+    pub error: Option<Trouble>,
+}
+
+/// One event with its circumstances: a line of a journal.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Number in its journal, from 1.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+    /// Whose.
+    pub agent: String,
+    /// What.
+    pub event: Event,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    seq: u64,
+    at: Timestamp,
+    #[serde(borrow)]
+    agent: Cow<'a, str>,
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    data: Cow<'a, RawValue>,
+}
+
+impl Entry {
+    /// One line of JSON without a line end.
+    ///
+    /// # Errors
+    /// Where a value can't be written as JSON.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&Line {
+            seq: self.seq,
+            at: self.at,
+            agent: Cow::Borrowed(&self.agent),
+            kind: Cow::Borrowed(self.event.kind()),
+            data: Cow::Owned(self.event.data()?),
+        })
+    }
+
+    /// Reads a line back; a checksum beside the fields is ignored here.
+    ///
+    /// # Errors
+    /// Where the line isn't one of [`Entry::to_json`]'s.
+    pub fn from_json(line: &str) -> serde_json::Result<Self> {
+        let line: Line<'_> = serde_json::from_str(line)?;
+        Ok(Self {
+            seq: line.seq,
+            at: line.at,
+            agent: line.agent.into_owned(),
+            event: Event::parse(&line.kind, &line.data)?,
+        })
+    }
+}
+
+/// Where a run's events go. The loop knows no files: it hands each step over and goes on when it is kept.
+pub trait Sink: Send + Sync {
+    /// Keeps an event of an agent.
+    ///
+    /// # Errors
+    /// Where it couldn't be kept; the run must stop before the next step.
+    fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()>;
+
+    /// A piece of an agent's text as it streams in; to be shown, never kept.
+    fn text(&self, agent: &str, piece: &str);
+}
+
+/// How safe an event must be before the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// With the operating system: it outlives this process.
+    Written,
+    /// On the disk: it outlives the machine.
+    Flushed,
+}
+
+/// What the operator must know of a run that didn't go well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Trouble {
+    /// A stable name: the outcome's.
+    pub code: String,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}

@@ -1,0 +1,113 @@
+//! How a loop can end, and the process's exit code that follows.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Every way in which a loop can end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It ran to its end.
+    Completed,
+    /// A check still fails.
+    ChecksFailed,
+    /// The final data doesn't fit its schema.
+    ResultInvalid,
+    /// The model refused.
+    Refused,
+    /// `max_turns` was reached.
+    TurnLimit,
+    /// A limit of the tree was reached.
+    BudgetExceeded,
+    /// The wall clock ran out.
+    TimedOut,
+    /// The same failure over and over.
+    Stuck,
+    /// The last answer was cut by `max_tokens`.
+    ReplyCut,
+    /// The conversation fills the model's window.
+    ContextFull,
+    /// No sandbox, no tool server, a full disk.
+    EnvironmentFailed,
+    /// No key, or a key, model or request that the provider refuses for good.
+    ProviderRejected,
+    /// A replay has no reply for what is asked, or differs from its record.
+    ReplayDiffers,
+    /// Throttled, overloaded or unreachable after all retries.
+    ProviderFailed,
+    /// Stopped by a signal.
+    Interrupted,
+}
+
+/// Exit code for a wrong command line.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit code for an invalid job file or input.
+pub const EXIT_INVALID: u8 = 3;
+/// Exit code where the surroundings fail: a full disk, an unreadable folder.
+pub const EXIT_ENVIRONMENT: u8 = 5;
+
+impl Outcome {
+    /// The process's exit code: the one table. `signal` is the number of the signal that interrupted, 2 if unknown.
+    pub fn exit_code(self, signal: Option<u8>) -> u8 {
+        match self {
+            Self::Completed => 0,
+            Self::ChecksFailed | Self::ResultInvalid | Self::Refused => 1,
+            Self::TurnLimit
+            | Self::BudgetExceeded
+            | Self::TimedOut
+            | Self::Stuck
+            | Self::ReplyCut
+            | Self::ContextFull => 4,
+            Self::EnvironmentFailed | Self::ProviderRejected => EXIT_ENVIRONMENT,
+            Self::ReplayDiffers => 7,
+            Self::ProviderFailed => 75,
+            Self::Interrupted => 128 + signal.unwrap_or(2),
+        }
+    }
+
+    /// The name in `result.json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::ChecksFailed => "checks_failed",
+            Self::ResultInvalid => "result_invalid",
+            Self::Refused => "refused",
+            Self::TurnLimit => "turn_limit",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::TimedOut => "timed_out",
+            Self::Stuck => "stuck",
+            Self::ReplyCut => "reply_cut",
+            Self::ContextFull => "context_full",
+            Self::EnvironmentFailed => "environment_failed",
+            Self::ProviderRejected => "provider_rejected",
+            Self::ReplayDiffers => "replay_differs",
+            Self::ProviderFailed => "provider_failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Whether a run that ended so can go on later, from its journals.
+    pub fn can_be_resumed(self) -> bool {
+        matches!(self, Self::Interrupted | Self::ProviderFailed | Self::ProviderRejected | Self::EnvironmentFailed)
+    }
+
+    /// Whether a child's end with this outcome ends the whole run with it. Any other is told to the parent.
+    pub fn ends_the_run(self) -> bool {
+        matches!(
+            self,
+            Self::BudgetExceeded
+                | Self::TimedOut
+                | Self::EnvironmentFailed
+                | Self::ProviderRejected
+                | Self::ProviderFailed
+                | Self::ReplayDiffers
+                | Self::Interrupted
+        )
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,93 @@
+//! `result.json`: how a run ended, for machines.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Outcome, Trouble, Usage};
+
+/// How a run ended. Its JSON Schema is `schemas/result.schema.json`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "legwork result")]
+pub struct RunResult {
+    /// Version of this form: 1.
+    pub format: u32,
+    /// The run's id, the name of its folder.
+    pub run_id: String,
+    /// The job's name.
+    pub job: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The process's exit code, which follows from the outcome.
+    pub exit_code: u8,
+    /// The parent's last text; empty where it said nothing.
+    pub text: String,
+    /// The final answer as data, where the job asks for it.
+    pub result: Option<serde_json::Value>,
+    /// What went wrong, where something did.
+    pub error: Option<Trouble>,
+    /// When it began.
+    #[schemars(with = "String")]
+    #[schemars(extend("format" = "date-time"))]
+    pub started_at: Timestamp,
+    /// When it ended.
+    #[schemars(with = "String")]
+    #[schemars(extend("format" = "date-time"))]
+    pub finished_at: Timestamp,
+    /// Running time in milliseconds.
+    pub duration_ms: u64,
+    /// The parent's turns.
+    pub turns: u32,
+    /// The parent's tool calls, `task` included.
+    pub tool_calls: u64,
+    /// Tokens of the whole run, subagents included.
+    pub usage: Usage,
+    /// Cost of the whole run in US dollars, subagents included; null where a price isn't known.
+    pub cost_usd: Option<f64>,
+    /// The parent's model.
+    pub model: String,
+    /// How tools were confined: `off`, or the tier that was reached.
+    pub sandbox: String,
+    /// The subagents, in the order in which they were called.
+    pub subagents: Vec<SubagentResult>,
+    /// The job's own checks, every attempt.
+    pub checks: Vec<CheckResult>,
+}
+
+/// How one subagent ended.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SubagentResult {
+    /// Its id in the run, such as `explorer-1`.
+    pub id: String,
+    /// Which subagent of the job it is.
+    pub agent: String,
+    /// The parent's words for the task.
+    pub description: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its turns.
+    pub turns: u32,
+    /// Its tool calls.
+    pub tool_calls: u64,
+    /// Its own tokens.
+    pub usage: Usage,
+    /// Its own cost in US dollars; null where a price isn't known.
+    pub cost_usd: Option<f64>,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+    /// Its summary, relative to the run's folder.
+    pub summary_file: String,
+}
+
+/// One attempt of one of the job's checks.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct CheckResult {
+    /// The check's name.
+    pub name: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// The command's exit code; null where it had none.
+    pub exit_code: Option<i32>,
+}
