@@ -46,3 +46,5 @@ pub mod event;
 pub mod schema;
 
 pub mod error;
+
+pub mod formats;

@@ -1,0 +1,78 @@
+//! The lines of a source around some places: few, short and harmless, however long the file or its lines are.
+
+use std::ops::Range;
+
+use super::harmless;
+use crate::diagnostic::Source;
+
+/// Characters shown before and after the first place in a line.
+const BEFORE: usize = 200;
+const AFTER: usize = 600;
+/// Lines of a place that spans more.
+const MOST_LINES: usize = 8;
+
+pub(super) struct Excerpt {
+    /// The lines, joined with `\n`.
+    pub(super) text: String,
+    /// The number of the first line, 1-based.
+    pub(super) first_line: usize,
+    /// The places, as byte ranges of `text`.
+    pub(super) spans: Vec<Range<usize>>,
+}
+
+/// The lines that a place is shown with, 1-based, last included.
+pub(super) fn lines(source: &Source, span: &Range<usize>) -> (usize, usize) {
+    let first = source.position(span.start).0;
+    let last = source.position(span.end.max(span.start)).0;
+    (first, if last - first < MOST_LINES { last } else { first })
+}
+
+/// Takes the lines from the first to the last place.
+pub(super) fn around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
+    let covered: Vec<(usize, usize)> = spans.iter().map(|span| lines(source, span)).collect();
+    let first_line = covered.iter().map(|(first, _)| *first).min().unwrap_or(1);
+    let last_line = covered.iter().map(|(_, last)| *last).max().unwrap_or(1);
+    let mut text = String::new();
+    let mut offsets: Vec<(usize, usize)> = Vec::new();
+    for number in first_line..=last_line {
+        let line = source.line_span(number);
+        let here = spans.iter().map(|span| span.start).filter(|start| line.contains(start)).min();
+        let kept = cut(&source.text, &line, here.unwrap_or(line.start));
+        if kept.start > line.start {
+            text.push('…');
+        }
+        for (at, letter) in source.text[kept.clone()].char_indices() {
+            offsets.push((kept.start + at, text.len()));
+            text.push(harmless::stand_in(letter).unwrap_or(letter));
+        }
+        offsets.push((kept.end, text.len()));
+        if kept.end < line.end {
+            text.push('…');
+        }
+        text.push('\n');
+    }
+    text.pop();
+    let found = |offset: usize| {
+        let at = offsets.partition_point(|(source, _)| *source < offset);
+        offsets.get(at).map_or(text.len(), |(_, shown)| *shown)
+    };
+    let spans = spans
+        .iter()
+        .zip(&covered)
+        .map(|(span, (_, last))| {
+            let end = span.end.min(source.line_span(*last).end).max(span.start);
+            let start = found(span.start);
+            start..found(end).max(start)
+        })
+        .collect();
+    Excerpt { text, first_line, spans }
+}
+
+/// The part of a line around an offset.
+fn cut(text: &str, line: &Range<usize>, around: usize) -> Range<usize> {
+    let before = &text[line.start..around];
+    let after = &text[around..line.end];
+    let start = before.char_indices().rev().nth(BEFORE).map_or(line.start, |(at, _)| line.start + at);
+    let end = after.char_indices().nth(AFTER).map_or(line.end, |(at, _)| around + at);
+    start..end
+}

@@ -1,0 +1,59 @@
+//! Annotations on a pull request: GitHub's workflow commands
+//! (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
+
+use super::{Format, Look, Subject, count, harmless};
+use crate::diagnostic::{Diagnostic, Severity};
+
+/// GitHub shows ten of a level for each step; the tenth counts the rest.
+const SHOWN: usize = 9;
+
+pub(super) struct Github;
+
+impl Format for Github {
+    fn name(&self) -> &'static str {
+        "github"
+    }
+
+    fn shows(&self) -> &'static [Subject] {
+        &[Subject::Diagnostics]
+    }
+
+    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
+        let mut text = String::new();
+        for severity in [Severity::Error, Severity::Warning] {
+            for finding in findings.iter().filter(|finding| finding.severity == severity).take(SHOWN) {
+                text += &annotation(finding);
+            }
+            let rest = count(findings, severity).saturating_sub(SHOWN);
+            if rest > 0 {
+                let word = severity.as_str();
+                let noun = if rest == 1 { word.to_owned() } else { format!("{word}s") };
+                text += &format!("::{word}::{rest} more {noun}, not shown as annotations\n");
+            }
+        }
+        Some(text)
+    }
+}
+
+/// One line. GitHub takes columns only where the place lies in one line.
+fn annotation(finding: &Diagnostic) -> String {
+    let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
+    let name = finding.place.source.name.as_str();
+    let file = property(name.strip_prefix("./").unwrap_or(name));
+    let columns = if line == end_line { format!(",col={column},endColumn={end_column}") } else { String::new() };
+    let title = property(finding.code);
+    let help = finding.help.as_deref().map(|help| format!("\n{}", harmless::line(help))).unwrap_or_default();
+    let message = data(&format!("{}{help}", harmless::line(&finding.message)));
+    let word = finding.severity.as_str();
+    format!("::{word} file={file},line={line},endLine={end_line}{columns},title={title}::{message}\n")
+}
+
+/// Escapes the text after the second `::`, as GitHub's own toolkit does.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// Escapes the value of a property.
+fn property(text: &str) -> String {
+    data(&harmless::line(text)).replace(':', "%3A").replace(',', "%2C")
+}

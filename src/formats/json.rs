@@ -1,0 +1,70 @@
+//! For programs.
+
+use serde::Serialize;
+
+use super::{Format, Look, Subject};
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::event::RunResult;
+use crate::plan::Plan;
+
+pub(super) struct Json;
+
+/// The whole output. Its fields are a promise; a change of theirs is a new `format`.
+#[derive(Serialize)]
+struct Output<'a> {
+    format: u32,
+    diagnostics: Vec<Entry<'a>>,
+}
+
+/// One finding: lines and columns 1-based, columns in characters, the end exclusive.
+#[derive(Serialize)]
+struct Entry<'a> {
+    file: &'a str,
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+    severity: Severity,
+    code: &'static str,
+    message: &'a str,
+    help: Option<&'a str>,
+}
+
+impl Format for Json {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn shows(&self) -> &'static [Subject] {
+        &[Subject::Diagnostics, Subject::Run]
+    }
+
+    fn plan(&self, plan: &Plan, _: Option<f64>) -> Option<String> {
+        serde_json::to_string_pretty(plan).ok()
+    }
+
+    fn answer(&self, result: &RunResult) -> Option<String> {
+        serde_json::to_string_pretty(result).ok()
+    }
+
+    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
+        let diagnostics = findings
+            .iter()
+            .map(|finding| {
+                let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
+                Entry {
+                    file: &finding.place.source.name,
+                    line,
+                    column,
+                    end_line,
+                    end_column,
+                    severity: finding.severity,
+                    code: finding.code,
+                    message: &finding.message,
+                    help: finding.help.as_deref(),
+                }
+            })
+            .collect();
+        serde_json::to_string_pretty(&Output { format: 1, diagnostics }).ok().map(|text| text + "\n")
+    }
+}

@@ -1,0 +1,231 @@
+//! Markdown: the transcript that a person reads, and a subagent's summary.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{Format, Story, Subject, figures};
+use crate::event::{AgentFinished, CallStarted, Event, Outcome, Usage};
+use crate::message::{ToolCall, View};
+
+/// Longest text of a call's input or result in the transcript, in characters; the journal has it whole.
+const LONGEST: usize = 10_000;
+
+/// See the module.
+pub struct Markdown;
+
+impl Format for Markdown {
+    fn name(&self) -> &'static str {
+        "markdown"
+    }
+
+    fn shows(&self) -> &'static [Subject] {
+        &[Subject::Story]
+    }
+
+    fn story(&self, story: &mut Story<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
+        Some(transcript(story, out))
+    }
+}
+
+fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
+    match story.result {
+        Some(result) => {
+            writeln!(out, "# {}: {}\n", result.job, result.outcome)?;
+            for (name, value) in figures::of_run(result) {
+                writeln!(out, "- {name}: {value}")?;
+            }
+            if let Some(error) = &result.error {
+                writeln!(out, "\n> **{}**: {}", error.code, one_line(&error.message))?;
+                if let Some(hint) = &error.hint {
+                    writeln!(out, "> {}", one_line(hint))?;
+                }
+            }
+        }
+        None => writeln!(out, "# {}: not finished\n", story.plan.job)?,
+    }
+    if !story.plan.parent.system.is_empty() {
+        writeln!(out, "\n## System\n")?;
+        fenced(out, "", &story.plan.parent.system)?;
+    }
+    let mut calls: HashMap<String, ToolCall> = HashMap::new();
+    let mut children: HashMap<String, String> = HashMap::new();
+    // Calls that were begun and have no answer yet, in their order.
+    let mut open: Vec<CallStarted> = Vec::new();
+    for entry in &mut *story.entries {
+        match entry.event {
+            Event::AgentStarted(started) => {
+                writeln!(out, "\n## Prompt\n")?;
+                fenced(out, "", &started.prompt)?;
+            }
+            Event::Replied(replied) => {
+                unanswered(out, &mut open, &calls)?;
+                calls.clear();
+                children.clear();
+                writeln!(out, "\n## Turn {}\n", replied.turn)?;
+                for block in replied.reply.blocks {
+                    match block.view {
+                        View::Text(text) => said(out, &text)?,
+                        View::Thinking(text) if text.is_empty() => {}
+                        View::Thinking(text) => {
+                            writeln!(out, "<details><summary>Thinking</summary>\n")?;
+                            fenced(out, "", &text)?;
+                            writeln!(out, "\n</details>\n")?;
+                        }
+                        View::Call(call) => {
+                            calls.insert(call.id.clone(), call);
+                        }
+                        View::Other(kind) => writeln!(out, "_(a block of kind `{kind}`)_\n")?,
+                    }
+                }
+            }
+            Event::CallStarted(started) => {
+                if let Some(child) = &started.child {
+                    children.insert(started.call_id.clone(), child.clone());
+                }
+                open.push(started);
+            }
+            Event::CallFinished(finished) => {
+                open.retain(|started| started.call_id != finished.result.call_id);
+                let failed = if finished.result.is_error { ", failed" } else { "" };
+                let time = figures::duration(finished.duration_ms);
+                let child = children.get(&finished.result.call_id);
+                match child {
+                    Some(id) => writeln!(out, "### task: [{id}](subagents/{id}.md) ({time}{failed})\n")?,
+                    None => writeln!(out, "### {} ({time}{failed})\n", one_line(&finished.tool))?,
+                }
+                if let Some(call) = calls.get(&finished.result.call_id) {
+                    input(out, call)?;
+                }
+                fenced(out, "", &finished.result.text)?;
+                writeln!(out)?;
+            }
+            Event::Told(told) => {
+                writeln!(out, "## legwork\n")?;
+                fenced(out, "", &told.text)?;
+            }
+            Event::Retrying(retrying) => {
+                writeln!(out, "_Try {} failed: {}_\n", retrying.retry.attempt, one_line(&retrying.retry.why))?;
+            }
+            Event::Dropped(dropped) => writeln!(out, "_Asked again: {}_\n", one_line(&dropped.why))?,
+            Event::LimitReached(limit) => writeln!(out, "_Limit `{}`: {}_\n", limit.limit, one_line(&limit.message))?,
+            Event::RunStarted(_) | Event::Asked(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
+        }
+    }
+    unanswered(out, &mut open, &calls)
+}
+
+/// What was begun and never answered: the run ended before.
+fn unanswered(out: &mut dyn Write, open: &mut Vec<CallStarted>, calls: &HashMap<String, ToolCall>) -> io::Result<()> {
+    for started in open.drain(..) {
+        let child = started.child.map(|id| format!(": {id}")).unwrap_or_default();
+        writeln!(out, "### {}{child} (not finished)\n", one_line(&started.tool))?;
+        if let Some(call) = calls.get(&started.call_id) {
+            input(out, call)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the model said. A code block that it left open is closed, or it would swallow all that follows.
+fn said(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", text.trim_end())?;
+    let mut open: Option<&str> = None;
+    for line in text.lines() {
+        let line = line.strip_prefix("   ").or(line.strip_prefix("  ")).or(line.strip_prefix(' ')).unwrap_or(line);
+        let marks = ['`', '~'].into_iter().map(|mark| line.len() - line.trim_start_matches(mark).len()).max();
+        let (fence, rest) = line.split_at(marks.unwrap_or_default());
+        match open {
+            None if fence.len() >= 3 && !(fence.starts_with('`') && rest.contains('`')) => open = Some(fence),
+            Some(begun) if fence.starts_with(begun) && rest.trim().is_empty() => open = None,
+            _ => {}
+        }
+    }
+    if let Some(fence) = open {
+        writeln!(out, "{fence}")?;
+    }
+    writeln!(out)
+}
+
+/// A call's input: a command or a prompt as text, a plan as a list, anything else as JSON.
+fn input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
+    let value: serde_json::Value = serde_json::from_str(call.input.get()).unwrap_or_default();
+    let fields = value.as_object().filter(|fields| !fields.is_empty());
+    match fields {
+        None => fenced(out, "json", call.input.get())?,
+        Some(fields) => {
+            if let Some(items) = fields.get("items").and_then(|items| items.as_array()).filter(|_| call.tool == "todo")
+            {
+                for item in items {
+                    let text = |key: &str| item.get(key).and_then(|text| text.as_str()).unwrap_or_default();
+                    let mark = if text("status") == "done" { "x" } else { " " };
+                    let active = if text("status") == "in_progress" { " _(in progress)_" } else { "" };
+                    writeln!(out, "- [{mark}] {}{active}", one_line(text("text")))?;
+                }
+            } else {
+                for (name, value) in fields {
+                    let name = one_line(name);
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    if text.contains(['\n', '\r', '`']) || text.len() > 100 {
+                        writeln!(out, "{name}:\n")?;
+                        fenced(out, "", &text)?;
+                    } else {
+                        writeln!(out, "- {name}: `{text}`")?;
+                    }
+                }
+            }
+        }
+    }
+    writeln!(out)
+}
+
+/// A code block that its content can't leave.
+fn fenced(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
+    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest_run.max(2) + 1);
+    writeln!(out, "{fence}{language}")?;
+    match text.char_indices().nth(LONGEST) {
+        None => writeln!(out, "{}", text.trim_end_matches('\n'))?,
+        Some((cut, _)) => {
+            let more = text[cut..].chars().count();
+            writeln!(out, "{}\n[{more} more characters are in events.jsonl]", &text[..cut])?;
+        }
+    }
+    writeln!(out, "{fence}")
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A subagent's summary with its figures as YAML front matter.
+pub fn summary(finished: &AgentFinished) -> String {
+    #[derive(Serialize)]
+    struct Front<'a> {
+        id: &'a str,
+        agent: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<&'a str>,
+        outcome: Outcome,
+        turns: u32,
+        tool_calls: u64,
+        usage: Usage,
+        cost_usd: Option<f64>,
+        duration_ms: u64,
+    }
+    let front = serde_yaml::to_string(&Front {
+        id: &finished.id,
+        agent: finished.subagent.as_deref().unwrap_or_default(),
+        description: finished.description.as_deref(),
+        outcome: finished.outcome,
+        turns: finished.turns,
+        tool_calls: finished.tool_calls,
+        usage: finished.usage,
+        cost_usd: finished.cost_usd,
+        duration_ms: finished.duration_ms,
+    })
+    .unwrap_or_default();
+    let text = if finished.text.trim().is_empty() { "(no summary)" } else { finished.text.trim_end() };
+    format!("---\n{front}---\n\n{text}\n")
+}

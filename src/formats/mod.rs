@@ -1,0 +1,124 @@
+//! How things are shown. A new format is one file here and one line in [`FORMATS`].
+
+mod excerpt;
+pub mod figures;
+mod github;
+pub mod harmless;
+mod html;
+mod json;
+mod jsonl;
+pub mod markdown;
+mod outline;
+#[cfg(test)]
+mod snapshots;
+mod text;
+
+use std::io::{self, Write};
+
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::event::{Entry, RunResult};
+use crate::plan::Plan;
+
+/// A way to show things. Each method has what it shows; `None` where the format has no form for it.
+pub trait Format: Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it has a form for.
+    fn shows(&self) -> &'static [Subject];
+
+    /// All findings of a command, as one text that ends with a line end unless it is empty.
+    fn diagnostics(&self, findings: &[Diagnostic], look: Look) -> Option<String> {
+        let _ = (findings, look);
+        None
+    }
+
+    /// A plan, with the most that its run can cost in US dollars, where that is bounded and known.
+    fn plan(&self, plan: &Plan, most_cost: Option<f64>) -> Option<String> {
+        let _ = (plan, most_cost);
+        None
+    }
+
+    /// An event as it happens, as one line without a line end.
+    fn event(&self, entry: &Entry) -> Option<String> {
+        let _ = entry;
+        None
+    }
+
+    /// What stdout gets when a run has ended.
+    fn answer(&self, result: &RunResult) -> Option<String> {
+        let _ = result;
+        None
+    }
+
+    /// A run from its first to its last event.
+    ///
+    /// # Errors
+    /// Where it can't be written to `out`.
+    fn story(&self, story: &mut Story<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
+        let _ = (story, out);
+        None
+    }
+}
+
+/// A run that is told from its record.
+pub struct Story<'a> {
+    /// What was planned.
+    pub plan: &'a Plan,
+    /// How it ended; `None` where it didn't.
+    pub result: Option<&'a RunResult>,
+    /// The parent's events, oldest first.
+    pub entries: &'a mut dyn Iterator<Item = Entry>,
+}
+
+/// What there is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Findings: [`Format::diagnostics`].
+    Diagnostics,
+    /// A run while it goes on and when it has ended: [`Format::event`], [`Format::answer`], and its [`Format::plan`].
+    Run,
+    /// A recorded run: [`Format::story`].
+    Story,
+}
+
+/// What the reader's display can do.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Whether escape sequences for colours may be used.
+    pub colour: bool,
+    /// Columns of a line; longer source lines are cut around what is shown.
+    pub width: usize,
+}
+
+/// All formats.
+pub static FORMATS: &[&dyn Format] =
+    &[&text::Text, &json::Json, &jsonl::Jsonl, &github::Github, &markdown::Markdown, &html::Html];
+
+/// The format of that name.
+pub fn find(name: &str) -> Option<&'static dyn Format> {
+    FORMATS.iter().copied().find(|format| format.name() == name)
+}
+
+/// How many findings of a severity there are.
+fn count(findings: &[Diagnostic], severity: Severity) -> usize {
+    findings.iter().filter(|finding| finding.severity == severity).count()
+}
+
+/// `1 error`, `2 errors`.
+fn counted(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_found_by_its_name() {
+        for format in FORMATS {
+            assert_eq!(find(format.name()).map(Format::name), Some(format.name()));
+        }
+        assert!(find("xml").is_none());
+    }
+}
