@@ -48,3 +48,5 @@ pub mod schema;
 pub mod error;
 
 pub mod formats;
+
+pub mod record;

@@ -1,0 +1,87 @@
+//! Which run is meant: a folder, a run id or the start of one, `JOB/latest`, or `latest`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Finds a run's folder below `out`, or anywhere when `wanted` is a folder itself.
+///
+/// # Errors
+/// Where there is no run yet, and where none or more than one fits.
+pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
+    let as_folder = Path::new(wanted);
+    if is_run(as_folder) {
+        return Ok(as_folder.to_owned());
+    }
+    let none = || Error::NoSuchRun { wanted: wanted.to_owned(), out: out.to_owned() };
+    let runs = all_runs(out);
+    if runs.is_empty() && !as_folder.exists() {
+        return Err(Error::NoRuns { out: out.to_owned() });
+    }
+    if wanted == "latest" {
+        return runs.into_iter().max_by_key(|run| run.file_name().map(ToOwned::to_owned)).ok_or_else(none);
+    }
+    if wanted.contains('/') {
+        let below = out.join(wanted);
+        return if is_run(&below) { Ok(below) } else { Err(none()) };
+    }
+    let starts =
+        |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).is_some_and(|id| id.starts_with(wanted));
+    let mut fitting: Vec<PathBuf> = runs.into_iter().filter(starts).collect();
+    fitting.sort();
+    match fitting.len() {
+        0 => Err(none()),
+        1 => Ok(fitting.remove(0)),
+        _ => Err(Error::SeveralRuns {
+            wanted: wanted.to_owned(),
+            ids: fitting.iter().filter_map(|run| Some(run.file_name()?.to_string_lossy().into_owned())).collect(),
+        }),
+    }
+}
+
+fn is_run(folder: &Path) -> bool {
+    folder.join("plan.json").is_file() || folder.join("events.jsonl").is_file()
+}
+
+fn all_runs(out: &Path) -> Vec<PathBuf> {
+    let below = |folder: &Path| {
+        let listing = fs::read_dir(folder).into_iter().flatten().flatten();
+        // `latest` is a link to one of the others.
+        listing.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+    };
+    below(out).flat_map(|job| below(&job).collect::<Vec<_>>()).filter(|run| is_run(run)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_name_a_run_finds_it() {
+        let out = tempfile::tempdir().unwrap();
+        for run in ["a/20260101-000000-aaaaaa", "a/20260102-000000-bbbbbb", "b/20260103-000000-cccccc"] {
+            fs::create_dir_all(out.path().join(run)).unwrap();
+            fs::write(out.path().join(run).join("plan.json"), "{}").unwrap();
+        }
+        std::os::unix::fs::symlink("20260102-000000-bbbbbb", out.path().join("a/latest")).unwrap();
+        let find = |wanted: &str| find_run(out.path(), wanted).map(|run| run.to_string_lossy().into_owned());
+        assert!(find("latest").unwrap().ends_with("cccccc"));
+        assert!(find("a/latest").unwrap().ends_with("a/latest"));
+        assert!(find("20260102").unwrap().ends_with("bbbbbb"));
+        assert!(find(&out.path().join("b/20260103-000000-cccccc").to_string_lossy()).unwrap().ends_with("cccccc"));
+        assert!(matches!(find("2026010"), Err(Error::SeveralRuns { ids, .. }) if ids.len() == 3));
+        assert!(matches!(find("2027"), Err(Error::NoSuchRun { .. })));
+        assert!(matches!(find("c/latest"), Err(Error::NoSuchRun { .. })));
+    }
+
+    #[test]
+    fn where_nothing_ran_it_says_so() {
+        let out = tempfile::tempdir().unwrap();
+        for wanted in ["latest", "a/latest", "20260102"] {
+            assert!(matches!(find_run(out.path(), wanted), Err(Error::NoRuns { .. })), "{wanted}");
+        }
+        let other = out.path().to_string_lossy();
+        assert!(matches!(find_run(out.path(), &other), Err(Error::NoSuchRun { .. })), "a folder that is no run");
+    }
+}
