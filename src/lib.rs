@@ -50,3 +50,7 @@ pub mod error;
 pub mod formats;
 
 pub mod record;
+
+pub mod budget;
+
+pub mod agent;

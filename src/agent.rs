@@ -1,0 +1,360 @@
+//! The loop: ask the provider, answer the calls, append, until an outcome. The parent and its subagents are the same
+//! loop, one level apart.
+
+mod answer;
+mod failures;
+mod masked;
+mod tree;
+
+use std::sync::Mutex;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::failures::Failures;
+pub use self::tree::{Halt, Tree, TreeParts};
+use crate::budget::LimitHit;
+use crate::event::{
+    AgentFinished, AgentStarted, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied, Retrying,
+    Told,
+};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
+use crate::plan::PlannedAgent;
+use crate::providers::{Ask, Conversation, Fault, FaultKind, Retry, Setup, Watch};
+use crate::tools::toolbox::Toolbox;
+
+/// One agent at work.
+pub struct Agent<'t> {
+    tree: &'t Tree,
+    id: String,
+    subagent: Option<String>,
+    description: Option<String>,
+    planned: &'t PlannedAgent,
+    conversation: Box<dyn Conversation>,
+    toolbox: Toolbox,
+    pending: Option<UserMessage>,
+    limit: Option<LimitHit>,
+    /// What the budget left of `max_tokens` for the last reply, where that was less.
+    lowered: Option<u32>,
+    failures: Failures,
+    /// Tokens of the conversation as the last reply counted them, and its size in bytes by then.
+    known: Option<(u64, usize)>,
+    turns: u32,
+    tool_calls: u64,
+    usage: Usage,
+    cost_usd: Option<f64>,
+    last_text: String,
+}
+
+/// What came of a request.
+enum Answer {
+    Reply(Reply),
+    Limit(LimitHit),
+    Full(String),
+}
+
+impl<'t> Agent<'t> {
+    /// Runs the job's parent to its end.
+    pub async fn parent(tree: &'t Tree) -> AgentFinished {
+        let prompt = tree.plan.parent.prompt.clone().unwrap_or_default();
+        Self::live(tree, PARENT.to_owned(), None, None, &tree.plan.parent, prompt).await
+    }
+
+    async fn live(
+        tree: &'t Tree,
+        id: String,
+        subagent: Option<String>,
+        description: Option<String>,
+        planned: &'t PlannedAgent,
+        prompt: String,
+    ) -> AgentFinished {
+        let begun = Instant::now();
+        let mut finished = AgentFinished {
+            id: id.clone(),
+            subagent: subagent.clone(),
+            description: description.clone(),
+            outcome: Outcome::EnvironmentFailed,
+            text: String::new(),
+            turns: 0,
+            tool_calls: 0,
+            usage: Usage::default(),
+            cost_usd: Some(0.0),
+            duration_ms: 0,
+        };
+        match Self::open(tree, id, subagent, description, planned) {
+            Ok(mut agent) => {
+                finished.outcome = match agent.converse(prompt).await {
+                    Ok(outcome) => outcome,
+                    Err(halt) => tree.halt(halt, finished.subagent.is_none()),
+                };
+                finished.text = agent.last_text;
+                finished.turns = agent.turns;
+                finished.tool_calls = agent.tool_calls;
+                finished.usage = agent.usage;
+                finished.cost_usd = agent.cost_usd;
+            }
+            Err(halt) => finished.outcome = tree.halt(halt, finished.subagent.is_none()),
+        }
+        finished.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for journal in [Some(finished.id.as_str()), finished.subagent.is_some().then_some(PARENT)].into_iter().flatten()
+        {
+            if let Err(halt) = tree.record(journal, finished.clone(), Durability::Written) {
+                finished.outcome = tree.halt(halt, finished.subagent.is_none());
+            }
+        }
+        finished
+    }
+
+    fn open(
+        tree: &'t Tree,
+        id: String,
+        subagent: Option<String>,
+        description: Option<String>,
+        planned: &'t PlannedAgent,
+    ) -> Result<Self, Halt> {
+        let toolbox = tree.toolbox(planned, subagent.is_none())?;
+        let conversation = tree.provider(&planned.model)?.open(Setup {
+            agent: id.clone(),
+            model: planned.model.clone(),
+            system: planned.system.clone(),
+            tools: toolbox.specs(),
+        })?;
+        Ok(Self {
+            tree,
+            id,
+            subagent,
+            description,
+            planned,
+            conversation,
+            toolbox,
+            pending: None,
+            limit: None,
+            lowered: None,
+            failures: Failures::default(),
+            known: None,
+            turns: 0,
+            tool_calls: 0,
+            usage: Usage::default(),
+            cost_usd: Some(0.0),
+            last_text: String::new(),
+        })
+    }
+
+    async fn converse(&mut self, prompt: String) -> Result<Outcome, Halt> {
+        self.record(AgentStarted {
+            subagent: self.subagent.clone(),
+            description: self.description.clone(),
+            model: self.planned.model.to_string(),
+            prompt: prompt.clone(),
+        })?;
+        self.pending = Some(UserMessage::text(prompt));
+        let mut asked_again = false;
+        loop {
+            if let Some(hit) = self.limit.take() {
+                return self.close(Outcome::BudgetExceeded, hit.limit, &hit.message).await;
+            }
+            if self.turns >= self.planned.max_turns {
+                let message = match self.planned.max_turns {
+                    1 => "the one turn of this agent is used".to_owned(),
+                    turns => format!("all {turns} turns of this agent are used"),
+                };
+                return self.close(Outcome::TurnLimit, "max_turns", &message).await;
+            }
+            let reply = match self.ask(true).await? {
+                Answer::Reply(reply) => reply,
+                Answer::Limit(hit) => {
+                    self.record(LimitReached { limit: hit.limit.into(), message: hit.message.clone() })?;
+                    self.tree.note(Outcome::BudgetExceeded, &hit.message);
+                    return Ok(Outcome::BudgetExceeded);
+                }
+                Answer::Full(message) => {
+                    self.tree.note(Outcome::ContextFull, &message);
+                    return Ok(Outcome::ContextFull);
+                }
+            };
+            self.turns += 1;
+            let calls: Vec<ToolCall> = reply.calls().cloned().collect();
+            match reply.stop {
+                Stop::MaxTokens if self.lowered.is_some() => return self.cut_by_the_budget(),
+                Stop::MaxTokens if calls.is_empty() => return Ok(Outcome::ReplyCut),
+                Stop::MaxTokens if asked_again || self.turns >= self.planned.max_turns => return Ok(Outcome::ReplyCut),
+                Stop::MaxTokens => {
+                    asked_again = true;
+                    self.record(Dropped {
+                        why: format!("the reply was cut by max_tokens ({}) amid its calls", self.planned.max_tokens),
+                    })?;
+                    continue;
+                }
+                Stop::Refusal => return Ok(Outcome::Refused),
+                Stop::ContextFull => return Ok(Outcome::ContextFull),
+                Stop::EndTurn | Stop::ToolUse | Stop::Pause | Stop::Other(_) => {}
+            }
+            asked_again = false;
+            let paused = reply.stop == Stop::Pause;
+            // Without calls there is nothing to go on with, so the reply is the last one, text or not, and also for a
+            // reason that is unknown here: the model or its server may have more words for an end than this program.
+            if calls.is_empty() && !paused {
+                return Ok(Outcome::Completed);
+            }
+            let tokens = reply.usage.total();
+            self.conversation.push(&Message::Assistant(reply));
+            self.known = Some((tokens, self.conversation.size()));
+            if !calls.is_empty() {
+                self.pending = Some(self.answer(calls).await?);
+                // Calls that a limit stopped fail all alike; the limit is why.
+                if let Some(why) = self.failures.stuck().filter(|_| self.limit.is_none()) {
+                    self.record(LimitReached { limit: "stuck".into(), message: why.clone() })?;
+                    self.tree.note(Outcome::Stuck, &why);
+                    return Ok(Outcome::Stuck);
+                }
+            }
+        }
+    }
+
+    /// The reply would have been longer, but the budget had no more for it.
+    fn cut_by_the_budget(&self) -> Result<Outcome, Halt> {
+        let left = self.lowered.unwrap_or_default();
+        let message = format!("a reply was cut: the limits of the run left only {left} tokens for it");
+        self.record(LimitReached { limit: "limits".into(), message: message.clone() })?;
+        self.tree.note(Outcome::BudgetExceeded, &message);
+        Ok(Outcome::BudgetExceeded)
+    }
+
+    /// One last request, without tools and not a turn, to sum up what there is. Whatever comes of it, the outcome
+    /// stays what it was.
+    async fn close(&mut self, outcome: Outcome, limit: &str, message: &str) -> Result<Outcome, Halt> {
+        self.record(LimitReached { limit: limit.into(), message: message.into() })?;
+        self.tree.note(outcome, message);
+        let note = format!(
+            "The work ends here: {message}. No tool can be used any more. Answer now with what you have: what was \
+             done, what was found, and what is still open."
+        );
+        self.record(Told { text: note.clone() })?;
+        self.pending.get_or_insert_default().text = Some(note);
+        match self.ask(false).await {
+            Ok(_) => Ok(outcome),
+            Err(halt) if halt.spoils_a_closing() => Err(halt),
+            Err(_) => Ok(outcome),
+        }
+    }
+
+    async fn ask(&mut self, tools_allowed: bool) -> Result<Answer, Halt> {
+        self.tree.may_go_on()?;
+        if let Some(message) = self.pending.take() {
+            self.conversation.push(&Message::User(message));
+        }
+        let model = &self.planned.model;
+        let rates = if self.tree.budget.bounds_cost() { self.tree.rates(model) } else { None };
+        let reservation = match self.tree.budget.reserve(self.prompt_tokens(), self.planned.max_tokens, rates) {
+            Ok(reservation) => reservation,
+            Err(hit) => return Ok(Answer::Limit(hit)),
+        };
+        self.lowered = Some(reservation.max_tokens).filter(|left| *left < self.planned.max_tokens);
+        let turn = if tools_allowed { self.turns + 1 } else { self.turns };
+        self.record(Asked {
+            turn,
+            max_tokens: reservation.max_tokens,
+            tools_allowed,
+            reserved_tokens: reservation.tokens,
+        })?;
+        let begun = Instant::now();
+        let watch = Listener {
+            tree: self.tree,
+            agent: &self.id,
+            spent: Mutex::default(),
+            failure: Mutex::default(),
+            failed: CancellationToken::new(),
+        };
+        let request = Ask { max_tokens: reservation.max_tokens, tools_allowed, deadline: self.tree.deadline.into() };
+        let asked = tokio::select! {
+            biased;
+            halt = self.tree.stopped() => Err(halt),
+            () = watch.failed.cancelled() => Err(Halt::unwritten(take(&watch.failure))),
+            asked = self.conversation.ask(request, &watch) => Ok(asked),
+        };
+        let failed_tries = take(&watch.spent);
+        let used = match &asked {
+            Ok(Ok(reply)) => reply.usage,
+            Ok(Err(fault)) => fault.spent,
+            // What a try has used that was under way when the run stopped, nobody knows; the journal has what was
+            // reserved for it.
+            Err(_) => Usage::default(),
+        };
+        let mut spent = failed_tries;
+        spent += used;
+        let cost = match (self.tree.cost(model, &failed_tries), self.tree.cost(model, &used)) {
+            (Some(failed), Some(used)) => Some(failed + used),
+            _ => None,
+        };
+        self.tree.budget.settle(&reservation, &spent, cost);
+        self.usage += spent;
+        self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
+        if watch.failed.is_cancelled() {
+            return Err(Halt::unwritten(take(&watch.failure)));
+        }
+        let reply = match asked? {
+            Ok(reply) => masked::reply(&self.tree.mask, reply),
+            Err(Fault { kind: FaultKind::ContextFull, message, .. }) => return Ok(Answer::Full(message)),
+            Err(fault) => return Err(fault.into()),
+        };
+        self.record(Replied {
+            turn,
+            reply: reply.clone(),
+            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })?;
+        self.known = Some((reply.usage.prompt(), self.conversation.size()));
+        let text = reply.text();
+        if !text.trim().is_empty() {
+            self.last_text = text;
+        }
+        Ok(Answer::Reply(reply))
+    }
+
+    /// What the next prompt will take: the last reply's own count, and about three bytes a token for what is new.
+    fn prompt_tokens(&self) -> u64 {
+        let size = self.conversation.size();
+        let (tokens, new) = match self.known {
+            Some((tokens, before)) if tokens > 0 => (tokens, size.saturating_sub(before)),
+            _ => (0, size),
+        };
+        tokens.saturating_add(new as u64 / 3)
+    }
+
+    fn record(&self, event: impl Into<Event>) -> Result<(), Halt> {
+        self.tree.record(&self.id, event, Durability::Written)
+    }
+}
+
+/// Passes on what a provider tells while it is awaited.
+struct Listener<'a> {
+    tree: &'a Tree,
+    agent: &'a str,
+    spent: Mutex<Usage>,
+    failure: Mutex<Option<std::io::Error>>,
+    /// Cancelled with the first failure, so that no further try follows it.
+    failed: CancellationToken,
+}
+
+impl Watch for Listener<'_> {
+    fn text(&self, piece: &str) {
+        self.tree.sink.text(self.agent, piece);
+    }
+
+    fn retrying(&self, retry: &Retry) {
+        *lock(&self.spent) += retry.spent;
+        let why = self.tree.mask.text(&retry.why).into_owned();
+        let event = Retrying { retry: Retry { why, ..retry.clone() } }.into();
+        if let Err(error) = self.tree.sink.record(self.agent, event, Durability::Written) {
+            *lock(&self.failure) = Some(error);
+            self.failed.cancel();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn take<T: Default>(mutex: &Mutex<T>) -> T {
+    std::mem::take(&mut *lock(mutex))
+}

@@ -1,0 +1,237 @@
+//! Answers to the calls of one reply: neighbouring reading calls and tasks side by side, all others alone and in
+//! order; every call exactly once, in one message, in the order of the calls.
+
+use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::{Agent, Halt};
+use crate::diagnostic::nearest;
+use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
+use crate::message::{ToolCall, ToolResult, UserMessage};
+use crate::plan::PlannedAgent;
+use crate::tools::Refusal;
+use crate::tools::task::{Task, TaskInput};
+use crate::tools::toolbox::{CallLimits, MAX_CHARS, bounded};
+
+/// So many reading calls of one agent run at once.
+const READERS: usize = 8;
+
+/// A `task` call that a subagent will answer.
+struct Delegation<'t> {
+    id: String,
+    subagent: String,
+    planned: &'t PlannedAgent,
+    input: TaskInput,
+}
+
+/// What will answer a call.
+enum Answerer<'t> {
+    Tool,
+    Subagent(Delegation<'t>),
+    Refused(String),
+}
+
+impl<'t> Agent<'t> {
+    pub(super) async fn answer(&mut self, calls: Vec<ToolCall>) -> Result<UserMessage, Halt> {
+        let mut results = Vec::with_capacity(calls.len());
+        let mut rest = calls.as_slice();
+        while let Some(first) = rest.first() {
+            let together =
+                if self.runs_beside(first) { rest.iter().take_while(|call| self.runs_beside(call)).count() } else { 1 };
+            let (group, later) = rest.split_at(together);
+            results.extend(self.answer_group(group).await?);
+            rest = later;
+        }
+        for (call, result) in calls.iter().zip(&results) {
+            self.failures.note(call, result.is_error);
+        }
+        self.tree.may_go_on()?;
+        Ok(UserMessage { results, text: None })
+    }
+
+    fn runs_beside(&self, call: &ToolCall) -> bool {
+        call.tool == Task::NAME || self.toolbox.reads_only(&call.tool)
+    }
+
+    async fn answer_group(&mut self, group: &[ToolCall]) -> Result<Vec<ToolResult>, Halt> {
+        let mut answerers = Vec::with_capacity(group.len());
+        for call in group {
+            answerers.push(self.prepare(call)?);
+        }
+        let readers = Semaphore::new(READERS);
+        let this = &*self;
+        let answers = group.iter().zip(answerers).map(|(call, answerer)| this.answer_one(call, answerer, &readers));
+        let answered = join_all(answers).await;
+        let mut results = Vec::with_capacity(group.len());
+        for (result, child) in answered.into_iter().collect::<Result<Vec<_>, Halt>>()? {
+            results.push(result);
+            if let Some(child) = child
+                && child.outcome == Outcome::BudgetExceeded
+            {
+                self.limit.get_or_insert(crate::budget::LimitHit {
+                    limit: "limits",
+                    message: self
+                        .tree
+                        .noted(Outcome::BudgetExceeded)
+                        .unwrap_or_else(|| format!("{} reached a limit of the run", child.id)),
+                });
+            }
+        }
+        Ok(results)
+    }
+
+    /// Counts a call, decides who answers it and writes down that it is about to be answered.
+    fn prepare(&mut self, call: &ToolCall) -> Result<Answerer<'t>, Halt> {
+        let answerer = match self.tree.budget.count_call() {
+            Err(hit) => {
+                let refusal = format!("Not run: {}.", hit.message);
+                self.limit.get_or_insert(hit);
+                Answerer::Refused(refusal)
+            }
+            Ok(()) => {
+                self.tool_calls += 1;
+                if call.tool == Task::NAME && self.toolbox.has(Task::NAME) {
+                    self.delegate(call)
+                } else {
+                    Answerer::Tool
+                }
+            }
+        };
+        let child = match &answerer {
+            Answerer::Subagent(delegation) => Some(delegation.id.clone()),
+            _ => None,
+        };
+        // What changes the world must outlive a crash of the machine; reading may simply run again.
+        let durability = match &answerer {
+            Answerer::Tool if !self.toolbox.reads_only(&call.tool) => Durability::Flushed,
+            _ => Durability::Written,
+        };
+        let event = CallStarted { call_id: call.id.clone(), tool: call.tool.clone(), about: about(call), child };
+        self.tree.record(&self.id, event, durability)?;
+        Ok(answerer)
+    }
+
+    fn delegate(&mut self, call: &ToolCall) -> Answerer<'t> {
+        let subagents = &self.tree.plan.subagents;
+        let known = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        if let Some(why) = &call.broken {
+            return Answerer::Refused(format!("The input is no JSON: {why}."));
+        }
+        let input = match TaskInput::read(&call.input) {
+            Ok(input) => input,
+            Err(Refusal(why)) => return Answerer::Refused(why),
+        };
+        let (subagent, planned) = match &input.agent {
+            Some(name) => match subagents.get_key_value(name) {
+                Some(found) => found,
+                None => {
+                    let meant = nearest(name, subagents.keys().map(String::as_str));
+                    let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
+                    let name: String = name.chars().take(100).collect();
+                    return Answerer::Refused(format!(
+                        "No subagent is called `{name}`.{meant} There are: {}.",
+                        known()
+                    ));
+                }
+            },
+            None => match (subagents.len(), subagents.first()) {
+                (1, Some(only)) => only,
+                _ => return Answerer::Refused(format!("`agent` is missing. There are: {}.", known())),
+            },
+        };
+        if let Err(hit) = self.tree.budget.count_subagent() {
+            let refusal = format!("Not run: {}.", hit.message);
+            self.limit.get_or_insert(hit);
+            return Answerer::Refused(refusal);
+        }
+        let id = self.tree.next_id(subagent);
+        Answerer::Subagent(Delegation { id, subagent: subagent.clone(), planned, input })
+    }
+
+    async fn answer_one(
+        &self,
+        call: &ToolCall,
+        answerer: Answerer<'t>,
+        readers: &Semaphore,
+    ) -> Result<(ToolResult, Option<AgentFinished>), Halt> {
+        let begun = Instant::now();
+        let mut child = None;
+        let result = match answerer {
+            Answerer::Refused(text) => ToolResult { call_id: call.id.clone(), text, is_error: true },
+            Answerer::Tool => {
+                let _turn = readers.acquire().await;
+                let limits = CallLimits { deadline: self.tree.deadline.into(), cancel: self.tree.stop.clone() };
+                self.toolbox.call(call, limits).await
+            }
+            Answerer::Subagent(delegation) => {
+                let finished = self.run_child(delegation).await?;
+                let result = summary(call, &finished);
+                child = Some(finished);
+                result
+            }
+        };
+        let event = CallFinished {
+            tool: call.tool.clone(),
+            result: result.clone(),
+            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        self.tree.record(&self.id, event, Durability::Written)?;
+        Ok((result, child))
+    }
+
+    /// Boxed because an agent that delegates runs agents.
+    fn run_child<'a>(&'a self, delegation: Delegation<'t>) -> LocalBoxFuture<'a, Result<AgentFinished, Halt>> {
+        async move {
+            let _place = tokio::select! {
+                biased;
+                halt = self.tree.stopped() => return Err(halt),
+                place = self.tree.children.acquire() => place,
+            };
+            let Delegation { id, subagent, planned, input } = delegation;
+            let finished = Agent::live(self.tree, id, Some(subagent), input.description, planned, input.prompt).await;
+            if finished.outcome.ends_the_run() && finished.outcome != Outcome::BudgetExceeded {
+                return Err(self.tree.halted().unwrap_or_else(|| Halt {
+                    outcome: finished.outcome,
+                    message: format!("{} ended with {}", finished.id, finished.outcome),
+                    hint: None,
+                }));
+            }
+            Ok(finished)
+        }
+        .boxed_local()
+    }
+}
+
+/// What the parent sees of a child: its last text, and how it ended where that isn't its own end.
+fn summary(call: &ToolCall, finished: &AgentFinished) -> ToolResult {
+    let text = if finished.text.trim().is_empty() { "(no summary)" } else { finished.text.as_str() };
+    let text = if finished.outcome == Outcome::Completed {
+        text.to_owned()
+    } else {
+        let turns = if finished.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", finished.turns) };
+        format!(
+            "[{} ended with {} after {turns}; this is the last that it said]\n\n{text}",
+            finished.id, finished.outcome
+        )
+    };
+    let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused);
+    ToolResult { call_id: call.id.clone(), text: bounded(text, MAX_CHARS), is_error }
+}
+
+/// What a call is about, in one line of at most 100 characters: the first text in its input.
+fn about(call: &ToolCall) -> String {
+    let input: serde_json::Value = match serde_json::from_str(call.input.get()) {
+        Ok(input) => input,
+        Err(_) => return String::new(),
+    };
+    let preferred = ["description", "command", "path", "pattern"].iter().find_map(|key| input.get(key)?.as_str());
+    let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
+    let text = preferred.or_else(first).unwrap_or_default();
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let mut short: String = line.chars().filter(|letter| !letter.is_control()).take(100).collect();
+    if short.chars().count() < line.chars().count() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,252 @@
+//! What all agents of a run share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::lock;
+use crate::budget::Budget;
+use crate::event::{Durability, Event, Outcome, Sink, Trouble};
+use crate::mask::Mask;
+use crate::message::Usage;
+use crate::plan::{Plan, PlannedAgent};
+use crate::price::{Prices, Rates};
+use crate::providers::{Fault, FaultKind, Model, Provider};
+use crate::tools::environment::Environment;
+use crate::tools::task::Task;
+use crate::tools::toolbox::Toolbox;
+use crate::tools::workspace::Workspace;
+
+/// What a tree is made of; whoever starts a run brings it.
+pub struct TreeParts {
+    /// What runs.
+    pub plan: Plan,
+    /// Where replies come from, by [`Model::source`]; every model of the plan has one.
+    pub providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// What tokens cost.
+    pub prices: Prices,
+    /// The wall clock; prices depend on the day.
+    pub clock: fn() -> Timestamp,
+    /// Where tools work.
+    pub workspace: Arc<Workspace>,
+    /// What must not be seen.
+    pub mask: Arc<Mask>,
+    /// What `bash` sees of the environment.
+    pub environment: Arc<Environment>,
+    /// Where events go.
+    pub sink: Arc<dyn Sink>,
+    /// Cancelled by a signal.
+    pub stop: CancellationToken,
+}
+
+/// What all agents of a run share: one budget, one clock, one place for events.
+pub struct Tree {
+    pub(super) plan: Plan,
+    pub(super) budget: Budget,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) deadline: Instant,
+    pub(super) children: Semaphore,
+    pub(super) stop: CancellationToken,
+    prices: Prices,
+    clock: fn() -> Timestamp,
+    providers: BTreeMap<String, Arc<dyn Provider>>,
+    workspace: Arc<Workspace>,
+    pub(super) mask: Arc<Mask>,
+    environment: Arc<Environment>,
+    numbers: Mutex<HashMap<String, u32>>,
+    halt: Mutex<Option<Halt>>,
+    notes: Mutex<Vec<(Outcome, String)>>,
+}
+
+/// Why the whole run ends before its parent does by itself.
+#[derive(Debug, Clone)]
+pub struct Halt {
+    /// How the run ends.
+    pub outcome: Outcome,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What the operator can do.
+    pub hint: Option<String>,
+}
+
+impl Halt {
+    /// The journal can't be written: nothing may happen that it wouldn't hold.
+    pub(super) fn journal(error: &io::Error) -> Self {
+        Self {
+            outcome: Outcome::EnvironmentFailed,
+            message: format!("the run's record can't be written: {error}"),
+            hint: Some("Make room or choose another folder with --out.".into()),
+        }
+    }
+
+    /// The same, where the failure may have been told already.
+    pub(super) fn unwritten(error: Option<io::Error>) -> Self {
+        Self::journal(&error.unwrap_or_else(|| io::Error::other("an earlier write failed")))
+    }
+
+    /// Whether it ends an agent that is only summing up; a provider that fails then changes nothing.
+    pub(super) fn spoils_a_closing(&self) -> bool {
+        matches!(self.outcome, Outcome::EnvironmentFailed | Outcome::Interrupted)
+    }
+
+    /// The same for `result.json`.
+    pub fn trouble(&self) -> Trouble {
+        Trouble { code: self.outcome.to_string(), message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
+impl From<Fault> for Halt {
+    fn from(fault: Fault) -> Self {
+        let outcome = match fault.kind {
+            FaultKind::Rejected => Outcome::ProviderRejected,
+            FaultKind::Failed => Outcome::ProviderFailed,
+            FaultKind::ContextFull => Outcome::ContextFull,
+            FaultKind::Differs => Outcome::ReplayDiffers,
+        };
+        Self { outcome, message: fault.message, hint: fault.hint }
+    }
+}
+
+impl Tree {
+    /// Takes the parts and starts the clock.
+    pub fn new(parts: TreeParts) -> Self {
+        // A run without a limit of its own still ends some day; a century keeps the arithmetic safe.
+        let longest = std::time::Duration::from_secs(100 * 365 * 24 * 3600);
+        let wall_clock = parts.plan.limits.wall_clock_ms.map_or(longest, std::time::Duration::from_millis).min(longest);
+        Self {
+            budget: Budget::new(parts.plan.limits.clone()),
+            children: Semaphore::new(parts.plan.limits.parallel_subagents.max(1) as usize),
+            deadline: Instant::now() + wall_clock,
+            plan: parts.plan,
+            prices: parts.prices,
+            clock: parts.clock,
+            sink: parts.sink,
+            stop: parts.stop,
+            providers: parts.providers,
+            workspace: parts.workspace,
+            mask: parts.mask,
+            environment: parts.environment,
+            numbers: Mutex::default(),
+            halt: Mutex::default(),
+            notes: Mutex::default(),
+        }
+    }
+
+    /// Why the run ended early, where it did.
+    pub fn halted(&self) -> Option<Halt> {
+        lock(&self.halt).clone()
+    }
+
+    /// What was last noted about an outcome, for the operator.
+    pub fn noted(&self, outcome: Outcome) -> Option<String> {
+        lock(&self.notes).iter().rev().find(|(noted, _)| *noted == outcome).map(|(_, message)| message.clone())
+    }
+
+    pub(super) fn note(&self, outcome: Outcome, message: &str) {
+        lock(&self.notes).push((outcome, message.to_owned()));
+    }
+
+    /// Ends the run; the first reason stays. Returns the outcome of the agent that met it: its own, but for the
+    /// parent, whose outcome is the run's.
+    pub(super) fn halt(&self, mut halt: Halt, parent: bool) -> Outcome {
+        halt.message = self.mask.text(&halt.message).into_owned();
+        let own = halt.outcome;
+        let first = lock(&self.halt).get_or_insert(halt).outcome;
+        self.stop.cancel();
+        if parent { first } else { own }
+    }
+
+    pub(super) fn record(&self, agent: &str, event: impl Into<Event>, durability: Durability) -> Result<(), Halt> {
+        self.sink.record(agent, event.into(), durability).map_err(|error| Halt::journal(&error))
+    }
+
+    /// Whether another step may begin.
+    pub(super) fn may_go_on(&self) -> Result<(), Halt> {
+        if self.stop.is_cancelled() {
+            return Err(interrupted());
+        }
+        if Instant::now() >= self.deadline {
+            return Err(self.timed_out());
+        }
+        Ok(())
+    }
+
+    /// Waits until the run is stopped or its time is up, and says why.
+    pub(super) async fn stopped(&self) -> Halt {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => interrupted(),
+            () = tokio::time::sleep_until(self.deadline) => self.timed_out(),
+        }
+    }
+
+    fn timed_out(&self) -> Halt {
+        let seconds = self.plan.limits.wall_clock_ms.unwrap_or_default() as f64 / 1000.0;
+        Halt {
+            outcome: Outcome::TimedOut,
+            message: format!("the run's time is up: limits.wall_clock is {seconds} s"),
+            hint: Some("Raise limits.wall_clock, or give the job less to do.".into()),
+        }
+    }
+
+    pub(super) fn provider(&self, model: &Model) -> Result<&Arc<dyn Provider>, Halt> {
+        self.providers.get(&model.source()).ok_or_else(|| Halt {
+            outcome: Outcome::EnvironmentFailed,
+            message: format!("no provider was opened for {model}"),
+            hint: None,
+        })
+    }
+
+    /// What one request costs; a replay costs nothing, and an unknown price is `None`.
+    pub(super) fn cost(&self, model: &Model, usage: &Usage) -> Option<f64> {
+        if model.provider == "replay" || *usage == Usage::default() {
+            return Some(0.0);
+        }
+        self.prices.cost(&model.provider, &model.name, usage, (self.clock)().into())
+    }
+
+    pub(super) fn rates(&self, model: &Model) -> Option<Rates> {
+        self.prices.rates(&model.provider, &model.name, (self.clock)().into())
+    }
+
+    pub(super) fn toolbox(&self, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {
+        let failed = |message| Halt { outcome: Outcome::EnvironmentFailed, message, hint: None };
+        let mut toolbox = Toolbox::new(
+            &planned.tools,
+            Arc::clone(&self.workspace),
+            Arc::clone(&self.mask),
+            Arc::clone(&self.environment),
+        )
+        .map_err(failed)?;
+        if parent && toolbox.has(Task::NAME) {
+            toolbox.add(Box::new(Task::new(
+                self.plan
+                    .subagents
+                    .iter()
+                    .map(|(name, subagent)| (name.clone(), subagent.description.clone().unwrap_or_default())),
+            )));
+        }
+        Ok(toolbox)
+    }
+
+    /// The next id of a kind of subagent: `explorer-1`, `explorer-2`.
+    pub(super) fn next_id(&self, subagent: &str) -> String {
+        let mut numbers = lock(&self.numbers);
+        let number = numbers.entry(subagent.to_owned()).or_default();
+        *number += 1;
+        format!("{subagent}-{number}")
+    }
+}
+
+fn interrupted() -> Halt {
+    Halt {
+        outcome: Outcome::Interrupted,
+        message: "the run was stopped".into(),
+        hint: Some("Everything up to here is in the record.".into()),
+    }
+}
