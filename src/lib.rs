@@ -54,3 +54,7 @@ pub mod record;
 pub mod budget;
 
 pub mod agent;
+
+pub mod run;
+
+pub mod cli;

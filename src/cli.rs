@@ -1,0 +1,133 @@
+//! The commands; the only place that prints, reads the environment and the clock.
+
+mod init;
+mod input;
+mod print;
+mod progress;
+mod run;
+mod script;
+mod show;
+mod validate;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use self::print::{Colour, Out};
+use crate::error::Error;
+use crate::formats::{self, Subject};
+use crate::schema;
+
+/// Runs agent jobs declared in YAML: unattended, bounded, recorded.
+#[derive(Debug, Parser)]
+#[command(name = "legwork", version, max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a job
+    Run(run::Options),
+    /// Check job files: everything that is wrong, each in its place
+    Validate(validate::Options),
+    /// Show a run's transcript
+    Show(show::Options),
+    /// Write a first job
+    Init(init::Options),
+    /// Print the JSON Schema of job files or of result.json
+    Schema {
+        /// Of what
+        #[arg(value_enum, default_value = "job")]
+        of: SchemaOf,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SchemaOf {
+    /// Job files
+    Job,
+    /// result.json
+    Result,
+}
+
+/// What the program finds around it, read once at the start.
+struct Surroundings {
+    /// Variables that are valid Unicode.
+    variables: BTreeMap<String, String>,
+    folder: PathBuf,
+    out: Out,
+    clock: fn() -> jiff::Timestamp,
+}
+
+impl Surroundings {
+    /// A variable that is set and not empty.
+    fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+/// Runs the command line and returns the exit code.
+pub fn main() -> u8 {
+    #[allow(clippy::disallowed_methods)]
+    let (variables, folder) = {
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir())
+    };
+    let out = Out::new(Colour::from(&variables));
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers; anything else is the command line's fault.
+            let code = u8::from(error.use_stderr()) * 2;
+            return if error.print().is_ok() { code } else { 2 };
+        }
+    };
+    let done = folder
+        .map_err(|source| Error::Environment { message: "the current folder can't be found".into(), source })
+        .and_then(|folder| {
+            let around = Surroundings { variables, folder, out, clock: jiff::Timestamp::now };
+            perform(arguments.command, &around)
+        });
+    done.unwrap_or_else(|error| {
+        out.error(&error);
+        error.exit_code()
+    })
+}
+
+fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
+    match command {
+        Command::Run(options) => run::run(&options, around),
+        Command::Validate(options) => validate::validate(&options, around),
+        Command::Show(options) => show::show(&options, around),
+        Command::Init(options) => init::init(&options, around),
+        Command::Schema { of } => {
+            let schema = match of {
+                SchemaOf::Job => schema::job_schema(),
+                SchemaOf::Result => schema::result_schema(),
+            };
+            around.out.answer(&format!("{schema:#}"));
+            Ok(0)
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "legwork", &mut script);
+            around.out.answer(&String::from_utf8_lossy(&script));
+            Ok(0)
+        }
+    }
+}
+
+/// A `--format` that takes the formats which have a form for a subject.
+fn format_parser(subject: Subject) -> clap::builder::PossibleValuesParser {
+    let fitting = formats::FORMATS.iter().filter(|format| format.shows().contains(&subject));
+    clap::builder::PossibleValuesParser::new(fitting.map(|format| format.name()))
+}

@@ -1,0 +1,95 @@
+//! `legwork init`: a first job, with its schema beside it so that editors help.
+
+use std::fs;
+use std::io;
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::Surroundings;
+use crate::error::Error;
+use crate::job;
+use crate::schema;
+
+/// Options of `legwork init`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Name of the job
+    #[arg(default_value = "first")]
+    name: String,
+    /// Folder of the jobs
+    #[arg(long, value_name = "DIR", default_value = "jobs")]
+    folder: PathBuf,
+}
+
+/// The schema's place beside the jobs, as their first line names it.
+const SCHEMA: &str = "job.schema.json";
+
+pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    if !job::is_name(&options.name) {
+        return Err(Error::Usage {
+            message: format!("`{}` can't be a job's name", options.name),
+            hint: Some(
+                "A name is made of lower-case letters, digits and `-`, at most 64, and begins with no `-`.".into(),
+            ),
+        });
+    }
+    let failed = |path: &PathBuf| {
+        let path = path.clone();
+        move |source| Error::Environment { message: format!("{} can't be written", path.display()), source }
+    };
+    let file = options.folder.join(format!("{}.yaml", options.name));
+    fs::create_dir_all(&options.folder).map_err(failed(&options.folder))?;
+    let written = fs::OpenOptions::new().write(true).create_new(true).open(&file);
+    let mut new = match written {
+        Ok(new) => new,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Error::Usage {
+                message: format!("{} is there already", file.display()),
+                hint: Some("Give another name: legwork init NAME.".into()),
+            });
+        }
+        Err(error) => return Err(failed(&file)(error)),
+    };
+    new.write_all(template(&options.name).as_bytes()).map_err(failed(&file))?;
+    let schema_file = options.folder.join(SCHEMA);
+    fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
+    around.out.beside(&format!(
+        "Wrote {file} and {schema} (for editors).\n\n  legwork validate {file}\n  legwork run {file} --dry-run\n  \
+         ANTHROPIC_API_KEY=... legwork run {file}",
+        file = file.display(),
+        schema = schema_file.display()
+    ));
+    Ok(0)
+}
+
+fn template(name: &str) -> String {
+    format!(
+        r#"# yaml-language-server: $schema={SCHEMA}
+name: {name}
+description: Says how this project is tested.
+
+inputs:
+  folder: {{ type: path, default: ., description: The folder to look at }}
+
+model: anthropic/claude-sonnet-4-5
+
+parent:
+  prompt: |
+    How is the project below `{{{{ inputs.folder }}}}` tested? Delegate the reading to the explorer, one task a question.
+    Answer in at most ten lines: the framework, the command that runs all tests, and where the tests lie, each with
+    the file that shows it.
+  tools: [task]
+  max_turns: 10
+
+subagents:
+  explorer:
+    description: Reads files and answers one question about them, with the lines that prove it.
+    tools: [read_file, glob, grep]
+    max_turns: 20
+
+limits:
+  cost_usd: 0.50
+  wall_clock: 10m
+"#
+    )
+}

@@ -1,0 +1,111 @@
+//! The part of the terminal that the live lines stand in.
+
+use std::io::{self, Write, stderr};
+use std::sync::{Mutex, PoisonError};
+
+use indicatif::TermLike;
+
+/// Columns at the right that stay free: what a terminal shows of a pressed key (`^C`) must not begin a line of its own,
+/// or clearing the lines would miss one.
+const FREE: u16 = 4;
+
+/// Stderr as a terminal. A frame is collected and written at once. indicatif ends a line by filling it with blanks up to
+/// the width; here it ends with a line feed instead, for a line that fills the terminal is broken in two when that gets
+/// narrower.
+#[derive(Debug, Default)]
+pub(super) struct Screen {
+    frame: Mutex<Frame>,
+}
+
+#[derive(Debug, Default)]
+struct Frame {
+    text: String,
+    /// Whether a line has ended, and another may follow.
+    ended: bool,
+}
+
+impl Screen {
+    fn add(&self, text: &str) -> io::Result<()> {
+        self.frame.lock().unwrap_or_else(PoisonError::into_inner).text.push_str(text);
+        Ok(())
+    }
+
+    fn add_move(&self, by: usize, direction: char) -> io::Result<()> {
+        if by == 0 { Ok(()) } else { self.add(&format!("\u{1b}[{by}{direction}")) }
+    }
+}
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        let size = rustix::termios::tcgetwinsize(stderr()).ok();
+        size.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(80).saturating_sub(FREE).max(1)
+    }
+
+    fn height(&self) -> u16 {
+        let size = rustix::termios::tcgetwinsize(stderr()).ok();
+        size.map(|size| size.ws_row).filter(|rows| *rows > 0).unwrap_or(24)
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.add_move(n, 'A')
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.add_move(n, 'B')
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.add_move(n, 'C')
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.add_move(n, 'D')
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.add(text)?;
+        self.add("\n")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        let mut frame = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = text.trim_end_matches(' ');
+        if line.is_empty() {
+            frame.ended = true;
+            return Ok(());
+        }
+        if std::mem::take(&mut frame.ended) {
+            frame.text.push('\n');
+        }
+        frame.text.push_str(line);
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.add("\r\u{1b}[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let frame = std::mem::take(&mut *self.frame.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut out = stderr().lock();
+        out.write_all(frame.text.as_bytes())?;
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_where_their_text_ends() {
+        let screen = Screen::default();
+        screen.move_cursor_up(1).unwrap();
+        screen.move_cursor_down(0).unwrap();
+        screen.clear_line().unwrap();
+        for part in ["⠂ a  b   ", "", "⠂ c", "      "] {
+            screen.write_str(part).unwrap();
+        }
+        assert_eq!(screen.frame.lock().unwrap().text, "\u{1b}[1A\r\u{1b}[2K⠂ a  b\n⠂ c");
+    }
+}

@@ -1,0 +1,44 @@
+//! What a `replay/FILE` model answers from: a script, or a recorded run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::input;
+use crate::error::Error;
+use crate::event::{Event, PARENT};
+use crate::providers::replay::Script;
+use crate::record::Record;
+
+/// Opens a script file or a run's folder.
+///
+/// # Errors
+/// Where it isn't there or isn't valid.
+pub(super) fn open(path: &Path) -> Result<Arc<Script>, Error> {
+    if path.is_dir() {
+        return recorded(path).map(Arc::new);
+    }
+    let source = input::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?;
+    Script::read(&source).map(Arc::new).map_err(Error::Invalid)
+}
+
+/// The replies that a run has recorded, agent by agent.
+fn recorded(folder: &Path) -> Result<Script, Error> {
+    let record = Record::open(folder)?;
+    let mut replies = BTreeMap::new();
+    let agents = std::iter::once(PARENT.to_owned()).chain(record.subagents()?);
+    for agent in agents {
+        let mut of_agent = Vec::new();
+        for entry in record.entries(&agent)? {
+            let entry = entry.map_err(|flaw| Error::NotARecord {
+                path: folder.to_owned(),
+                why: format!("the journal of {agent} can't be used: {flaw}"),
+            })?;
+            if let Event::Replied(replied) = entry.event {
+                of_agent.push(replied.reply);
+            }
+        }
+        replies.insert(agent, of_agent);
+    }
+    Ok(Script::from_replies(folder.display().to_string(), replies))
+}

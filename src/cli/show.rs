@@ -1,0 +1,97 @@
+//! `legwork show`: a run's transcript in the terminal, or its report in a browser.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::Surroundings;
+use crate::error::Error;
+use crate::event::PARENT;
+use crate::formats::{self, Story};
+use crate::record::{RUNS, Record, find_run};
+
+/// Options of `legwork show`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// A folder, a run id or the start of one, JOB/latest, or latest
+    #[arg(default_value = "latest")]
+    run: String,
+    /// Where the runs lie
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    out: PathBuf,
+    /// Open the report in a browser instead
+    #[arg(long)]
+    open: bool,
+}
+
+pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    let folder = find_run(&options.out, &options.run)?;
+    if options.open {
+        let report = folder.join("report.html");
+        if !report.is_file() {
+            return Err(Error::NotARecord { path: folder, why: "it has no report.html; the run didn't end".into() });
+        }
+        let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+        let opened = Command::new(opener).arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        return match opened {
+            Ok(status) if status.success() => Ok(0),
+            Ok(status) => Err(Error::Usage {
+                message: format!("{opener} couldn't open {} ({status})", report.display()),
+                hint: Some("Open the file yourself.".into()),
+            }),
+            Err(source) => Err(Error::Environment {
+                message: format!("{opener} can't be started to open {}", report.display()),
+                source,
+            }),
+        };
+    }
+    let record = Record::open(&folder)?;
+    let mut flaw = None;
+    let mut entries = record.entries(PARENT)?.filter_map(|entry| match entry {
+        Ok(entry) => Some(entry),
+        Err(found) => {
+            flaw = Some(found);
+            None
+        }
+    });
+    let mut story = Story { plan: &record.plan, result: record.result.as_ref(), entries: &mut entries };
+    let mut text = Vec::new();
+    if let Some(format) = formats::find("markdown")
+        && let Some(written) = format.story(&mut story, &mut text)
+    {
+        written.map_err(|source| Error::Record { path: folder.clone(), source })?;
+    }
+    let text = String::from_utf8_lossy(&text);
+    let look = around.out.look();
+    if look.colour || std::io::stdout().is_terminal() {
+        around.out.answer(&for_terminal(&text, look.colour));
+    } else {
+        around.out.answer(&text);
+    }
+    if let Some(flaw) = flaw {
+        around.out.warning(&format!("the journal ends early: {flaw}"));
+    }
+    Ok(0)
+}
+
+/// Makes the transcript's own headings stand out on a terminal, and escape sequences in it harmless.
+fn for_terminal(markdown: &str, colour: bool) -> String {
+    let mut fence: Option<String> = None;
+    let mut text = String::with_capacity(markdown.len());
+    for line in markdown.lines() {
+        let ticks: String = line.chars().take_while(|letter| *letter == '`').collect();
+        match &fence {
+            None if ticks.len() >= 3 => fence = Some(ticks),
+            Some(open) if *open == line => fence = None,
+            _ => {}
+        }
+        let line = super::print::printable(&line.replace('\t', "    "));
+        if colour && fence.is_none() && line.starts_with('#') {
+            text.push_str(&format!("\u{1b}[1;36m{line}\u{1b}[0m\n"));
+        } else {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    text
+}

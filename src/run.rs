@@ -1,0 +1,295 @@
+//! Wires plan, providers, tools, record and formats into one run, and ends it on a signal.
+
+mod signals;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use self::signals::Signals;
+use crate::agent::{Agent, Tree, TreeParts};
+use crate::error::Error;
+use crate::event::{
+    AgentFinished, Durability, Entry, Event, FORMAT, Outcome, PARENT, RunFinished, RunResult, RunStarted, Sink,
+    SubagentResult, Trouble,
+};
+use crate::formats::markdown;
+use crate::job::Keep;
+use crate::mask::Mask;
+use crate::plan::Plan;
+use crate::price::Prices;
+use crate::providers::{self, Connect, Fault, FaultKind, Model, Provider};
+use crate::record::{Recorder, summary_file};
+use crate::tools::environment::Environment;
+use crate::tools::workspace::Workspace;
+
+/// Someone who looks on: shows what happens, changes nothing.
+pub trait Observer: Send + Sync {
+    /// An event that is in the record by now.
+    fn event(&self, entry: &Entry);
+    /// A piece of an agent's text as it streams in.
+    fn text(&self, agent: &str, piece: &str);
+}
+
+/// A run that is about to begin.
+pub struct Run<'a> {
+    /// What runs, rendered with this run's id.
+    pub plan: Plan,
+    /// The job file, byte for byte.
+    pub job_file: &'a [u8],
+    /// Absolute paths that tools may not change: the job file and its prompts.
+    pub protected: Vec<PathBuf>,
+    /// The folder of all runs, absolute; tools may neither find nor change what is in it.
+    pub out: PathBuf,
+    /// Where replies come from, by [`Model::source`].
+    pub providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// Names and values that must not be seen.
+    pub mask: Mask,
+    /// What `bash` sees of the environment.
+    pub environment: Environment,
+    /// Where it is written down.
+    pub recorder: Recorder,
+    /// Who looks on.
+    pub observers: Vec<Arc<dyn Observer>>,
+    /// The wall clock.
+    pub clock: fn() -> Timestamp,
+}
+
+/// Opens every provider that the plan needs; contacts nobody. A missing key is found here.
+///
+/// # Errors
+/// Where a provider can't be used.
+pub fn connect<'a>(
+    plan: &Plan,
+    with: impl Fn(&Model) -> Result<Connect<'a>, Error>,
+) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
+    let mut opened = BTreeMap::new();
+    for agent in plan.agents() {
+        let key = agent.model.source();
+        if opened.contains_key(&key) {
+            continue;
+        }
+        let name = &agent.model.provider;
+        let entry = providers::find(name).ok_or_else(|| {
+            Error::Provider(Fault::new(FaultKind::Rejected, format!("there is no provider `{name}`")))
+        })?;
+        let provider = (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?;
+        opened.insert(key, provider);
+    }
+    Ok(opened)
+}
+
+impl Run<'_> {
+    /// Runs to the end, whatever the end is. The record is whole by then.
+    ///
+    /// # Errors
+    /// Where the run couldn't begin, or its result couldn't be written.
+    pub async fn live(self) -> Result<RunResult, Error> {
+        let started_at = (self.clock)();
+        let stop = CancellationToken::new();
+        let signals = Signals::catch(stop.clone())
+            .map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })?;
+        let folder = self.recorder.folder().to_owned();
+        let record_failed = |source| Error::Record { path: folder.clone(), source };
+        let root = Path::new(&self.plan.workspace);
+        let mut protected = self.protected;
+        protected.push(self.out.clone());
+        let workspace = Workspace::open(root, protected, vec![self.out])
+            .map_err(|source| Error::Workspace { path: root.to_owned(), source })?;
+        let plan_json = serde_json::to_vec_pretty(&self.plan).map_err(io::Error::from).map_err(record_failed)?;
+        self.recorder.write("job.yaml", self.job_file).map_err(record_failed)?;
+        self.recorder.write("plan.json", &plan_json).map_err(record_failed)?;
+
+        let keeper = Arc::new(Keeper {
+            recorder: self.recorder,
+            observers: self.observers,
+            clock: self.clock,
+            children: Mutex::default(),
+        });
+        let needed: BTreeSet<String> = self.plan.agents().map(|agent| agent.model.provider.clone()).collect();
+        let tree = Tree::new(TreeParts {
+            plan: self.plan.clone(),
+            providers: self.providers,
+            prices: Prices::load_in_background(needed.iter().map(String::as_str)),
+            clock: self.clock,
+            workspace: Arc::new(workspace),
+            mask: Arc::new(self.mask),
+            environment: Arc::new(self.environment),
+            sink: Arc::clone(&keeper) as Arc<dyn Sink>,
+            stop,
+        });
+        let opening = RunStarted {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            run_id: keeper.recorder.run_id().to_owned(),
+            job: self.plan.job.clone(),
+            workspace: self.plan.workspace.clone(),
+            sandbox: SANDBOX.to_owned(),
+        };
+        keeper.record(PARENT, opening.into(), Durability::Flushed).map_err(record_failed)?;
+
+        let parent = Agent::parent(&tree).await;
+        let exit_code = parent.outcome.exit_code(signals.first());
+        let error = trouble(&tree, &parent);
+        let closing = RunFinished { outcome: parent.outcome, exit_code, error: error.clone() };
+        let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
+        let mut result = RunResult {
+            format: FORMAT,
+            run_id: keeper.recorder.run_id().to_owned(),
+            job: self.plan.job.clone(),
+            outcome: parent.outcome,
+            exit_code,
+            text: parent.text,
+            result: None,
+            error,
+            started_at,
+            finished_at: (self.clock)(),
+            duration_ms: parent.duration_ms,
+            turns: parent.turns,
+            tool_calls: parent.tool_calls,
+            usage: parent.usage,
+            cost_usd: parent.cost_usd,
+            model: self.plan.parent.model.to_string(),
+            sandbox: SANDBOX.to_owned(),
+            subagents: keeper.subagents(),
+            checks: Vec::new(),
+        };
+        add_subagents(&mut result);
+        // A journal that broke earlier takes no last line either; what broke it is said already.
+        if let Err(failure) = last_line
+            && result.outcome != Outcome::EnvironmentFailed
+        {
+            spoil(&mut result, &failure);
+        }
+        let keep = match self.plan.keep {
+            Keep::Always => true,
+            Keep::OnFailure => result.outcome != Outcome::Completed,
+            // Resuming such a run needs them.
+            Keep::Never => result.outcome.can_be_resumed(),
+        };
+        if let Err(failure) = keeper.recorder.finish(&self.plan, &result, keep) {
+            spoil(&mut result, &failure);
+            keeper.recorder.write_result(&result).map_err(|_| record_failed(failure))?;
+        }
+        Ok(result)
+    }
+}
+
+/// How tools are confined until there is a sandbox.
+const SANDBOX: &str = "off";
+
+/// The whole run's usage and cost include the subagents'.
+fn add_subagents(result: &mut RunResult) {
+    let mut usage = result.usage;
+    let mut cost = result.cost_usd;
+    for subagent in &result.subagents {
+        usage += subagent.usage;
+        cost = cost.zip(subagent.cost_usd).map(|(all, own)| all + own);
+    }
+    result.usage = usage;
+    result.cost_usd = cost;
+}
+
+fn spoil(result: &mut RunResult, failure: &io::Error) {
+    result.outcome = Outcome::EnvironmentFailed;
+    result.exit_code = result.outcome.exit_code(None);
+    result.error = Some(Trouble {
+        code: result.outcome.to_string(),
+        message: format!("the run's record can't be written: {failure}"),
+        hint: Some("Make room or choose another folder with --out.".into()),
+    });
+}
+
+fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
+    if parent.outcome == Outcome::Completed {
+        return None;
+    }
+    if let Some(halt) = tree.halted().filter(|halt| halt.outcome == parent.outcome) {
+        return Some(halt.trouble());
+    }
+    let (message, hint) = match parent.outcome {
+        Outcome::TurnLimit => ("the parent used all its turns", Some("Raise parent.max_turns, or delegate more.")),
+        Outcome::BudgetExceeded => ("a limit of the run was reached", Some("Raise it below `limits`.")),
+        Outcome::Stuck => ("the same failure came over and over", Some("Read the last calls in transcript.md.")),
+        Outcome::ReplyCut => ("the last answer was cut by max_tokens", Some("Raise parent.max_tokens.")),
+        Outcome::Refused => ("the model refused", None),
+        Outcome::ContextFull => ("the conversation fills the model's window", Some("Delegate more to subagents.")),
+        _ => ("the run didn't complete", None),
+    };
+    let message = tree.noted(parent.outcome).unwrap_or_else(|| message.to_owned());
+    Some(Trouble { code: parent.outcome.to_string(), message, hint: hint.map(str::to_owned) })
+}
+
+/// Records each event, then shows it.
+struct Keeper {
+    recorder: Recorder,
+    observers: Vec<Arc<dyn Observer>>,
+    clock: fn() -> Timestamp,
+    children: Mutex<Children>,
+}
+
+/// The subagents in the order of the calls, and how those ended that did.
+#[derive(Default)]
+struct Children {
+    order: Vec<String>,
+    finished: HashMap<String, AgentFinished>,
+}
+
+impl Sink for Keeper {
+    fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()> {
+        {
+            // Before it is written: what a subagent has spent counts, even where it can't be written any more.
+            let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            match &event {
+                Event::CallStarted(started) => children.order.extend(started.child.clone()),
+                Event::AgentFinished(finished) if agent == PARENT && finished.subagent.is_some() => {
+                    children.finished.insert(finished.id.clone(), finished.clone());
+                }
+                _ => {}
+            }
+        }
+        let entry = self.recorder.append(agent, event, durability, (self.clock)())?;
+        if let Event::AgentFinished(finished) = &entry.event
+            && agent == PARENT
+            && finished.subagent.is_some()
+        {
+            self.recorder.write(&summary_file(&finished.id), markdown::summary(finished).as_bytes())?;
+        }
+        for observer in &self.observers {
+            observer.event(&entry);
+        }
+        Ok(())
+    }
+
+    fn text(&self, agent: &str, piece: &str) {
+        for observer in &self.observers {
+            observer.text(agent, piece);
+        }
+    }
+}
+
+impl Keeper {
+    fn subagents(&self) -> Vec<SubagentResult> {
+        let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Children { order, finished } = &mut *children;
+        let in_order = order.iter().filter_map(|id| finished.remove(id));
+        in_order
+            .map(|child| SubagentResult {
+                summary_file: summary_file(&child.id),
+                agent: child.subagent.unwrap_or_default(),
+                id: child.id,
+                description: child.description,
+                outcome: child.outcome,
+                turns: child.turns,
+                tool_calls: child.tool_calls,
+                usage: child.usage,
+                cost_usd: child.cost_usd,
+                duration_ms: child.duration_ms,
+            })
+            .collect()
+    }
+}

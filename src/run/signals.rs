@@ -1,0 +1,92 @@
+//! The signals that stop a run: caught on a thread of their own, so that they count even while the run is held up by
+//! an output that nobody reads.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A run that hasn't ended by itself so long after a signal is left where it is. Its journal is whole by then.
+const GRACE: Duration = Duration::from_millis(2_700);
+
+/// What was caught so far.
+pub(super) struct Signals {
+    first: Arc<AtomicU8>,
+}
+
+impl Signals {
+    /// From now on the first SIGINT, SIGTERM or SIGHUP cancels `stop`; a second SIGINT, or [`GRACE`] without an end,
+    /// ends the process.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor left.
+    pub(super) fn catch(stop: CancellationToken) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let caught = {
+            let _entered = runtime.enter();
+            Caught {
+                interrupt: signal(SignalKind::interrupt())?,
+                terminate: signal(SignalKind::terminate())?,
+                hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
+            }
+        };
+        let first = Arc::new(AtomicU8::new(0));
+        let told = Arc::clone(&first);
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || runtime.block_on(caught.listen(&stop, &told)))?;
+        Ok(Self { first })
+    }
+
+    /// The number of the first signal.
+    pub(super) fn first(&self) -> Option<u8> {
+        Some(self.first.load(Ordering::SeqCst)).filter(|number| *number != 0)
+    }
+}
+
+/// Whether whoever started us wants a hang-up to change nothing, as `nohup` does. Known on Linux only.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // A mask in which the lowest bit is signal 1.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+struct Caught {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Option<Signal>,
+}
+
+impl Caught {
+    async fn next(&mut self) -> u8 {
+        let hung_up = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => 2,
+            _ = self.terminate.recv() => 15,
+            _ = hung_up => 1,
+        }
+    }
+
+    async fn listen(mut self, stop: &CancellationToken, told: &AtomicU8) {
+        let first = self.next().await;
+        told.store(first, Ordering::SeqCst);
+        stop.cancel();
+        let again = async { while self.next().await != 2 {} };
+        let code = match tokio::time::timeout(GRACE, again).await {
+            Ok(()) => 130,
+            Err(_) => 128 + i32::from(first),
+        };
+        // The journal is whole up to here; what is left of the record can be rebuilt from it.
+        #[allow(clippy::exit)]
+        std::process::exit(code);
+    }
+}
