@@ -1,0 +1,82 @@
+//! The harness itself: what a program sees in it, and that every wait ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::folder::Folder;
+use crate::support::record::RunFolder;
+use crate::support::server::{Answer, KEY, Request, Server};
+
+#[test]
+fn a_program_sees_nothing_of_this_machine_but_its_path() {
+    let folder = Folder::new();
+    let server = Server::start(|_: &Request| Answer::text("hello"));
+    let ended = folder.program("env", &[]).env("EXTRA", "1").provider(&server).run();
+    let mut names: Vec<&str> = ended.code(0).stdout.lines().filter_map(|line| line.split('=').next()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "EXTRA", "HOME", "NO_PROXY", "PATH"]);
+    ended.stdout_has(&format!("HOME={}", folder.home().display())).stdout_has(&server.url()).stdout_has(KEY);
+    folder.program("sh", &["-c", "pwd; cat"]).run().stdout_is(&format!("{}\n", folder.path().display()));
+    folder.program("cat", &[]).stdin("given").run().stdout_is("given").stderr_is("").nowhere("else");
+}
+
+#[test]
+fn a_program_that_takes_too_long_is_killed() {
+    let folder = Folder::new();
+    let program = folder.program("sh", &["-c", "echo begun; exec sleep 60"]).timeout(Duration::from_millis(300));
+    let panic = catch_unwind(AssertUnwindSafe(|| program.run())).err().unwrap();
+    let text = *panic.downcast::<String>().unwrap();
+    assert!(text.contains("took longer") && text.contains("begun"), "{text}");
+}
+
+#[test]
+fn a_signal_reaches_the_program() {
+    let folder = Folder::new();
+    let server = Server::start(|_: &Request| Answer::text("never").hang());
+    let script = format!("trap 'exit 143' TERM; echo > started; while :; do sleep 0.01; done # {}", server.url());
+    let caught = folder.program("sh", &["-c", &script]).spawn();
+    folder.wait_for("started");
+    caught.signal(Signal::TERM);
+    assert_eq!(caught.wait().code(143).signal(), None);
+    let killed = folder.program("sleep", &["60"]).spawn();
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.wait().signal(), Some(9));
+}
+
+#[test]
+fn a_failed_check_shows_all_that_was_printed() {
+    let folder = Folder::new();
+    let ended = folder.program("sh", &["-c", "echo out; echo err >&2; exit 3"]).run();
+    ended.code(3).stdout_has("out").stderr_has("err");
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(ended.code(0).all()))).err().unwrap();
+    let text = *panic.downcast::<String>().unwrap();
+    assert!(text.contains("instead of exit code 0") && text.contains("out\n") && text.contains("err\n"), "{text}");
+}
+
+#[test]
+fn a_run_folder_is_found_and_read() {
+    let folder = Folder::new();
+    folder.write("runs/tour/0001/result.json", r#"{"format": 1}"#);
+    folder.write("runs/tour/0001/events.jsonl", "{\"a\": 1}\n{\"a\": 2}\n").write("runs/.gitignore", "*\n");
+    std::os::unix::fs::symlink("0001", folder.at("runs/tour/latest")).unwrap();
+    let run: RunFolder = folder.program("true", &[]).run().run_folder();
+    assert_eq!((run.id(), run.files().len()), ("0001", 2));
+    assert_eq!(run.result(), json!({"format": 1}));
+    assert_eq!(run.events()[1]["a"], 2);
+    assert!(!run.has("report.html"));
+    run.nowhere("secret");
+    assert!(catch_unwind(AssertUnwindSafe(|| run.nowhere("format"))).is_err());
+}
+
+#[test]
+fn a_workspace_can_be_a_repository() {
+    let folder = Folder::new();
+    folder.write("src/a.txt", "a\n").commit_all();
+    folder.write("src/a.txt", "b\n");
+    assert_eq!(folder.git(&["diff", "--name-only"]), "src/a.txt\n");
+    assert_eq!(folder.list(), ["src", "src/a.txt"]);
+    assert_eq!(folder.read("src/a.txt"), "b\n");
+}

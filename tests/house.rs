@@ -1,0 +1,8 @@
+//! Tests of the house itself: its layers, its tables, its words, its papers.
+
+mod layers;
+mod licences;
+mod papers;
+mod source;
+mod tables;
+mod words;

@@ -1,0 +1,97 @@
+//! The jobs of this repository run from their scripts, in any repository.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+
+/// The names of all jobs in `jobs/`.
+fn names() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = files
+        .filter_map(|name| name.strip_suffix(".yaml").map(ToOwned::to_owned))
+        .filter(|name| !name.ends_with(".script"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// A small crate under git, with the jobs in it.
+fn repository(commits: usize) -> Folder {
+    let folder = Folder::new();
+    folder
+        .write("Cargo.toml", "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2024\"\n")
+        .write("README.md", "# small\n\nA small crate.\n")
+        .write("src/lib.rs", "//! Small.\n\n/// Two.\npub fn two() -> u32 {\n    2\n}\n");
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs"), &folder, "jobs");
+    folder.commit_all();
+    for _ in 1..commits {
+        folder.git(&["commit", "--quiet", "--allow-empty", "--message=more"]);
+    }
+    folder
+}
+
+fn copy(from: &Path, to: &Folder, name: &str) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), to, &name);
+        } else {
+            to.write(&name, std::fs::read(entry.path()).unwrap());
+        }
+    }
+}
+
+fn run(folder: &Folder, name: &str) -> Ended {
+    let (job, script) = (format!("jobs/{name}.yaml"), format!("replay/jobs/{name}.script.yaml"));
+    folder.legwork(&["run", &job, "--model", &script]).run()
+}
+
+/// The tools whose calls failed, in all agents of a run.
+fn failed(ended: &Ended, name: &str) -> Vec<Value> {
+    let record = ended.run_folder_in(format!("runs/{name}"));
+    let subagents = record.result()["subagents"].as_array().unwrap().clone();
+    let children = subagents.iter().flat_map(|subagent| record.events_of(subagent["id"].as_str().unwrap()));
+    let finished = record.events().into_iter().chain(children).filter(|event| event["type"] == "call_finished");
+    let calls: Vec<Value> = finished.map(|mut event| event["data"].take()).collect();
+    assert!(!calls.is_empty(), "{name}: no tool was called\n{}", ended.all());
+    calls.into_iter().filter(|call| call["result"]["is_error"] != false).collect()
+}
+
+#[test]
+fn every_job_runs_from_its_script_in_a_young_repository() {
+    for commits in [1, 2] {
+        let folder = repository(commits);
+        for name in names() {
+            let ended = run(&folder, &name);
+            ended.code(0);
+            assert!(!ended.stdout.trim().is_empty(), "{name} answers nothing\n{}", ended.all());
+            assert_eq!(failed(&ended, &name), Vec::<Value>::new(), "{name}, {commits} commits: failed calls");
+        }
+        let changed = folder.git(&["status", "--short", "--", ":!runs"]);
+        assert_eq!(changed, "?? tour-report.md\n", "only the tour writes a file, and says so");
+    }
+}
+
+#[test]
+fn the_tour_writes_its_report_and_delegates_side_by_side() {
+    let folder = repository(1);
+    let ended = run(&folder, "tour");
+    ended.code(0).stdout_has("tour-report.md");
+    assert!(folder.read("tour-report.md").starts_with("# A tour of "));
+    let record = ended.run_folder();
+    let result = record.result();
+    let ids: Vec<&str> =
+        result["subagents"].as_array().unwrap().iter().map(|subagent| subagent["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["explorer-1", "tester-1"]);
+    let events = record.events();
+    let tasks: Vec<&str> = events
+        .iter()
+        .filter(|event| event["data"]["tool"] == "task")
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(tasks, ["call_started", "call_started", "call_finished", "call_finished"], "both at once");
+}

@@ -1,0 +1,17 @@
+//! All tests of the whole program, in one binary.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that can't go on fails, and it needs the machine's PATH"
+)]
+
+mod commands;
+mod faults;
+mod harness;
+mod house;
+mod jobs;
+mod loopback;
+mod runs;
+#[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
+mod support;

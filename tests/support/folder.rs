@@ -1,0 +1,117 @@
+//! A folder of a test's own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::program::Program;
+
+/// A temporary folder with a workspace and, beside it, an empty home; gone when it is dropped.
+pub(crate) struct Folder {
+    root: tempfile::TempDir,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let root = tempfile::Builder::new().prefix("legwork-test-").tempdir().expect("a temporary folder");
+        for name in ["work", "home"] {
+            std::fs::create_dir(root.path().join(name)).expect("a folder in the temporary folder");
+        }
+        Self { root }
+    }
+
+    /// The workspace, without symbolic links in its path: where the program is started.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.root.path().join("work").canonicalize().expect("the workspace")
+    }
+
+    /// The home folder that the program sees.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.path().join("home")
+    }
+
+    /// A path in the workspace.
+    pub(crate) fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Writes a file and the folders above it.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.at(name);
+        let above = path.parent().expect("a file lies in a folder");
+        std::fs::create_dir_all(above).and_then(|()| std::fs::write(&path, content)).expect(name);
+        self
+    }
+
+    /// A file's text.
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        self.at(name).exists()
+    }
+
+    /// Waits until a file is there; fails the test after ten seconds.
+    pub(crate) fn wait_for(&self, name: &str) -> &Self {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.exists(name) {
+            assert!(Instant::now() < deadline, "{name} didn't appear within ten seconds");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self
+    }
+
+    /// Every file and folder below the workspace, relative and sorted; `.git` is left out.
+    pub(crate) fn list(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut open = vec![self.path()];
+        while let Some(folder) = open.pop() {
+            for entry in std::fs::read_dir(&folder).expect("a folder to list").flatten() {
+                if entry.file_name() == ".git" {
+                    continue;
+                }
+                let path = entry.path();
+                found.push(path.strip_prefix(self.path()).expect("below").display().to_string());
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    open.push(path);
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Makes the workspace a git repository with everything in it committed.
+    pub(crate) fn commit_all(&self) -> &Self {
+        self.git(&["init", "--quiet", "--initial-branch=main"]);
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--allow-empty", "--message=start"]);
+        self
+    }
+
+    /// Runs git in the workspace and gives what it printed.
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgSign=false"])
+            .args(arguments)
+            .current_dir(self.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.home())
+            .output()
+            .expect("git");
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The program, to be started here.
+    pub(crate) fn legwork(&self, arguments: &[&str]) -> Program {
+        self.program(env!("CARGO_BIN_EXE_legwork"), arguments)
+    }
+
+    /// Any program, as [`Folder::legwork`] starts it: for tests of the harness.
+    pub(crate) fn program(&self, executable: &str, arguments: &[&str]) -> Program {
+        Program::new(self, executable, arguments)
+    }
+}

@@ -1,0 +1,259 @@
+//! The real executable, in a folder and an environment of its own, with an end to every wait.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use serde_json::Value;
+
+use super::folder::Folder;
+use super::record::RunFolder;
+use super::server::{KEY, Server};
+
+/// A start of the program that hasn't happened yet.
+pub(crate) struct Program {
+    command: Command,
+    workspace: PathBuf,
+    stdin: Option<Vec<u8>>,
+    timeout: Duration,
+}
+
+impl Program {
+    /// Nothing in the environment but `PATH`, an empty home, and no proxy in the way of loopback; nothing on stdin.
+    pub(super) fn new(folder: &Folder, executable: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(executable);
+        command
+            .args(arguments)
+            .current_dir(folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", folder.home())
+            .env("NO_PROXY", "127.0.0.1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self { command, workspace: folder.path(), stdin: None, timeout: Duration::from_secs(60) }
+    }
+
+    pub(crate) fn arg(mut self, argument: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn env_remove(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Points the provider `anthropic` at a test's server, with its key.
+    pub(crate) fn provider(self, server: &Server) -> Self {
+        self.env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY)
+    }
+
+    /// Starts in a folder below the workspace.
+    pub(crate) fn below(mut self, folder: impl AsRef<Path>) -> Self {
+        self.command.current_dir(self.workspace.join(folder));
+        self
+    }
+
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// How long it may take, a minute otherwise; then it is killed and the test fails.
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Starts it and goes on.
+    pub(crate) fn spawn(mut self) -> Running {
+        self.command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        let mut child = self.command.spawn().expect("the executable starts");
+        if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), self.stdin) {
+            // A program that doesn't read all of it is its own business.
+            thread::spawn(move || pipe.write_all(&bytes));
+        }
+        let stdout = drain(child.stdout.take().expect("stdout is piped"));
+        let stderr = drain(child.stderr.take().expect("stderr is piped"));
+        let line = format!("{:?}", self.command);
+        Running { child, stdout, stderr, timeout: self.timeout, workspace: self.workspace, line, reaped: false }
+    }
+
+    /// Starts it and waits for its end.
+    pub(crate) fn run(self) -> Ended {
+        self.spawn().wait()
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = send.send(bytes);
+    });
+    receive
+}
+
+/// A program that runs; killed when it is dropped.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Receiver<Vec<u8>>,
+    stderr: Receiver<Vec<u8>>,
+    timeout: Duration,
+    workspace: PathBuf,
+    line: String,
+    reaped: bool,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> &Self {
+        kill_process(self.raw_pid(), signal).expect("a signal to the program");
+        self
+    }
+
+    /// Waits for its end; kills it and fails the test when that takes too long.
+    pub(crate) fn wait(mut self) -> Ended {
+        let (send, ended) = channel();
+        let pid = self.raw_pid();
+        thread::spawn(move || {
+            // Leaves it a zombie, so that its number can't be another's when it has to be killed below.
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            let _ = send.send(());
+        });
+        let in_time = ended.recv_timeout(self.timeout).is_ok();
+        if !in_time {
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait().expect("the program's end");
+        self.reaped = true;
+        // Something that it left behind may still hold the pipes.
+        let [stdout, stderr] = [&self.stdout, &self.stderr]
+            .map(|pipe| pipe.recv_timeout(Duration::from_secs(10)).expect("its output ends with it"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(in_time, "{} took longer than {:?}\n{stdout}\n{stderr}", self.line, self.timeout);
+        Ended { status, stdout, stderr, workspace: self.workspace.clone(), line: self.line.clone() }
+    }
+
+    fn raw_pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.reaped {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A program that has ended. Every check names the command and shows all that it printed.
+pub(crate) struct Ended {
+    status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    workspace: PathBuf,
+    line: String,
+}
+
+impl Ended {
+    /// It exited by itself with this code.
+    #[track_caller]
+    pub(crate) fn code(&self, code: i32) -> &Self {
+        assert!(self.status.code() == Some(code), "{} instead of exit code {code}\n{}", self.status, self.all());
+        self
+    }
+
+    /// The signal that killed it, if one did.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&self.status)
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_is(&self, text: &str) -> &Self {
+        assert!(self.stdout == text, "stdout isn't {text:?}\n{}", self.all());
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn stdout_has(&self, text: &str) -> &Self {
+        assert!(self.stdout.contains(text), "stdout lacks {text:?}\n{}", self.all());
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_is(&self, text: &str) -> &Self {
+        assert!(self.stderr == text, "stderr isn't {text:?}\n{}", self.all());
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn stderr_has(&self, text: &str) -> &Self {
+        assert!(self.stderr.contains(text), "stderr lacks {text:?}\n{}", self.all());
+        self
+    }
+
+    /// The text is neither in stdout nor in stderr.
+    #[track_caller]
+    pub(crate) fn nowhere(&self, text: &str) -> &Self {
+        let printed = self.stdout.contains(text) || self.stderr.contains(text);
+        assert!(!printed, "{text:?} was printed\n{}", self.all());
+        self
+    }
+
+    /// Stdout as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout isn't JSON: {error}\n{}", self.all()))
+    }
+
+    /// Stdout as one JSON value a line.
+    #[track_caller]
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
+        let parse = |line| {
+            serde_json::from_str(line)
+                .unwrap_or_else(|error| panic!("a line isn't JSON: {error}\n{line}\n{}", self.all()))
+        };
+        self.stdout.lines().map(parse).collect()
+    }
+
+    /// The newest run's folder below `runs/`, where only one job has run.
+    #[track_caller]
+    pub(crate) fn run_folder(&self) -> RunFolder {
+        let runs = self.workspace.join("runs");
+        let entries = std::fs::read_dir(&runs).unwrap_or_else(|error| panic!("no runs: {error}\n{}", self.all()));
+        let jobs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        let [job] = jobs.as_slice() else { panic!("not one job's runs: {jobs:?}\n{}", self.all()) };
+        self.run_folder_in(job)
+    }
+
+    /// The newest run's folder in a job's folder of runs, for `--out` and for several jobs.
+    #[track_caller]
+    pub(crate) fn run_folder_in(&self, job: impl AsRef<Path>) -> RunFolder {
+        let latest = self.workspace.join(job).join("latest");
+        let path = latest.canonicalize().unwrap_or_else(|error| panic!("{latest:?}: {error}\n{}", self.all()));
+        RunFolder::new(path)
+    }
+
+    /// All there is to see, for a failed check's text.
+    pub(crate) fn all(&self) -> String {
+        format!("{}\n--- {}\n--- stdout\n{}\n--- stderr\n{}", self.line, self.status, self.stdout, self.stderr)
+    }
+}

@@ -1,0 +1,243 @@
+//! What a request gets: blocks, an error, or something broken.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What a request gets. Blocks are appended in the order of the calls; [`Answer::thinking`] goes first.
+#[derive(Clone)]
+pub(crate) struct Answer {
+    pub(super) delay: Duration,
+    /// Whether the blocks may come back changed: where the client can't or mustn't send them as they were.
+    pub(super) free: bool,
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) blocks: Vec<Block>,
+    stop: Option<String>,
+    /// Input, output, read from a cache, written to one.
+    pub(super) usage: [u64; 4],
+    pub(super) error: Option<(String, String)>,
+    pub(super) end: End,
+    pub(super) hang: bool,
+    pub(super) chunk: Option<usize>,
+    pub(super) streamed: bool,
+    pub(super) raw: Option<Vec<u8>>,
+}
+
+#[derive(Clone)]
+pub(super) enum Block {
+    /// Pieces that arrive as one delta each.
+    Text(Vec<String>),
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// The input's text need not be JSON.
+    Call {
+        id: Option<String>,
+        tool: String,
+        input: String,
+    },
+    /// Sent whole with its start, as the API does with kinds that have no deltas.
+    Other(Value),
+}
+
+#[derive(Clone)]
+pub(super) enum End {
+    Whole,
+    CutAfterEvents(usize),
+    CutAfterBytes(usize),
+    FailAfterEvents(usize, String, String),
+}
+
+impl Answer {
+    /// A reply without any block, with status 200.
+    pub(crate) fn empty() -> Self {
+        Self {
+            delay: Duration::ZERO,
+            free: false,
+            status: 200,
+            headers: Vec::new(),
+            blocks: Vec::new(),
+            stop: None,
+            usage: [12, 7, 0, 0],
+            error: None,
+            end: End::Whole,
+            hang: false,
+            chunk: None,
+            streamed: true,
+            raw: None,
+        }
+    }
+
+    /// A reply of text.
+    pub(crate) fn text(text: &str) -> Self {
+        Self::empty().then_text(text)
+    }
+
+    /// A reply of text that arrives in exactly these deltas.
+    pub(crate) fn deltas<S: Into<String>>(pieces: impl IntoIterator<Item = S>) -> Self {
+        let mut answer = Self::empty();
+        answer.blocks.push(Block::Text(pieces.into_iter().map(Into::into).collect()));
+        answer
+    }
+
+    /// A reply of tool calls, in this order.
+    pub(crate) fn calls(calls: &[(&str, Value)]) -> Self {
+        calls.iter().fold(Self::empty(), |answer, (tool, input)| answer.then_call(tool, input))
+    }
+
+    /// An error's status; [`Answer::error`] says more.
+    pub(crate) fn status(status: u16) -> Self {
+        Self { status, ..Self::empty() }
+    }
+
+    /// These bytes instead of a response; the connection is closed after them.
+    pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { raw: Some(bytes.into()), ..Self::empty() }
+    }
+
+    pub(crate) fn then_text(mut self, text: &str) -> Self {
+        // Cut where the API might: anywhere between characters, a few of them a delta.
+        let letters: Vec<char> = text.chars().collect();
+        self.blocks.push(Block::Text(letters.chunks(16).map(|piece| piece.iter().collect()).collect()));
+        self
+    }
+
+    pub(crate) fn then_call(mut self, tool: &str, input: &Value) -> Self {
+        self.blocks.push(Block::Call { id: None, tool: tool.to_owned(), input: input.to_string() });
+        self
+    }
+
+    /// A call with an id of one's own; else it is `toolu_<request>_<place>`.
+    pub(crate) fn then_call_as(mut self, id: &str, tool: &str, input: &Value) -> Self {
+        self.blocks.push(Block::Call { id: Some(id.to_owned()), tool: tool.to_owned(), input: input.to_string() });
+        self
+    }
+
+    /// A call whose input is this text, JSON or not; what comes back for it isn't compared.
+    pub(crate) fn then_broken_call(mut self, tool: &str, input: &str) -> Self {
+        self.blocks.push(Block::Call { id: None, tool: tool.to_owned(), input: input.to_owned() });
+        self.may_come_back_changed()
+    }
+
+    /// Signed reasoning in front of everything.
+    pub(crate) fn thinking(mut self, text: &str, signature: &str) -> Self {
+        self.blocks.insert(0, Block::Thinking { text: text.to_owned(), signature: signature.to_owned() });
+        self
+    }
+
+    /// Signed reasoning after what is there.
+    pub(crate) fn then_thinking(mut self, text: &str, signature: &str) -> Self {
+        self.blocks.push(Block::Thinking { text: text.to_owned(), signature: signature.to_owned() });
+        self
+    }
+
+    /// A block of any kind, sent whole.
+    pub(crate) fn then_block(mut self, block: Value) -> Self {
+        self.blocks.push(Block::Other(block));
+        self
+    }
+
+    /// Why the model stopped; otherwise `tool_use` after calls and `end_turn` after anything else.
+    pub(crate) fn stop(mut self, reason: &str) -> Self {
+        self.stop = Some(reason.to_owned());
+        self
+    }
+
+    /// Tokens of the prompt that no cache knows, and of the reply. Otherwise 12 and 7.
+    pub(crate) fn usage(mut self, input: u64, output: u64) -> Self {
+        self.usage[..2].copy_from_slice(&[input, output]);
+        self
+    }
+
+    /// Tokens of the prompt that were read from a cache, and written to one. Otherwise 0.
+    pub(crate) fn cache(mut self, read: u64, written: u64) -> Self {
+        self.usage[2..].copy_from_slice(&[read, written]);
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The API's error body, such as `rate_limit_error`.
+    pub(crate) fn error(mut self, kind: &str, message: &str) -> Self {
+        self.error = Some((kind.to_owned(), message.to_owned()));
+        self
+    }
+
+    /// Sends so many events and closes the connection.
+    pub(crate) fn cut_after_events(mut self, events: usize) -> Self {
+        self.end = End::CutAfterEvents(events);
+        self
+    }
+
+    /// Sends so many bytes of the body and closes the connection.
+    pub(crate) fn cut_after_bytes(mut self, bytes: usize) -> Self {
+        self.end = End::CutAfterBytes(bytes);
+        self
+    }
+
+    /// Sends so many events, then an `error` event, then ends the response in good order.
+    pub(crate) fn fail_after_events(mut self, events: usize, kind: &str, message: &str) -> Self {
+        self.end = End::FailAfterEvents(events, kind.to_owned(), message.to_owned());
+        self
+    }
+
+    /// Waits before it sends anything.
+    pub(crate) fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Sends nothing, or only what comes before the cut, and then keeps the connection open until the client goes.
+    pub(crate) fn hang(mut self) -> Self {
+        self.hang = true;
+        self
+    }
+
+    /// Sends the body in pieces of so many bytes, one write each.
+    pub(crate) fn chunk(mut self, bytes: usize) -> Self {
+        self.chunk = Some(bytes.max(1));
+        self
+    }
+
+    /// Answers with one JSON body, even to a request that asks for a stream.
+    pub(crate) fn non_streaming(mut self) -> Self {
+        self.streamed = false;
+        self
+    }
+
+    /// The client need not send these blocks back as they were.
+    pub(crate) fn may_come_back_changed(mut self) -> Self {
+        self.free = true;
+        self
+    }
+
+    /// Gives every call without an id one that no other request has.
+    pub(crate) fn number_calls(mut self, request: usize) -> Self {
+        for (place, block) in self.blocks.iter_mut().enumerate() {
+            if let Block::Call { id: id @ None, .. } = block {
+                *id = Some(format!("toolu_{request}_{place}"));
+            }
+        }
+        self
+    }
+
+    /// Whether a client that got all of it has a reply.
+    pub(super) fn is_whole(&self) -> bool {
+        self.status == 200 && self.raw.is_none() && !self.hang && matches!(self.end, End::Whole)
+    }
+
+    pub(super) fn stop_reason(&self) -> &str {
+        let calls = self.blocks.iter().any(|block| matches!(block, Block::Call { .. }));
+        self.stop.as_deref().unwrap_or(if calls { "tool_use" } else { "end_turn" })
+    }
+
+    /// The blocks as a reader of the whole stream has them.
+    pub(super) fn content(&self) -> Vec<Value> {
+        self.blocks.iter().map(Block::whole).collect()
+    }
+}

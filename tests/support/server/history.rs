@@ -1,0 +1,187 @@
+//! Which conversations there are, and that each one only grows.
+
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::checks::is_thought;
+
+/// All conversations so far.
+#[derive(Default)]
+pub(super) struct History {
+    conversations: Vec<Conversation>,
+}
+
+struct Conversation {
+    /// Model, system prompt and tools, without marks: a change of these loses the prompt cache.
+    setup: [Value; 3],
+    /// The messages of its last request, in one form and without marks.
+    asked: Vec<Value>,
+    reply: Option<Reply>,
+}
+
+struct Reply {
+    /// What of it can be sent back: the API takes no blank text.
+    blocks: Vec<Value>,
+    free: bool,
+    /// Whether the client is to ask on with it as the last message.
+    paused: bool,
+    /// Whether the client must have all of it.
+    whole: bool,
+}
+
+impl History {
+    /// Finds the conversation that a request goes on with, or opens one; and notes what it asks.
+    ///
+    /// # Errors
+    /// Why there is none, in one sentence.
+    pub(super) fn ask(&mut self, body: &Value, repeats_allowed: bool) -> Result<usize, String> {
+        let setup = [&body["model"], &body["system"], &body["tools"]].map(one_form);
+        let messages: Vec<Value> = body["messages"].as_array().into_iter().flatten().map(one_form).collect();
+        let mut why = None;
+        for (index, known) in self.conversations.iter_mut().enumerate().rev() {
+            match known.continued_by(&messages, repeats_allowed) {
+                Fit::Stranger => continue,
+                Fit::Wrong(what) => {
+                    why.get_or_insert(what);
+                    continue;
+                }
+                Fit::Good => {}
+            }
+            let [model, system, tools] = [0, 1, 2].map(|part| known.setup[part] == setup[part]);
+            if messages.len() > 1 && !(model && system && tools) {
+                return Err(String::from("model, system or tools changed in the middle of a conversation"));
+            }
+            if model && system && tools {
+                known.asked = messages;
+                known.reply = None;
+                return Ok(index);
+            }
+        }
+        if messages.len() > 1 {
+            return Err(why.unwrap_or_else(|| String::from("its messages go on from no request that was seen")));
+        }
+        self.conversations.push(Conversation { setup, asked: messages, reply: None });
+        Ok(self.conversations.len() - 1)
+    }
+
+    /// Notes what a conversation was answered.
+    pub(super) fn answer(&mut self, index: usize, answer: &Answer) {
+        let paused = answer.stop_reason() == "pause_turn";
+        let content = answer.content();
+        let blocks: Vec<Value> = content.iter().filter(|block| !is_blank_text(block)).map(one_form_block).collect();
+        let whole = answer.is_whole();
+        let free = answer.free || (whole && blocks.is_empty());
+        if let Some(conversation) = self.conversations.get_mut(index) {
+            conversation.reply = Some(Reply { blocks, free, paused, whole });
+        }
+    }
+}
+
+enum Fit {
+    /// Another conversation.
+    Stranger,
+    Good,
+    /// This conversation, but not as it should go on.
+    Wrong(String),
+}
+
+impl Conversation {
+    fn continued_by(&self, messages: &[Value], repeats_allowed: bool) -> Fit {
+        // A reply that was paused goes on in the same message.
+        let (base, begun) = match self.asked.split_last() {
+            Some((last, base)) if last["role"] == "assistant" => (base, Some(last)),
+            _ => (self.asked.as_slice(), None),
+        };
+        let Some(more) = messages.strip_prefix(base) else {
+            return if self.shares_calls_with(messages) {
+                Fit::Wrong(String::from("it changed what it had sent before"))
+            } else {
+                Fit::Stranger
+            };
+        };
+        let Some(said) = more.first().filter(|_| messages != self.asked) else {
+            return self.repeated_by(messages, repeats_allowed);
+        };
+        let Some(reply) = &self.reply else { return Fit::Stranger };
+        let begun = begun.and_then(|message| message["content"].as_array()).into_iter().flatten();
+        let expected: Vec<&Value> = begun.chain(&reply.blocks).collect();
+        let came: Vec<&Value> = said["content"].as_array().into_iter().flatten().collect();
+        let same_calls = ids(&reply.blocks).all(|id| ids_of(said).any(|own| own == id));
+        match reply {
+            _ if !same_calls && self.asked.len() == 1 => Fit::Stranger,
+            Reply { whole: false, .. } => Fit::Wrong(String::from("it goes on from an answer that it never got whole")),
+            Reply { paused: false, .. } if more.len() == 1 => {
+                Fit::Wrong(String::from("the last message is a reply that had ended"))
+            }
+            Reply { free, .. } if *free || came == expected => Fit::Good,
+            // The API takes no message that ends with a thought; something must be put behind it.
+            _ if expected.last().is_some_and(|last| is_thought(last))
+                && came.split_last().is_some_and(|(last, rest)| last["type"] == "text" && rest == expected) =>
+            {
+                Fit::Good
+            }
+            _ if self.asked.len() == 1 && ids(&reply.blocks).next().is_none() => Fit::Stranger,
+            _ => Fit::Wrong(format!("a reply came back changed: {came:?} instead of {expected:?}")),
+        }
+    }
+
+    /// The same messages once more: after a failure, or from another agent with the same prompt.
+    fn repeated_by(&self, messages: &[Value], repeats_allowed: bool) -> Fit {
+        let twin = messages.len() == 1;
+        match &self.reply {
+            Some(reply) if reply.whole && !repeats_allowed => {
+                if twin {
+                    Fit::Stranger
+                } else {
+                    Fit::Wrong(String::from("it asks again for what was answered whole"))
+                }
+            }
+            None if twin => Fit::Stranger,
+            _ => Fit::Good,
+        }
+    }
+
+    /// Whether the messages hold a call that was made in this conversation.
+    fn shares_calls_with(&self, messages: &[Value]) -> bool {
+        let replied = self.reply.iter().flat_map(|reply| ids(&reply.blocks));
+        let asked = self.asked.iter().flat_map(ids_of);
+        let known: Vec<&str> = asked.chain(replied).collect();
+        messages.iter().flat_map(ids_of).any(|id| known.contains(&id))
+    }
+}
+
+fn ids_of(message: &Value) -> impl Iterator<Item = &str> {
+    ids(message["content"].as_array().map(Vec::as_slice).unwrap_or_default())
+}
+
+fn ids(blocks: &[Value]) -> impl Iterator<Item = &str> {
+    blocks.iter().filter(|block| block["type"] == "tool_use").filter_map(|block| block["id"].as_str())
+}
+
+/// A message, a system prompt or a list of tools without marks, its text as a list of blocks.
+fn one_form(value: &Value) -> Value {
+    match value {
+        Value::String(text) => serde_json::json!([{"type": "text", "text": text}]),
+        Value::Array(blocks) => blocks.iter().map(one_form_block).collect(),
+        Value::Object(message) if message.contains_key("role") => {
+            serde_json::json!({"role": message["role"], "content": one_form(&value["content"])})
+        }
+        other => other.clone(),
+    }
+}
+
+fn one_form_block(block: &Value) -> Value {
+    let mut block = block.clone();
+    if let Some(fields) = block.as_object_mut() {
+        fields.remove("cache_control");
+        if let Some(Value::Array(inner)) = fields.get("content") {
+            let inner = inner.iter().map(one_form_block).collect();
+            fields.insert(String::from("content"), inner);
+        }
+    }
+    block
+}
+
+fn is_blank_text(block: &Value) -> bool {
+    block["type"] == "text" && block["text"].as_str().unwrap_or_default().trim().is_empty()
+}

@@ -1,0 +1,309 @@
+//! A loopback server that stands in for a provider: it speaks the Messages API's wire format and checks every request.
+//!
+//! A request that the real API would refuse, or that breaks one of our own promises (the history only grows, a whole
+//! answer isn't asked for again), is answered with status 400 and recorded; [`Server::finish`], or else dropping the
+//! server, then fails the test.
+
+mod answer;
+mod checks;
+mod history;
+mod http;
+mod request;
+mod script;
+mod wire;
+
+use std::io::{BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) use answer::Answer;
+pub(crate) use request::Request;
+pub(crate) use script::Script;
+
+use history::History;
+use http::Incoming;
+
+/// The only key that the server lets in.
+pub(crate) const KEY: &str = "sk-ant-test-0a1b2c3d4e5f6789";
+
+/// How long a connection may stay silent, and how long an answer may hang, before the server gives it up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Decides what a request gets.
+pub(crate) trait Answers: Send + Sync + 'static {
+    /// The answer to one request. Called in the connection's own thread, so it may wait; a panic fails the test.
+    fn answer(&self, request: &Request) -> Answer;
+
+    /// What should have been asked for and wasn't, one sentence each; told when the server is done.
+    fn left(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl<F: Fn(&Request) -> Answer + Send + Sync + 'static> Answers for F {
+    fn answer(&self, request: &Request) -> Answer {
+        self(request)
+    }
+}
+
+/// How strict the server is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// Everything is checked, and every request is kept.
+    All,
+    /// As `All`, but a question whose answer went out whole may be asked again: for runs that are killed and resumed.
+    AllButRepeats,
+    /// Nothing is parsed, checked or kept: for benchmarks.
+    None,
+}
+
+/// The server; it lives until it is dropped.
+pub(crate) struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    answers: Box<dyn Answers>,
+    checks: Checks,
+    stopping: AtomicBool,
+    connections: AtomicUsize,
+    numbers: AtomicUsize,
+    sockets: Mutex<Vec<TcpStream>>,
+    seen: Mutex<Seen>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Seen {
+    history: History,
+    requests: Vec<Arc<Request>>,
+    violations: Vec<String>,
+}
+
+impl Server {
+    /// Starts it on a free loopback port with all checks.
+    pub(crate) fn start(answers: impl Answers) -> Self {
+        Self::with(Checks::All, answers)
+    }
+
+    /// Starts it on a free loopback port.
+    pub(crate) fn with(checks: Checks, answers: impl Answers) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+        let address = listener.local_addr().expect("the port's number");
+        let shared = Arc::new(Shared {
+            answers: Box::new(answers),
+            checks,
+            stopping: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            numbers: AtomicUsize::new(0),
+            sockets: Mutex::default(),
+            seen: Mutex::default(),
+            news: Condvar::new(),
+        });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.stopping.load(Ordering::SeqCst) {
+                    break;
+                }
+                let Ok(stream) = stream else { continue };
+                let shared = Arc::clone(&accepting);
+                thread::spawn(move || serve(&shared, stream));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// The base address, as `ANTHROPIC_BASE_URL` takes it: no path, no slash at the end.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// All requests so far, in the order in which they came.
+    pub(crate) fn requests(&self) -> Vec<Arc<Request>> {
+        self.shared.seen().requests.clone()
+    }
+
+    /// How many connections have been opened so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many requests have come so far, kept or not.
+    pub(crate) fn count(&self) -> usize {
+        self.shared.numbers.load(Ordering::SeqCst)
+    }
+
+    /// Waits until `count` requests have come; fails the test after ten seconds.
+    pub(crate) fn wait_for(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut seen = self.shared.seen();
+        while seen.requests.len() < count {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{} of {count} requests came within ten seconds", seen.requests.len());
+            seen = self.shared.news.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What was wrong so far, and forgets it: for tests of the checks themselves.
+    pub(crate) fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.seen().violations)
+    }
+
+    /// Fails the test if a request was wrong or an answer was left over; else all requests.
+    pub(crate) fn finish(self) -> Vec<Arc<Request>> {
+        self.complain();
+        let mut seen = self.shared.seen();
+        seen.violations.clear();
+        std::mem::take(&mut seen.requests)
+    }
+
+    fn complain(&self) {
+        let mut wrong = self.shared.seen().violations.clone();
+        wrong.extend(self.shared.answers.left());
+        assert!(wrong.is_empty() || thread::panicking(), "the provider saw:\n- {}", wrong.join("\n- "));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for socket in self.shared.sockets().drain(..) {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        let _ = TcpStream::connect(self.address);
+        self.complain();
+    }
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn violation(&self, number: usize, what: &str) {
+        self.seen().violations.push(format!("request {number}: {what}"));
+    }
+
+    fn decide(&self, request: &Request) -> Answer {
+        match catch_unwind(AssertUnwindSafe(|| self.answers.answer(request))) {
+            Ok(answer) => answer,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+                self.violation(request.number, &format!("no answer: {text}"));
+                Answer::status(400).error("invalid_request_error", text)
+            }
+        }
+    }
+}
+
+/// One connection, from its first request to its end.
+fn serve(shared: &Shared, stream: TcpStream) {
+    let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
+    let _ = stream.set_nodelay(true);
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let (Ok(mut writer), Ok(kept)) = (stream.try_clone(), stream.try_clone()) else { return };
+    shared.sockets().push(kept);
+    if shared.stopping.load(Ordering::SeqCst) {
+        return;
+    }
+    let mut reader = BufReader::with_capacity(64 * 1024, stream);
+    let mut room = Vec::new();
+    loop {
+        let (head, body) = match http::read(&mut reader, std::mem::take(&mut room)) {
+            Incoming::Closed => break,
+            Incoming::Request(head, body) => (head, body),
+            Incoming::Bad(why) => {
+                shared.violation(shared.numbers.fetch_add(1, Ordering::SeqCst), &why);
+                break;
+            }
+        };
+        let number = shared.numbers.fetch_add(1, Ordering::SeqCst);
+        let request = Request::new(number, connection, head, body);
+        let open = if shared.checks == Checks::None {
+            let answer = shared.decide(&request);
+            let open = send(&mut writer, &mut reader, &answer, &request).is_ok_and(|open| open);
+            room = request.into_body();
+            open
+        } else {
+            exchange(shared, &mut writer, &mut reader, &Arc::new(request))
+        };
+        if !open {
+            break;
+        }
+    }
+    let _ = writer.shutdown(std::net::Shutdown::Both);
+}
+
+/// Checks a request, keeps it, answers it; whether the connection stays open.
+fn exchange(
+    shared: &Shared,
+    writer: &mut TcpStream,
+    reader: &mut BufReader<TcpStream>,
+    request: &Arc<Request>,
+) -> bool {
+    let mut wrong = checks::head(request, KEY);
+    wrong.extend(checks::body(request.body()));
+    let mut conversation = None;
+    {
+        let mut seen = shared.seen();
+        if wrong.is_empty() {
+            match seen.history.ask(request.body(), shared.checks == Checks::AllButRepeats) {
+                Ok(index) => conversation = Some(index),
+                Err(why) => wrong.push(why),
+            }
+        }
+        seen.violations.extend(wrong.iter().map(|what| format!("request {}: {what}", request.number)));
+        seen.requests.push(Arc::clone(request));
+        shared.news.notify_all();
+    }
+    let answer = if wrong.is_empty() {
+        shared.decide(request)
+    } else {
+        Answer::status(400).error("invalid_request_error", &wrong.join("; "))
+    };
+    let answer = answer.number_calls(request.number);
+    if let Some(index) = conversation {
+        // Before it goes out: the next request may be here before this thread runs again.
+        shared.seen().history.answer(index, &answer);
+    }
+    send(writer, reader, &answer, request).is_ok_and(|open| open)
+}
+
+/// Sends an answer; whether the connection stays open.
+fn send(
+    writer: &mut TcpStream,
+    reader: &mut BufReader<TcpStream>,
+    answer: &Answer,
+    request: &Request,
+) -> std::io::Result<bool> {
+    let wire = answer.wire(request);
+    if !answer.delay.is_zero() {
+        thread::sleep(answer.delay);
+    }
+    for piece in &wire.pieces {
+        writer.write_all(piece)?;
+    }
+    if wire.hang {
+        // Ends when the client goes away, when the server is dropped, or when its patience does.
+        let _ = reader.read(&mut [0]);
+        return Ok(false);
+    }
+    Ok(wire.stays_open)
+}

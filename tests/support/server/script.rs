@@ -1,0 +1,56 @@
+//! Answers written down in advance, for several agents at once.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use super::{Answer, Answers, Request};
+
+/// For each agent its answers in order. An agent is known by words in its system prompt or its first message.
+///
+/// A request that no agent's words fit, one more request than there are answers, and an answer that nobody asked for
+/// fail the test.
+#[derive(Default)]
+pub(crate) struct Script {
+    agents: Vec<Agent>,
+}
+
+struct Agent {
+    words: String,
+    answers: Mutex<VecDeque<Answer>>,
+}
+
+impl Script {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// One agent whatever its words, for jobs without subagents.
+    pub(crate) fn of(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::new().agent("", answers)
+    }
+
+    /// Adds an agent; of several whose words fit, the first answers.
+    pub(crate) fn agent(mut self, words: &str, answers: impl IntoIterator<Item = Answer>) -> Self {
+        let answers = Mutex::new(answers.into_iter().collect());
+        self.agents.push(Agent { words: words.to_owned(), answers });
+        self
+    }
+}
+
+impl Answers for Script {
+    fn answer(&self, request: &Request) -> Answer {
+        let (prompt, system) = (request.prompt(), request.system());
+        let fits = |agent: &&Agent| prompt.contains(&agent.words) || system.contains(&agent.words);
+        let Some(agent) = self.agents.iter().find(fits) else {
+            panic!("no agent in the script has the prompt {prompt:?}")
+        };
+        let next = agent.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        next.unwrap_or_else(|| panic!("the script has no further answer for {:?}", agent.words))
+    }
+
+    fn left(&self) -> Vec<String> {
+        let left = |agent: &Agent| agent.answers.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let agents = self.agents.iter().filter(|agent| left(agent) > 0);
+        agents.map(|agent| format!("{} answers for {:?} were never asked for", left(agent), agent.words)).collect()
+    }
+}

@@ -1,0 +1,232 @@
+//! An answer's bytes: server-sent events as the Messages API streams them, or one JSON body.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Block, End};
+use super::request::Request;
+
+/// An answer's bytes.
+pub(super) struct Wire {
+    /// One write each.
+    pub(super) pieces: Vec<Vec<u8>>,
+    pub(super) hang: bool,
+    pub(super) stays_open: bool,
+}
+
+impl Answer {
+    /// The bytes that go out for this request.
+    pub(super) fn wire(&self, request: &Request) -> Wire {
+        if let Some(raw) = &self.raw {
+            return Wire { pieces: vec![raw.clone()], hang: self.hang, stays_open: false };
+        }
+        if self.hang && matches!(self.end, End::Whole) {
+            return Wire { pieces: Vec::new(), hang: true, stays_open: false };
+        }
+        let streamed = self.streamed && request.wants_stream() && self.status == 200 && self.error.is_none();
+        let parts = if streamed { self.events(request) } else { vec![self.whole(request).into_bytes()] };
+        let (parts, stays_open) = self.until_end(parts);
+        let mut head = format!("HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
+        let kind = if streamed { "text/event-stream; charset=utf-8" } else { "application/json" };
+        head.push_str(&format!("content-type: {kind}\r\nrequest-id: req_{:06}\r\n", request.number));
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if streamed {
+            head.push_str("cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
+        } else {
+            let length = self.whole(request).len();
+            head.push_str(&format!("content-length: {length}\r\n\r\n"));
+        }
+        Wire { pieces: self.framed(head, &parts, streamed, stays_open), hang: self.hang, stays_open }
+    }
+
+    /// The same answer with its bytes made once, to be sent again and again; the connection is closed after it.
+    pub(crate) fn rendered(&self, request: &Request) -> Self {
+        Self::raw(self.wire(request).pieces.concat())
+    }
+
+    /// What is left of the body's parts where it is cut or fails, and whether the response ends in good order.
+    fn until_end(&self, mut parts: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, bool) {
+        match &self.end {
+            End::Whole => (parts, true),
+            End::CutAfterEvents(events) => {
+                parts.truncate(*events);
+                (parts, false)
+            }
+            End::FailAfterEvents(events, kind, message) => {
+                parts.truncate(*events);
+                let error = json!({"type": "error", "error": {"type": kind, "message": message}});
+                parts.push(event("error", &error));
+                (parts, true)
+            }
+            End::CutAfterBytes(bytes) => {
+                let mut all = parts.concat();
+                all.truncate(*bytes);
+                (vec![all], false)
+            }
+        }
+    }
+
+    fn framed(&self, head: String, parts: &[Vec<u8>], chunked: bool, ends: bool) -> Vec<Vec<u8>> {
+        let frame = |bytes: &[u8], out: &mut Vec<u8>| {
+            if chunked && !bytes.is_empty() {
+                out.extend(format!("{:x}\r\n", bytes.len()).bytes());
+                out.extend(bytes);
+                out.extend(b"\r\n");
+            } else {
+                out.extend(bytes);
+            }
+        };
+        let mut pieces = vec![head.into_bytes()];
+        if let Some(size) = self.chunk {
+            for bytes in parts.concat().chunks(size) {
+                let mut piece = Vec::new();
+                frame(bytes, &mut piece);
+                pieces.push(piece);
+            }
+        } else {
+            for part in parts {
+                frame(part, &mut pieces[0]);
+            }
+        }
+        if let (true, true, Some(last)) = (chunked, ends, pieces.last_mut()) {
+            last.extend(b"0\r\n\r\n");
+        }
+        pieces
+    }
+
+    fn message(&self, request: &Request, content: &[Value], stop: &Value, usage: &Value) -> Value {
+        json!({
+            "id": format!("msg_{:06}", request.number), "type": "message", "role": "assistant",
+            "model": request.model_unparsed(), "content": content, "stop_reason": stop, "stop_sequence": null,
+            "usage": usage,
+        })
+    }
+
+    fn usage_json(&self, output: u64) -> Value {
+        let [input, _, read, written] = self.usage;
+        json!({
+            "input_tokens": input, "cache_creation_input_tokens": written, "cache_read_input_tokens": read,
+            "output_tokens": output, "service_tier": "standard",
+        })
+    }
+
+    /// The body that isn't streamed.
+    fn whole(&self, request: &Request) -> String {
+        if self.status == 200 && self.error.is_none() {
+            let usage = self.usage_json(self.usage[1]);
+            return self.message(request, &self.content(), &json!(self.stop_reason()), &usage).to_string();
+        }
+        match &self.error {
+            Some((kind, message)) => {
+                let id = format!("req_{:06}", request.number);
+                json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": id}).to_string()
+            }
+            None => String::new(),
+        }
+    }
+
+    /// The stream, event by event.
+    fn events(&self, request: &Request) -> Vec<Vec<u8>> {
+        let start = self.message(request, &[], &Value::Null, &self.usage_json(1));
+        let mut events = vec![event("message_start", &json!({"type": "message_start", "message": start}))];
+        for (index, block) in self.blocks.iter().enumerate() {
+            let start = json!({"type": "content_block_start", "index": index, "content_block": block.start()});
+            events.push(event("content_block_start", &start));
+            if index == 0 {
+                events.push(event("ping", &json!({"type": "ping"})));
+            }
+            block.deltas(index, &mut events);
+            events.push(event("content_block_stop", &json!({"type": "content_block_stop", "index": index})));
+        }
+        let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": null});
+        // Cumulative: the last word on usage.
+        let usage = self.usage_json(self.usage[1]);
+        events.push(event("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})));
+        events.push(event("message_stop", &json!({"type": "message_stop"})));
+        events
+    }
+}
+
+impl Block {
+    pub(super) fn whole(&self) -> Value {
+        match self {
+            Self::Text(pieces) => json!({"type": "text", "text": pieces.concat()}),
+            Self::Thinking { text, signature } => {
+                json!({"type": "thinking", "thinking": text, "signature": signature})
+            }
+            Self::Call { id, tool, input } => {
+                let input = serde_json::from_str(input).unwrap_or_else(|_| json!({}));
+                json!({"type": "tool_use", "id": id, "name": tool, "input": input})
+            }
+            Self::Other(block) => block.clone(),
+        }
+    }
+
+    fn start(&self) -> Value {
+        match self {
+            Self::Text(_) => json!({"type": "text", "text": ""}),
+            Self::Thinking { .. } => json!({"type": "thinking", "thinking": "", "signature": ""}),
+            Self::Call { id, tool, .. } => json!({"type": "tool_use", "id": id, "name": tool, "input": {}}),
+            Self::Other(block) => block.clone(),
+        }
+    }
+
+    fn deltas(&self, index: usize, events: &mut Vec<Vec<u8>>) {
+        let mut push = |kind: &str, field: &str, text: &str| {
+            // By hand: a long stream has thousands of these.
+            let text = Value::from(text);
+            let event = format!(
+                "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\
+                 \"delta\":{{\"type\":\"{kind}\",\"{field}\":{text}}}}}\n\n"
+            );
+            events.push(event.into_bytes());
+        };
+        match self {
+            Self::Text(pieces) => pieces.iter().for_each(|piece| push("text_delta", "text", piece)),
+            Self::Thinking { text, signature } => {
+                let (head, tail) = halves(text);
+                push("thinking_delta", "thinking", head);
+                push("thinking_delta", "thinking", tail);
+                push("signature_delta", "signature", signature);
+            }
+            Self::Call { input, .. } => {
+                push("input_json_delta", "partial_json", "");
+                // The API sends no more than that for a call without input.
+                if input != "{}" {
+                    let (head, tail) = halves(input);
+                    push("input_json_delta", "partial_json", head);
+                    push("input_json_delta", "partial_json", tail);
+                }
+            }
+            Self::Other(_) => {}
+        }
+    }
+}
+
+fn halves(text: &str) -> (&str, &str) {
+    let mut middle = text.len() / 2;
+    while !text.is_char_boundary(middle) {
+        middle -= 1;
+    }
+    text.split_at(middle)
+}
+
+fn event(name: &str, data: &Value) -> Vec<u8> {
+    format!("event: {name}\ndata: {data}\n\n").into_bytes()
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        413 => "Payload Too Large",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        529 => "Overloaded",
+        _ => "Unnamed",
+    }
+}
