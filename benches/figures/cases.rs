@@ -1,0 +1,147 @@
+//! What is measured: jobs, and a model that makes them do it.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::server::{Answer, Request};
+
+/// One thing to measure.
+pub(crate) struct Case {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) aim: &'static str,
+    pub(crate) job: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    /// What the floor program asks first; nothing where it only starts and ends.
+    pub(crate) prompt: &'static str,
+    pub(crate) answers: fn(&Request) -> Answer,
+    /// How many requests it takes.
+    pub(crate) requests: usize,
+    /// By what its time is divided.
+    pub(crate) turns: f64,
+}
+
+const RUN: &[&str] = &["run", "job.yaml"];
+const CHILDREN: usize = 8;
+const CHILD_TURNS: usize = 10;
+
+const SPEAK: &str = "model: anthropic/claude-sonnet-4-5
+parent: { prompt: go, tools: [] }
+";
+
+const WORK: &str = "model: anthropic/claude-sonnet-4-5
+parent: { prompt: go, tools: [bash], max_turns: 200 }
+";
+
+const DELEGATE: &str = "model: anthropic/claude-sonnet-4-5
+parent: { prompt: go, tools: [task] }
+subagents:
+  worker: { description: Works., system: You work., tools: [bash], max_turns: 20 }
+limits: { parallel_subagents: 8 }
+";
+
+/// Everything that is measured.
+pub(crate) const CASES: [Case; 6] = [
+    Case {
+        name: "one",
+        title: "a run of one turn",
+        aim: "15 ms",
+        job: SPEAK,
+        arguments: RUN,
+        prompt: "go",
+        answers: |_| Answer::text("done"),
+        requests: 1,
+        turns: 1.0,
+    },
+    Case {
+        name: "turns",
+        title: "100 turns of `bash: true`",
+        aim: "1.5 ms a turn",
+        job: WORK,
+        arguments: RUN,
+        prompt: "go",
+        answers: |request| step(request, 100, "true"),
+        requests: 101,
+        turns: 100.0,
+    },
+    Case {
+        name: "children",
+        title: "8 children of 10 turns, 50 ms a reply",
+        aim: "750 ms",
+        job: DELEGATE,
+        arguments: RUN,
+        prompt: "go",
+        answers: delegate,
+        requests: 2 + CHILDREN * (CHILD_TURNS + 1),
+        turns: 1.0,
+    },
+    Case {
+        name: "results",
+        title: "50 results of 50,000 characters (65 MB sent)",
+        aim: "400 ms",
+        job: WORK,
+        arguments: RUN,
+        prompt: "go",
+        answers: |request| step(request, 50, "cat big.txt"),
+        requests: 51,
+        turns: 1.0,
+    },
+    Case {
+        name: "deltas",
+        title: "a reply of 5,000 deltas",
+        aim: "20 ms",
+        job: SPEAK,
+        arguments: RUN,
+        prompt: "go",
+        answers: deltas,
+        requests: 1,
+        turns: 1.0,
+    },
+    Case {
+        name: "validate",
+        title: "`validate` of one file",
+        aim: "10 ms",
+        job: DELEGATE,
+        arguments: &["validate", "job.yaml"],
+        prompt: "",
+        answers: |_| Answer::empty(),
+        requests: 0,
+        turns: 1.0,
+    },
+];
+
+/// So many calls of one command, then a last word. The number of a call is its id, so that no body need be parsed.
+fn step(request: &Request, calls: usize, command: &str) -> Answer {
+    let done = request
+        .last_answered()
+        .and_then(|id| id.strip_prefix("toolu_"))
+        .map_or(0, |number| number.parse().expect("the ids are ours"));
+    if done == calls {
+        return Answer::text("done");
+    }
+    Answer::empty().then_call_as(&format!("toolu_{}", done + 1), "bash", &json!({"command": command}))
+}
+
+fn delegate(request: &Request) -> Answer {
+    let answer = match (request.prompt().starts_with("child"), request.turn()) {
+        (false, 0) => {
+            let task =
+                |child| ("task", json!({"agent": "worker", "description": "work", "prompt": format!("child {child}")}));
+            Answer::calls(&(0..CHILDREN).map(task).collect::<Vec<_>>()).number_calls(request.number)
+        }
+        (true, turn) if turn < CHILD_TURNS => {
+            Answer::calls(&[("bash", json!({"command": "true"}))]).number_calls(request.number)
+        }
+        _ => Answer::text("done"),
+    };
+    answer.delay(Duration::from_millis(50))
+}
+
+/// Made once: what is measured is the reading.
+fn deltas(request: &Request) -> Answer {
+    static ANSWER: OnceLock<Answer> = OnceLock::new();
+    ANSWER.get_or_init(|| Answer::deltas(std::iter::repeat_n("word ", 5000)).rendered(request)).clone()
+}

@@ -1,0 +1,58 @@
+//! Wall time, CPU time and memory of one process.
+//!
+//! A process's greatest memory counts what it had before it became another program, so that a child of this program,
+//! which holds the server's buffers, would look big. A small process in between starts and watches the child.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// One process's cost.
+pub(crate) struct Figure {
+    /// Milliseconds from its start to its end.
+    pub(crate) wall: f64,
+    /// Milliseconds of CPU, user and system, its own children included.
+    pub(crate) cpu: f64,
+    /// Bytes at most resident.
+    pub(crate) memory: u64,
+}
+
+/// In the process in between: runs a program and prints its figures.
+#[allow(clippy::zombie_processes, reason = "it is waited for by its number")]
+pub(crate) fn child(program: &str, arguments: &[&str]) {
+    let start = Instant::now();
+    let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let child = child.expect("the program starts");
+    let (status, used) = wait(&child);
+    let wall = start.elapsed().as_secs_f64() * 1e3;
+    let millis = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
+    let cpu = millis(used.ru_utime) + millis(used.ru_stime);
+    // Linux counts in KiB, macOS in bytes.
+    let memory = used.ru_maxrss * if cfg!(target_os = "macos") { 1 } else { 1024 };
+    println!("{status} {wall} {cpu} {memory}");
+}
+
+#[allow(unsafe_code, reason = "nothing else tells what one child has used")]
+fn wait(child: &std::process::Child) -> (i32, libc::rusage) {
+    let pid = libc::pid_t::try_from(child.id()).expect("a process number");
+    // SAFETY: rusage is plain numbers, for which zero is a value.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    let mut status = 0;
+    // SAFETY: both pointers are to live values of the types that wait4 writes; the child hasn't been waited for.
+    let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) };
+    assert_eq!(waited, pid, "the child's end");
+    (status, used)
+}
+
+/// Runs the process in between and reads what it printed.
+pub(crate) fn read(command: &mut Command) -> Result<Figure, String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match words.as_slice() {
+        [0.0, wall, cpu, memory] => Ok(Figure { wall: *wall, cpu: *cpu, memory: *memory as u64 }),
+        _ => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            Err(format!("failed: {}", errors.lines().last().unwrap_or("no word")))
+        }
+    }
+}
