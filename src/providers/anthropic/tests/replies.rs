@@ -244,17 +244,13 @@ async fn what_is_unknown_does_no_harm() {
 }
 
 #[test]
-fn five_thousand_deltas_cost_little() {
+fn five_thousand_deltas_are_one_text() {
     let deltas = (0..5000).map(|n| json!({ "type": "text_delta", "text": format!("word {n} ") })).collect();
     let body = reply(&[(json!({ "type": "text", "text": "" }), deltas)], "end_turn");
-    let begin = Instant::now();
     let mut growth = Growth::default();
     let mut decoder = Decoder::new(1 << 20);
     for chunk in body.as_bytes().chunks(1400) {
         decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
     }
-    println!("{} bytes in {:?}", body.len(), begin.elapsed());
     assert_eq!(growth.finish(None).unwrap().text().len(), 48_890);
-    // Without optimisation and on a busy machine; something quadratic takes minutes.
-    assert!(begin.elapsed() < Duration::from_secs(5));
 }
