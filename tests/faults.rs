@@ -343,3 +343,27 @@ fn a_run_under_nohup_outlives_its_terminal() {
     told.send(()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+/// As under `docker exec`: the session's leader is outside of the namespace of processes, and its id reads 0.
+#[cfg(target_os = "linux")]
+#[test]
+fn commands_end_whole_where_our_session_is_not_of_our_namespace() {
+    let folder = folder_with(JOB);
+    let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--"];
+    let probe = std::process::Command::new("unshare").args(inside).arg("true").output();
+    if !probe.is_ok_and(|ended| ended.status.success()) {
+        // Containers often forbid new namespaces; then `tools::ancestry` has the only test.
+        return;
+    }
+    folder.write(
+        "replies.yaml",
+        "parent:\n  - calls: [{ tool: bash, input: { command: setsid sleep 300 & echo begun } }]\n  - text: Over.\n",
+    );
+    let executable = env!("CARGO_BIN_EXE_legwork");
+    let arguments = inside.into_iter().chain([executable, "run", "job.yaml", "--model", "replay/replies.yaml"]);
+    let ended = folder.program("unshare", &arguments.collect::<Vec<_>>()).run();
+    ended.code(0).stdout_is("Over.\n");
+    let events = ended.run_folder().events();
+    let results: Vec<_> = events.iter().filter(|event| event["type"] == "call_finished").collect();
+    assert!(results.len() == 1 && results[0]["data"]["result"]["is_error"] != true, "{events:#?}");
+}

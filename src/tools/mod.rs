@@ -1,5 +1,7 @@
 //! What an agent can do. A new tool is one file here and one line in [`TOOLS`].
 
+#[cfg(target_os = "linux")]
+mod ancestry;
 mod bash;
 mod bash_rules;
 mod bash_words;
@@ -13,7 +15,6 @@ mod memory;
 mod options;
 mod orphans;
 mod output;
-
 mod process;
 mod read_file;
 mod replace;

@@ -99,9 +99,10 @@ mod linux {
     use std::fs;
     use std::time::Duration;
 
-    use rustix::process::{WaitOptions, getpgid, getpid, getsid, kill_process, kill_process_group, waitpid};
+    use rustix::process::{WaitOptions, getpid, kill_process, kill_process_group, waitpid};
 
     use super::{MARK, Pid, Signal, running};
+    use crate::tools::ancestry::Ancestry;
 
     /// How often orphans are looked for; the waits between add up to about two seconds.
     const PASSES: u32 = 60;
@@ -131,19 +132,19 @@ mod linux {
     /// its children ours.
     fn kill_orphans(command: Pid, mark: &str, children: Vec<Pid>) -> Option<usize> {
         let others = running().clone();
-        let own_session = getsid(None).ok();
+        let own_session = Ancestry::of(getpid()).map(|own| own.session);
         let mut left = None;
         for child in children {
             // What is in our own session was not started by a command, for each has its own.
-            let session = getsid(Some(child)).ok();
+            let Some(Ancestry { session, group, .. }) = Ancestry::of(child) else { continue };
             let command_itself = others.iter().any(|(id, _)| *id == child);
-            if command_itself || session.is_none() || session == own_session {
+            if command_itself || Some(session) == own_session {
                 continue;
             }
-            if session != Some(command) && belongs_to_other(child, session, mark, &others) {
+            if session != command.as_raw_nonzero().get() && belongs_to_other(child, session, mark, &others) {
                 continue;
             }
-            if getpgid(Some(child)) == Ok(command) {
+            if group == command.as_raw_nonzero().get() {
                 // At once, so that none can make new ones meanwhile. It may be gone already.
                 let _ = kill_process_group(command, Signal::KILL);
             }
@@ -156,11 +157,11 @@ mod linux {
 
     /// Whether an orphan comes from another command that still runs. One that hides its origin belongs to whoever ends
     /// first.
-    fn belongs_to_other(child: Pid, session: Option<Pid>, mark: &str, others: &[(Pid, String)]) -> bool {
+    fn belongs_to_other(child: Pid, session: i32, mark: &str, others: &[(Pid, String)]) -> bool {
         if others.is_empty() {
             return false;
         }
-        if others.iter().any(|(id, _)| Some(*id) == session) {
+        if others.iter().any(|(id, _)| id.as_raw_nonzero().get() == session) {
             return true;
         }
         let environment = fs::read(format!("/proc/{}/environ", child.as_raw_nonzero())).unwrap_or_default();
@@ -181,12 +182,6 @@ mod linux {
         // A kernel without that file (CONFIG_PROC_CHILDREN): look at every process.
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let processes = entries.flatten().filter_map(|entry| parse(entry.file_name().to_str()?));
-        processes.filter(|process| parent(*process) == Some(own.get())).collect()
-    }
-
-    fn parent(process: Pid) -> Option<i32> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-        // The name before it is in parentheses and can hold anything.
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+        processes.filter(|process| Ancestry::of(*process).is_some_and(|of| of.parent == own.get())).collect()
     }
 }
