@@ -1,7 +1,12 @@
 //! What is wrong with a job, for its author: plain data with places. `formats` print it.
 
+mod rule;
+
 use std::ops::Range;
 use std::sync::Arc;
+
+pub use rule::Rule;
+pub(crate) use rule::rule;
 
 /// A text that findings point into.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::diagnostic::{Rule, rule};
 use crate::yaml::Spanned;
 
 pub use duration::{Duration, MAX_DURATION};
@@ -24,8 +25,8 @@ pub use model::{MODEL_PATTERN, ModelOptions, ModelSpec};
 pub use prompt::{PromptFile, PromptText};
 pub use tool::ToolEntry;
 
-/// The codes of mistakes in a job's form, beside those that the reader of YAML finds in any file.
-pub const CODES: &[&str] = &["bad-duration", "bad-tool-entry"];
+/// Mistakes in a job's form, beside those that the reader of YAML finds in any file.
+pub const RULES: &[Rule] = &[rule!(Error "bad-duration"), rule!(Error "bad-tool-entry")];
 
 /// The form of a job's or a subagent's name.
 pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9-]{0,63}$";

@@ -18,7 +18,7 @@ use crate::providers::Model;
 use crate::tools::Grant;
 
 pub use build::RunFacts;
-pub use given::{CODES, Contents, Given, MAX_VALUE_BYTES};
+pub use given::{Contents, Given, MAX_VALUE_BYTES, RULES};
 pub use secrets::Secrets;
 
 /// Everything that a run needs to know, without secrets.

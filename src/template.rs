@@ -17,27 +17,27 @@ use std::sync::Arc;
 
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 
-use crate::diagnostic::{Diagnostic, Place, Source};
+use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
 use crate::yaml::Node;
 
 pub use folder::{FileFault, Folder, MAX_FILE_BYTES, leaves};
 pub use loader::{Loader, MAX_FILES, Role};
 pub use names::Names;
 
-/// What checking templates can find; the same as [`crate::lints::Lint::codes`] for lints.
-pub const CODES: &[&str] = &[
-    "template-syntax",
-    "undefined-variable",
-    "unknown-filter",
-    "unknown-test",
-    "unknown-function",
-    "secret-in-template",
-    "untrusted-in-system",
-    "dynamic-include",
-    "include-cycle",
-    "too-many-includes",
-    "outside-folder",
-    "unreadable-file",
+/// What checking templates can find.
+pub const RULES: &[Rule] = &[
+    rule!(Error "template-syntax"),
+    rule!(Error "undefined-variable"),
+    rule!(Error "unknown-filter"),
+    rule!(Error "unknown-test"),
+    rule!(Error "unknown-function"),
+    rule!(Error "secret-in-template"),
+    rule!(Error "untrusted-in-system"),
+    rule!(Error "dynamic-include"),
+    rule!(Error "include-cycle"),
+    rule!(Error "too-many-includes"),
+    rule!(Error "outside-folder"),
+    rule!(Error "unreadable-file"),
 ];
 
 /// How many steps one rendering may take; a long prompt needs a few hundred.

@@ -1,6 +1,6 @@
 //! A key that is there has a value.
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::yaml::Node;
 
 use super::{Lint, Subject};
@@ -8,9 +8,11 @@ use super::{Lint, Subject};
 /// Keys with nothing behind them: `cost_usd:` looks like a limit and would be none.
 pub(super) struct Empty;
 
+const RULES: &[Rule] = &[rule!(Error "empty-value")];
+
 impl Lint for Empty {
-    fn codes(&self) -> &'static [&'static str] {
-        &["empty-value"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

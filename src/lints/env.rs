@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::providers::PROVIDERS;
 use crate::tools::environment::WITHHELD;
 
@@ -25,9 +25,16 @@ const OTHER_KEYS: &[&str] = &[
     "OPENROUTER_API_KEY",
 ];
 
+const RULES: &[Rule] = &[
+    rule!(Error "bad-env-name"),
+    rule!(Error "key-in-env"),
+    rule!(Error "withheld-env"),
+    rule!(Warning "duplicate-env"),
+];
+
 impl Lint for Env {
-    fn codes(&self) -> &'static [&'static str] {
-        &["bad-env-name", "key-in-env", "withheld-env", "duplicate-env"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

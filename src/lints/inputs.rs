@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::value::{an, checked};
 use crate::job::{Input, InputType};
 
@@ -11,9 +11,11 @@ use super::{Lint, Subject};
 /// Defaults, enums and secrets.
 pub(super) struct Inputs;
 
+const RULES: &[Rule] = &[rule!(Error "bad-default"), rule!(Error "bad-enum"), rule!(Error "bad-secret")];
+
 impl Lint for Inputs {
-    fn codes(&self) -> &'static [&'static str] {
-        &["bad-default", "bad-enum", "bad-secret"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

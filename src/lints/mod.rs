@@ -14,8 +14,9 @@ mod valid;
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Place, Severity, Source};
+use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source};
 use crate::job::{self, Job};
+use crate::providers::replay;
 use crate::template::{self, Folder};
 use crate::yaml::{self, Decoded, Node, Spanned};
 
@@ -25,8 +26,8 @@ pub use valid::{Prompts, ValidJob};
 
 /// One thing to look after in a job.
 pub trait Lint: Sync {
-    /// The codes of the findings that it can make, beside those of a tool's options.
-    fn codes(&self) -> &'static [&'static str];
+    /// What it can find, beside what is wrong with a tool's options.
+    fn rules(&self) -> &'static [Rule];
 
     /// Looks at a job and reports what is wrong. Parts of it may be made up, where the file couldn't be read: findings
     /// there are dropped.
@@ -46,15 +47,10 @@ pub static LINTS: &[&dyn Lint] = &[
     &env::Env,
 ];
 
-/// Every code of a finding about a job's meaning; what the reader of YAML finds has codes of its own.
-pub fn codes() -> impl Iterator<Item = &'static str> {
-    LINTS
-        .iter()
-        .flat_map(|lint| lint.codes())
-        .chain(template::CODES)
-        .chain(job::CODES)
-        .chain(crate::tools::CODES)
-        .copied()
+/// Everything that checking a file can find.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    let beside = [yaml::RULES, template::RULES, job::RULES, crate::tools::RULES, replay::RULES];
+    LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
 }
 
 /// How many findings are shown; one more says how many there are beyond.

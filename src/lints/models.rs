@@ -1,6 +1,6 @@
 //! Models that some provider could answer for.
 
-use crate::diagnostic::{Diagnostic, Place, Source, nearest};
+use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, rule};
 use crate::job::ModelSpec;
 use crate::providers::{self, Model, PROVIDERS};
 use crate::yaml::Spanned;
@@ -10,9 +10,11 @@ use super::{Lint, Subject, listed};
 /// Model names, and what is asked of them.
 pub(super) struct Models;
 
+const RULES: &[Rule] = &[rule!(Error "bad-model"), rule!(Error "unknown-provider"), rule!(Error "thinking-not-taken")];
+
 impl Lint for Models {
-    fn codes(&self) -> &'static [&'static str] {
-        &["bad-model", "unknown-provider", "thinking-not-taken"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

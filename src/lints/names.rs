@@ -1,6 +1,6 @@
 //! Names have a form that fits paths, ids and templates.
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{is_input_name, is_name};
 use crate::yaml::Spanned;
 
@@ -10,9 +10,11 @@ use super::{Lint, MAX_FINDINGS, Subject};
 /// Names of the job, its subagents and its inputs.
 pub(super) struct Names;
 
+const RULES: &[Rule] = &[rule!(Error "bad-name")];
+
 impl Lint for Names {
-    fn codes(&self) -> &'static [&'static str] {
-        &["bad-name"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

@@ -1,6 +1,6 @@
 //! Numbers are within their bounds.
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
 use crate::yaml::Spanned;
 
@@ -12,9 +12,11 @@ pub(super) struct Numbers;
 const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out";
 const NO_ZERO_BUT_NONE: &str = "0 doesn't mean unlimited: write `none` for that";
 
+const RULES: &[Rule] = &[rule!(Error "out-of-range")];
+
 impl Lint for Numbers {
-    fn codes(&self) -> &'static [&'static str] {
-        &["out-of-range"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

@@ -1,16 +1,18 @@
 //! A limit on cost that can be kept.
 
 use super::{Lint, Subject, models};
-use crate::diagnostic::{Diagnostic, Place};
+use crate::diagnostic::{Diagnostic, Place, Rule, rule};
 use crate::price::Prices;
 use crate::providers::Model;
 
 /// A limit on cost, and models whose price isn't known.
 pub(super) struct Price;
 
+const RULES: &[Rule] = &[rule!(Error "unknown-price")];
+
 impl Lint for Price {
-    fn codes(&self) -> &'static [&'static str] {
-        &["unknown-price"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

@@ -1,15 +1,17 @@
 //! Texts say something.
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Rule, rule};
 
 use super::{Lint, Subject};
 
 /// Prompts and descriptions that are empty.
 pub(super) struct Blank;
 
+const RULES: &[Rule] = &[rule!(Error "empty-prompt"), rule!(Error "empty-description")];
+
 impl Lint for Blank {
-    fn codes(&self) -> &'static [&'static str] {
-        &["empty-prompt", "empty-description"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

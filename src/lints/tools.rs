@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Place, nearest};
+use crate::diagnostic::{Diagnostic, Place, Rule, nearest, rule};
 use crate::job::ToolEntry;
 use crate::tools::TOOLS;
 use crate::yaml::Spanned;
@@ -39,9 +39,16 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("write", "write_file"),
 ];
 
+const RULES: &[Rule] = &[
+    rule!(Error "unknown-tool"),
+    rule!(Error "duplicate-tool"),
+    rule!(Error "task-in-subagent"),
+    rule!(Warning "unused-subagents"),
+];
+
 impl Lint for Tools {
-    fn codes(&self) -> &'static [&'static str] {
-        &["unknown-tool", "duplicate-tool", "task-in-subagent", "unused-subagents"]
+    fn rules(&self) -> &'static [Rule] {
+        RULES
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {

@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Place, Source};
+use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
 use crate::job::value::Listing;
 
-/// The codes of what can be wrong with given values.
-pub const CODES: &[&str] =
-    &["bad-set", "unreadable-input", "unknown-input", "missing-input", "bad-input", "duplicate-input"];
+/// What can be wrong with given values, and with a template once it has them.
+pub const RULES: &[Rule] = &[
+    rule!(Error "bad-set"),
+    rule!(Error "unreadable-input"),
+    rule!(Error "unknown-input"),
+    rule!(Error "missing-input"),
+    rule!(Error "bad-input"),
+    rule!(Error "duplicate-input"),
+    rule!(Error "render-failed"),
+];
 
 /// The greatest size of a value from a file, standard input or a variable, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;

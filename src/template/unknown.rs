@@ -139,7 +139,7 @@ impl Walk {
                     .help(format!("no prompt may hold a secret; a command sees it as `$INPUT_{}`", name.to_uppercase()))
             }
             None if self.role == Role::System && names.untrusted.iter().any(|untrusted| untrusted == name) => {
-                Diagnostic::warning(
+                Diagnostic::error(
                     "untrusted-in-system",
                     place(),
                     format!("strangers can write the input `{name}`, and a system prompt carries the most weight"),

@@ -36,6 +36,7 @@ use serde_json::value::RawValue;
 use self::environment::Environment;
 use self::toolbox::CallLimits;
 use self::workspace::Workspace;
+use crate::diagnostic::{Rule, rule};
 use crate::mask::Mask;
 use crate::yaml;
 
@@ -59,8 +60,8 @@ pub struct Builtin {
     pub build: fn(&Value) -> Result<Box<dyn Tool>, String>,
 }
 
-/// The codes of what can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
-pub const CODES: &[&str] = &["tool-options", "bash-rule", "needs-sandbox"];
+/// What can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
+pub const RULES: &[Rule] = &[rule!(Error "tool-options"), rule!(Error "bash-rule"), rule!(Error "needs-sandbox")];
 
 /// All built-in tools.
 pub static TOOLS: &[Builtin] = &[

@@ -39,7 +39,29 @@ pub use node::{Kind, Node};
 pub use recover::report;
 pub use spanned::Spanned;
 
-use crate::diagnostic::{Diagnostic, Place, Severity, Source};
+use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source, rule};
+
+/// What can be wrong with a file that is read, before anybody asks what it means. Numbers out of their range are a
+/// lint's, too.
+pub const RULES: &[Rule] = &[
+    rule!(Error "yaml-syntax"),
+    rule!(Error "too-deep"),
+    rule!(Error "too-large"),
+    rule!(Error "too-many"),
+    rule!(Error "empty-file"),
+    rule!(Error "not-utf8"),
+    rule!(Error "unreadable"),
+    rule!(Error "second-document"),
+    rule!(Error "unknown-anchor"),
+    rule!(Error "unknown-tag"),
+    rule!(Error "merge-key"),
+    rule!(Error "duplicate-key"),
+    rule!(Error "wrong-type"),
+    rule!(Error "missing-key"),
+    rule!(Error "unknown-key"),
+    rule!(Error "unknown-value"),
+    rule!(Error "invalid-value"),
+];
 
 /// How deep lists and mappings may lie in one another, aliases followed.
 const MAX_DEPTH: usize = 64;

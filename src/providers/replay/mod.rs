@@ -11,7 +11,11 @@ use futures_util::future::BoxFuture;
 
 pub use self::script::{Left, Script};
 use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup, Watch};
+use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, Message, Reply, View};
+
+/// What can be wrong with a script, beside what is wrong with any file.
+pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
 
 /// How a job names this provider.
 pub const ENTRY: Entry = Entry { name: "replay", keys: &[], takes_thinking: false, connect };
