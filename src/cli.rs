@@ -1,5 +1,6 @@
 //! The commands; the only place that prints, reads the environment and the clock.
 
+mod explain;
 mod init;
 mod input;
 mod print;
@@ -33,6 +34,8 @@ enum Command {
     Run(run::Options),
     /// Check job files: everything that is wrong, each in its place
     Validate(validate::Options),
+    /// Say what findings mean, with examples
+    Explain(explain::Options),
     /// Show a run's transcript
     Show(show::Options),
     /// Write a first job
@@ -107,6 +110,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
     match command {
         Command::Run(options) => run::run(&options, around),
         Command::Validate(options) => validate::validate(&options, around),
+        Command::Explain(options) => explain::explain(&options, around),
         Command::Show(options) => show::show(&options, around),
         Command::Init(options) => init::init(&options, around),
         Command::Schema { of } => {

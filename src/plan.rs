@@ -13,13 +13,20 @@ mod tests;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use crate::diagnostic::Rule;
 use crate::job::{Keep, Network};
+use crate::lints;
 use crate::providers::Model;
 use crate::tools::Grant;
 
 pub use build::RunFacts;
 pub use given::{Contents, Given, MAX_VALUE_BYTES, RULES};
 pub use secrets::Secrets;
+
+/// Everything that can be found in a job and in what it is given.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    lints::rules().chain(RULES)
+}
 
 /// Everything that a run needs to know, without secrets.
 #[derive(Debug, Clone, Serialize, Deserialize)]

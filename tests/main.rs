@@ -7,6 +7,7 @@
 )]
 
 mod commands;
+mod explain;
 mod faults;
 mod harness;
 mod house;

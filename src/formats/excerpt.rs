@@ -43,6 +43,9 @@ pub(super) fn around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
         }
         for (at, letter) in source.text[kept.clone()].char_indices() {
             offsets.push((kept.start + at, text.len()));
+            if letter == '[' && harmless::opens_command(&text) {
+                text.push('\\');
+            }
             text.push(harmless::stand_in(letter).unwrap_or(letter));
         }
         offsets.push((kept.end, text.len()));

@@ -8,6 +8,7 @@ pub(super) fn stand_in(letter: char) -> Option<char> {
         '\0'..='\x1f' => char::from_u32(0x2400 + letter as u32),
         '\x7f' => Some('\u{2421}'),
         '\u{80}'..='\u{9f}'
+        | '\u{61c}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
@@ -16,20 +17,65 @@ pub(super) fn stand_in(letter: char) -> Option<char> {
     }
 }
 
-/// A text on one line, without anything that could steer a terminal.
+/// Whether a `[` behind this text would begin a command that CI systems look for anywhere in a line: `##[add-mask]`
+/// (GitHub's runner), `##vso[` (Azure Pipelines), `##teamcity[`.
+pub(super) fn opens_command(before: &str) -> bool {
+    before.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()).ends_with("##")
+}
+
+/// A text on one line, without anything that could steer a terminal or a CI system.
 pub fn line(text: &str) -> String {
-    text.chars()
-        .map(|letter| match letter {
-            '\n' | '\r' | '\t' => ' ',
-            _ => stand_in(letter).unwrap_or(letter),
-        })
-        .collect()
+    let mut line = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\n' | '\r' | '\t' => line.push(' '),
+            '[' if opens_command(&line) => line.push_str("\\["),
+            _ => line.push(stand_in(letter).unwrap_or(letter)),
+        }
+    }
+    line
+}
+
+/// The same JSON value in harmless characters: what [`line`] replaces is escaped instead.
+pub(super) fn json(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if (letter > '\x7e' && stand_in(letter).is_some()) || (letter == '[' && opens_command(&harmless)) {
+            harmless.push_str(&format!("\\u{:04x}", letter as u32));
+        } else {
+            harmless.push(letter);
+        }
+    }
+    harmless
+}
+
+/// A file's name at the beginning of a line: no CI system reads the line as a command.
+pub(super) fn beginning(name: &str) -> String {
+    let name = line(name);
+    if name.trim_start().starts_with("::") { format!("./{name}") } else { name }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn nothing_steers_the_terminal() {
-        assert_eq!(super::line("a\x1b[31m\nb\u{9b}0m\u{202e}\0"), "a␛[31m b\u{fffd}0m\u{fffd}␀");
+        assert_eq!(line("a\x1b[31m\nb\u{9b}0m\u{202e}\0"), "a␛[31m b\u{fffd}0m\u{fffd}␀");
+    }
+
+    #[test]
+    fn nothing_steers_a_ci_system() {
+        assert_eq!(line("a ##[add-mask]b ##vso[c]d ## e[f] #[g]"), "a ##\\[add-mask]b ##vso\\[c]d ## e[f] #[g]");
+        assert_eq!(beginning(" ::error::x.yaml"), "./ ::error::x.yaml");
+        assert_eq!(beginning("a::b.yaml"), "a::b.yaml");
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let value = serde_json::json!({ "##[a]": ["\u{9b}\u{202e}\x7f\x1b\\##[x]", "ä ##[[]]"] });
+        let text = json(&serde_json::to_string_pretty(&value).unwrap());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        assert!(!text.contains("##[") && text.chars().all(|it| it == '\n' || stand_in(it).is_none()), "{text}");
     }
 }

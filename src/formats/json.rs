@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Format, Look, Subject};
-use crate::diagnostic::{Diagnostic, Severity};
+use super::{Format, Look, Subject, harmless};
+use crate::diagnostic::{Diagnostic, Rule, Severity};
 use crate::event::RunResult;
 use crate::plan::Plan;
 
@@ -30,13 +30,29 @@ struct Entry<'a> {
     help: Option<&'a str>,
 }
 
+/// What `explain` prints. Its fields are a promise, too.
+#[derive(Serialize)]
+struct Rules<'a> {
+    format: u32,
+    rules: Vec<Explained<'a>>,
+}
+
+/// A rule; the page is Markdown.
+#[derive(Serialize)]
+struct Explained<'a> {
+    code: &'a str,
+    severity: Severity,
+    summary: String,
+    page: &'a str,
+}
+
 impl Format for Json {
     fn name(&self) -> &'static str {
         "json"
     }
 
     fn shows(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics, Subject::Run]
+        &[Subject::Diagnostics, Subject::Rules, Subject::Run]
     }
 
     fn plan(&self, plan: &Plan, _: Option<f64>) -> Option<String> {
@@ -65,6 +81,26 @@ impl Format for Json {
                 }
             })
             .collect();
-        serde_json::to_string_pretty(&Output { format: 1, diagnostics }).ok().map(|text| text + "\n")
+        written(&Output { format: 1, diagnostics })
     }
+
+    fn pages(&self, rules: &[&Rule], _: Look) -> Option<String> {
+        let explained = |rule: &&Rule| Explained {
+            code: rule.code,
+            severity: rule.severity,
+            summary: rule.summary(),
+            page: rule.page,
+        };
+        written(&Rules { format: 1, rules: rules.iter().map(explained).collect() })
+    }
+
+    fn list(&self, rules: &[&Rule], look: Look) -> Option<String> {
+        self.pages(rules, look)
+    }
+}
+
+/// The whole output, in harmless characters.
+fn written(output: &impl Serialize) -> Option<String> {
+    let text = serde_json::to_string_pretty(output).ok()?;
+    Some(harmless::json(&text) + "\n")
 }

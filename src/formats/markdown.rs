@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::{Format, Story, Subject, figures};
+use super::{Format, Look, Story, Subject, figures};
+use crate::diagnostic::Rule;
 use crate::event::{AgentFinished, CallStarted, Event, Outcome, Usage};
 use crate::message::{ToolCall, View};
 
@@ -21,7 +22,17 @@ impl Format for Markdown {
     }
 
     fn shows(&self) -> &'static [Subject] {
-        &[Subject::Story]
+        &[Subject::Story, Subject::Rules]
+    }
+
+    fn pages(&self, rules: &[&Rule], _: Look) -> Option<String> {
+        let page = |rule: &&Rule| format!("# {}[{}]\n\n{}", rule.severity.as_str(), rule.code, rule.page);
+        Some(rules.iter().map(page).collect::<Vec<_>>().join("\n"))
+    }
+
+    fn list(&self, rules: &[&Rule], _: Look) -> Option<String> {
+        let item = |rule: &&Rule| format!("- `{}` ({}): {}\n", rule.code, rule.severity.as_str(), rule.summary());
+        Some(rules.iter().map(item).collect())
     }
 
     fn story(&self, story: &mut Story<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {

@@ -1,5 +1,6 @@
 //! How things are shown. A new format is one file here and one line in [`FORMATS`].
 
+mod concise;
 mod excerpt;
 pub mod figures;
 mod github;
@@ -9,13 +10,14 @@ mod json;
 mod jsonl;
 pub mod markdown;
 mod outline;
+mod pages;
 #[cfg(test)]
 mod snapshots;
 mod text;
 
 use std::io::{self, Write};
 
-use crate::diagnostic::{Diagnostic, Severity};
+use crate::diagnostic::{Diagnostic, Rule, Severity};
 use crate::event::{Entry, RunResult};
 use crate::plan::Plan;
 
@@ -30,6 +32,18 @@ pub trait Format: Sync {
     /// All findings of a command, as one text that ends with a line end unless it is empty.
     fn diagnostics(&self, findings: &[Diagnostic], look: Look) -> Option<String> {
         let _ = (findings, look);
+        None
+    }
+
+    /// What rules are about, each with its whole page, as one text.
+    fn pages(&self, rules: &[&Rule], look: Look) -> Option<String> {
+        let _ = (rules, look);
+        None
+    }
+
+    /// A list of rules, as one text.
+    fn list(&self, rules: &[&Rule], look: Look) -> Option<String> {
+        let _ = (rules, look);
         None
     }
 
@@ -76,6 +90,8 @@ pub struct Story<'a> {
 pub enum Subject {
     /// Findings: [`Format::diagnostics`].
     Diagnostics,
+    /// What findings mean: [`Format::pages`] and [`Format::list`].
+    Rules,
     /// A run while it goes on and when it has ended: [`Format::event`], [`Format::answer`], and its [`Format::plan`].
     Run,
     /// A recorded run: [`Format::story`].
@@ -93,7 +109,7 @@ pub struct Look {
 
 /// All formats.
 pub static FORMATS: &[&dyn Format] =
-    &[&text::Text, &json::Json, &jsonl::Jsonl, &github::Github, &markdown::Markdown, &html::Html];
+    &[&text::Text, &concise::Concise, &json::Json, &jsonl::Jsonl, &github::Github, &markdown::Markdown, &html::Html];
 
 /// The format of that name.
 pub fn find(name: &str) -> Option<&'static dyn Format> {

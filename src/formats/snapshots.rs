@@ -89,6 +89,7 @@ fn for_people() {
       |
       = help: remove one of the two
 
+    To learn more, try `legwork explain wrong-type unknown-key duplicate-key`.
     5 errors
     "#);
 }
@@ -268,7 +269,7 @@ fn colours_only_where_wanted() {
 fn an_empty_file_and_places_at_its_end() {
     let source = Source::new("a.yaml", "a: 1\n");
     let end = Place { source, span: 5..5 };
-    insta::assert_snapshot!(show("text", &[wrong("").remove(0), Diagnostic::error("end", end, "at the end")]), @r#"
+    insta::assert_snapshot!(show("text", &[wrong("").remove(0), Diagnostic::error("end", end, "at the end")]), @r"
     error[empty-file]: the file is empty
     --> jobs/a.yaml:1:1
      = help: write something into it, or name another file
@@ -279,6 +280,23 @@ fn an_empty_file_and_places_at_its_end() {
     2 |
       | ^
 
+    To learn more, try `legwork explain empty-file`.
     2 errors
+    ");
+}
+
+#[test]
+fn concise_is_a_line_each() {
+    insta::assert_snapshot!(show("concise", &wrong(SMALL)), @r#"
+    jobs/a.yaml:1:7: error[wrong-type]: expected a string, found the integer 12
+    jobs/a.yaml:2:1: error[unknown-key]: unknown key `max_turn`
+    jobs/a.yaml:2:11: error[wrong-type]: expected an integer, found the string "ä"
+    jobs/a.yaml:4:5: error[wrong-type]: expected a boolean, found the string "yes"
+    jobs/a.yaml:5:1: error[duplicate-key]: key `name` is set twice in this mapping
     "#);
+    let source = Source::new("::error::\u{1b}[2J\n::x ##[add-mask]y", "k: v\n");
+    let finding = Diagnostic::warning("odd", at(&source, "v"), "holds \u{202e}\u{9b}0m\r\n::add-mask::x ##vso[y]z");
+    insta::assert_snapshot!(show("concise", &[finding]), @r"
+    ./::error::␛[2J ::x ##\[add-mask]y:1:4: warning[odd]: holds ��0m  ::add-mask::x ##vso\[y]z
+    ");
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::excerpt::{self, Excerpt};
-use super::{Format, Look, Subject, count, counted, harmless, outline};
-use crate::diagnostic::{Diagnostic, Fix, Place, Severity};
+use super::{Format, Look, Subject, count, counted, harmless, outline, pages};
+use crate::diagnostic::{Diagnostic, Fix, Place, Rule, Severity};
 use crate::event::RunResult;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 
 /// Places further apart than this many lines are shown in snippets of their own.
 const NEAR: usize = 20;
+/// How many codes are named beside `legwork explain`.
+const EXPLAINED: usize = 3;
 
 pub(super) struct Text;
 
@@ -22,7 +24,7 @@ impl Format for Text {
     }
 
     fn shows(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics, Subject::Run]
+        &[Subject::Diagnostics, Subject::Rules, Subject::Run]
     }
 
     fn plan(&self, plan: &Plan, most_cost: Option<f64>) -> Option<String> {
@@ -33,6 +35,14 @@ impl Format for Text {
         Some(result.text.clone())
     }
 
+    fn pages(&self, rules: &[&Rule], look: Look) -> Option<String> {
+        Some(pages::whole(rules, look))
+    }
+
+    fn list(&self, rules: &[&Rule], look: Look) -> Option<String> {
+        Some(pages::list(rules, look))
+    }
+
     fn diagnostics(&self, findings: &[Diagnostic], look: Look) -> Option<String> {
         let renderer = if look.colour { Renderer::styled() } else { Renderer::plain() }.term_width(look.width.max(40));
         let mut text = String::new();
@@ -40,6 +50,7 @@ impl Format for Text {
             text += &shown(finding, &renderer);
             text += "\n\n";
         }
+        text += &explanation(findings);
         let counts: Vec<String> = [Severity::Error, Severity::Warning]
             .into_iter()
             .map(|severity| (count(findings, severity), severity))
@@ -51,6 +62,22 @@ impl Format for Text {
             text.push('\n');
         }
         Some(text)
+    }
+}
+
+/// How to learn more about the first few codes.
+fn explanation(findings: &[Diagnostic]) -> String {
+    let mut codes: Vec<&str> = Vec::new();
+    for finding in findings {
+        if codes.len() < EXPLAINED && !codes.contains(&finding.code) && plan::rules().any(|it| it.code == finding.code)
+        {
+            codes.push(finding.code);
+        }
+    }
+    if codes.is_empty() {
+        String::new()
+    } else {
+        format!("To learn more, try `legwork explain {}`.\n", codes.join(" "))
     }
 }
 
