@@ -1,7 +1,7 @@
 //! Annotations on a pull request: GitHub's workflow commands
 //! (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 
-use super::{Format, Look, Subject, count, harmless};
+use super::{Format, Look, Subject, count, harmless, path};
 use crate::diagnostic::{Diagnostic, Severity};
 
 /// GitHub shows ten of a level for each step; the tenth counts the rest.
@@ -38,8 +38,7 @@ impl Format for Github {
 /// One line. GitHub takes columns only where the place lies in one line.
 fn annotation(finding: &Diagnostic) -> String {
     let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
-    let name = finding.place.source.name.as_str();
-    let file = property(name.strip_prefix("./").unwrap_or(name));
+    let file = property(path::plain(&finding.place.source.name));
     let columns = if line == end_line { format!(",col={column},endColumn={end_column}") } else { String::new() };
     let title = property(finding.code);
     let help = finding.help.as_deref().map(|help| format!("\n{}", harmless::line(help))).unwrap_or_default();

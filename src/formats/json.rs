@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Format, Look, Subject, harmless};
-use crate::diagnostic::{Diagnostic, Rule, Severity};
+use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity};
 use crate::event::RunResult;
 use crate::plan::Plan;
 
@@ -28,6 +28,63 @@ struct Entry<'a> {
     code: &'static str,
     message: &'a str,
     help: Option<&'a str>,
+    labels: Vec<Labelled<'a>>,
+    fix: Option<Replacement<'a>>,
+}
+
+/// A further place that explains the finding.
+#[derive(Serialize)]
+struct Labelled<'a> {
+    file: &'a str,
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+    text: &'a str,
+}
+
+/// What mends the finding for certain: `with` instead of what stands there.
+#[derive(Serialize)]
+struct Replacement<'a> {
+    file: &'a str,
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+    with: &'a str,
+}
+
+impl<'a> From<&'a Diagnostic> for Entry<'a> {
+    fn from(finding: &'a Diagnostic) -> Self {
+        let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
+        Self {
+            file: &finding.place.source.name,
+            line,
+            column,
+            end_line,
+            end_column,
+            severity: finding.severity,
+            code: finding.code,
+            message: &finding.message,
+            help: finding.help.as_deref(),
+            labels: finding.labels.iter().map(Labelled::from).collect(),
+            fix: finding.fix.as_ref().map(Replacement::from),
+        }
+    }
+}
+
+impl<'a> From<&'a Label> for Labelled<'a> {
+    fn from(label: &'a Label) -> Self {
+        let ((line, column), (end_line, end_column)) = (label.place.start(), label.place.end());
+        Self { file: &label.place.source.name, line, column, end_line, end_column, text: &label.text }
+    }
+}
+
+impl<'a> From<&'a Fix> for Replacement<'a> {
+    fn from(fix: &'a Fix) -> Self {
+        let ((line, column), (end_line, end_column)) = (fix.place.start(), fix.place.end());
+        Self { file: &fix.place.source.name, line, column, end_line, end_column, with: &fix.with }
+    }
 }
 
 /// What `explain` prints. Its fields are a promise, too.
@@ -64,23 +121,7 @@ impl Format for Json {
     }
 
     fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
-        let diagnostics = findings
-            .iter()
-            .map(|finding| {
-                let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
-                Entry {
-                    file: &finding.place.source.name,
-                    line,
-                    column,
-                    end_line,
-                    end_column,
-                    severity: finding.severity,
-                    code: finding.code,
-                    message: &finding.message,
-                    help: finding.help.as_deref(),
-                }
-            })
-            .collect();
+        let diagnostics = findings.iter().map(Entry::from).collect();
         written(&Output { format: 1, diagnostics })
     }
 

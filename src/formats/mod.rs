@@ -3,14 +3,20 @@
 mod concise;
 mod excerpt;
 pub mod figures;
+mod fingerprint;
 mod github;
+mod gitlab;
 pub mod harmless;
+#[cfg(test)]
+mod hostile;
 mod html;
 mod json;
 mod jsonl;
 pub mod markdown;
 mod outline;
 mod pages;
+mod path;
+mod sarif;
 #[cfg(test)]
 mod snapshots;
 mod text;
@@ -108,8 +114,17 @@ pub struct Look {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] =
-    &[&text::Text, &concise::Concise, &json::Json, &jsonl::Jsonl, &github::Github, &markdown::Markdown, &html::Html];
+pub static FORMATS: &[&dyn Format] = &[
+    &text::Text,
+    &concise::Concise,
+    &json::Json,
+    &jsonl::Jsonl,
+    &github::Github,
+    &sarif::Sarif,
+    &gitlab::Gitlab,
+    &markdown::Markdown,
+    &html::Html,
+];
 
 /// The format of that name.
 pub fn find(name: &str) -> Option<&'static dyn Format> {

@@ -33,7 +33,8 @@ fn title(rule: &Rule, look: Look) -> String {
     painted(&format!("{}[{}]", rule.severity.as_str(), rule.code), colour, look)
 }
 
-fn body(markdown: &str, look: Look) -> String {
+/// A page's Markdown as text: prose wrapped, code moved in.
+pub(super) fn body(markdown: &str, look: Look) -> String {
     let mut text = String::new();
     let mut paragraph = String::new();
     let mut in_code = false;

@@ -1,0 +1,169 @@
+//! SARIF 2.1.0 (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/>), as GitHub's code scanning and editors read it.
+
+use serde_json::{Value, json};
+
+use super::{Format, Look, Subject, counted, fingerprint, harmless, pages, path};
+use crate::diagnostic::{Diagnostic, Fix, Label, Place, Rule, Severity};
+use crate::plan;
+
+/// What GitHub takes of one run
+/// (<https://docs.github.com/en/code-security/code-scanning/troubleshooting-sarif-uploads/results-exceed-limit>).
+const MOST_RESULTS: usize = 25_000;
+/// GitHub keeps as many places of a result.
+const MOST_PLACES: usize = 100;
+/// A page's width where it is plain text.
+const PLAIN: Look = Look { colour: false, width: 80 };
+
+pub(super) struct Sarif;
+
+impl Format for Sarif {
+    fn name(&self) -> &'static str {
+        "sarif"
+    }
+
+    fn shows(&self) -> &'static [Subject] {
+        &[Subject::Diagnostics]
+    }
+
+    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
+        let text = serde_json::to_string_pretty(&log(findings, MOST_RESULTS)).ok()?;
+        Some(harmless::json(&text) + "\n")
+    }
+}
+
+/// The log, with at most so many results.
+fn log(findings: &[Diagnostic], most: usize) -> Value {
+    let mut rules: Vec<&Rule> =
+        plan::rules().filter(|rule| findings.iter().any(|finding| finding.code == rule.code)).collect();
+    rules.sort_by_key(|rule| rule.code);
+    let mut results: Vec<(Severity, Value)> = findings
+        .iter()
+        .zip(fingerprint::fingerprints(findings))
+        .map(|(finding, print)| (finding.severity, result(finding, &rules, &print)))
+        .collect();
+    let beyond = results.len().saturating_sub(most);
+    if beyond > 0 {
+        // Errors before warnings, each in the order of the places.
+        results.sort_by_key(|(severity, _)| *severity);
+        results.truncate(most);
+    }
+    json!({
+        "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {
+                "driver": {
+                    "name": env!("CARGO_PKG_NAME"),
+                    "semanticVersion": env!("CARGO_PKG_VERSION"),
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "rules": rules.iter().map(|rule| described(rule)).collect::<Vec<_>>(),
+                },
+            },
+            "invocations": [{
+                "executionSuccessful": true,
+                "toolExecutionNotifications": notifications(beyond, most),
+            }],
+            "columnKind": "unicodeCodePoints",
+            "results": results.into_iter().map(|(_, result)| result).collect::<Vec<_>>(),
+        }],
+    })
+}
+
+fn notifications(beyond: usize, most: usize) -> Vec<Value> {
+    let text = format!("{} left out, for a run holds at most {most}", counted(beyond, "finding"));
+    if beyond > 0 { vec![json!({ "level": "warning", "message": { "text": text } })] } else { Vec::new() }
+}
+
+fn described(rule: &Rule) -> Value {
+    let (full, _) = rule.page.split_once("\n## ").unwrap_or((rule.page, ""));
+    json!({
+        "id": rule.code,
+        "shortDescription": { "text": rule.summary() },
+        "fullDescription": { "text": pages::body(full, PLAIN).trim_end() },
+        "help": { "text": pages::body(rule.page, PLAIN), "markdown": rule.page },
+        "defaultConfiguration": { "level": rule.severity.as_str() },
+    })
+}
+
+fn result(finding: &Diagnostic, rules: &[&Rule], print: &str) -> Value {
+    let mut result = json!({
+        "ruleId": finding.code,
+        "level": finding.severity.as_str(),
+        "message": message(&finding.message, finding.help.as_deref()),
+        "locations": [location(&finding.place)],
+        "partialFingerprints": { "legwork/v1": print },
+    });
+    // GitHub's upload puts in a fingerprint of its own, `primaryLocationLineHash`, and warns of any other there.
+    if let Some(index) = rules.iter().position(|rule| rule.code == finding.code) {
+        result["ruleIndex"] = index.into();
+    }
+    if !finding.labels.is_empty() {
+        let related = |(at, label): (usize, &Label)| {
+            let mut location = location(&label.place);
+            location["id"] = (at + 1).into();
+            location["message"] = message(&label.text, None);
+            location
+        };
+        result["relatedLocations"] = finding.labels.iter().take(MOST_PLACES).enumerate().map(related).collect();
+    }
+    if let Some(fix) = &finding.fix {
+        result["fixes"] = json!([mended(fix, finding.help.as_deref())]);
+    }
+    result
+}
+
+/// Plain text; `[text](target)` in it would be a link.
+fn message(message: &str, help: Option<&str>) -> Value {
+    let shown = |text: &str| harmless::line(text).replace("](", "\\](");
+    let text = shown(message);
+    json!({ "text": help.map(|help| format!("{text}\n{}", shown(help))).unwrap_or(text) })
+}
+
+fn location(place: &Place) -> Value {
+    json!({ "physicalLocation": { "artifactLocation": artifact(place), "region": region(place) } })
+}
+
+fn artifact(place: &Place) -> Value {
+    let uri = path::uri(&place.source.name);
+    if uri.starts_with("file:") { json!({ "uri": uri }) } else { json!({ "uri": uri, "uriBaseId": "%SRCROOT%" }) }
+}
+
+/// Lines and columns, 1-based, the end exclusive.
+fn region(place: &Place) -> Value {
+    let ((line, column), (end_line, end_column)) = (place.start(), place.end());
+    json!({ "startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column })
+}
+
+fn mended(fix: &Fix, help: Option<&str>) -> Value {
+    json!({
+        "description": message(help.unwrap_or("write this instead"), None),
+        "artifactChanges": [{
+            "artifactLocation": artifact(&fix.place),
+            "replacements": [{ "deletedRegion": region(&fix.place), "insertedContent": { "text": fix.with } }],
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::Source;
+
+    #[test]
+    fn a_run_is_bounded_and_errors_go_first() {
+        let place = Place { source: Source::new("a.yaml", "x\n"), span: 0..1 };
+        let warning = Diagnostic::warning("duplicate-env", place.clone(), "m");
+        let findings = [vec![warning; 3], vec![Diagnostic::error("unknown-tool", place, "m")]].concat();
+        let bounded = log(&findings, 2);
+        let levels = |log: &Value| {
+            let results = log["runs"][0]["results"].as_array().unwrap().iter();
+            results.map(|result| result["level"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let notes = |log: &Value| log["runs"][0]["invocations"][0]["toolExecutionNotifications"].clone();
+        assert_eq!(levels(&bounded), ["error", "warning"]);
+        assert_eq!(notes(&bounded)[0]["message"]["text"], "2 findings left out, for a run holds at most 2");
+        let whole = log(&findings, 4);
+        assert_eq!(levels(&whole), ["warning", "warning", "warning", "error"]);
+        assert_eq!(notes(&whole), json!([]));
+    }
+}
