@@ -1,6 +1,10 @@
-//! What findings mean: the command that says so.
+//! What findings mean: the command that says so, and its pages.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+
+use crate::house::source::files;
 
 use crate::support::folder::Folder;
 
@@ -57,4 +61,155 @@ fn findings_say_where_to_learn_more() {
     let ended = folder.legwork(&["validate", "job.yaml"]).run();
     ended.code(3).stdout_has("`legwork explain unknown-tool");
     assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.all());
+}
+
+/// Rules that no text can show, each with its reason.
+const WITHOUT_EXAMPLES: [(&str, &str); 8] = [
+    ("bad-set", "the command line is refused before"),
+    ("empty-file", "there would be nothing to see"),
+    ("not-utf8", "a page is UTF-8"),
+    ("too-deep", "65 brackets"),
+    ("too-large", "4 MiB"),
+    ("too-many", "more than a hundred mistakes"),
+    ("too-many-includes", "a dozen files"),
+    ("unreadable", "a file that isn't there"),
+];
+
+/// The code block of a section of a page.
+fn example<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
+    let section = page.split_once(&format!("\n## {heading}\n\n"))?.1;
+    let block =
+        section.strip_prefix("```yaml\n").unwrap_or_else(|| panic!("{heading} begins with its example: {page}"));
+    let (block, rest) = block.split_once("\n```\n").unwrap_or_else(|| panic!("{heading} has an end: {page}"));
+    assert!(rest.is_empty() || rest.starts_with("\n## "), "text stands before the examples: {page}");
+    Some(block)
+}
+
+/// What an example consists of: files by their names, and a command to run.
+struct Example {
+    files: Vec<(String, String)>,
+    command: Option<Vec<String>>,
+}
+
+/// Reads an example: `job.yaml`, then each further file behind a line `# NAME`, then a line `$ COMMAND`. One that
+/// begins with `# NAME` has no `job.yaml`.
+fn parts(block: &str) -> Example {
+    let mut files = vec![("job.yaml".to_owned(), String::new())];
+    let mut command = None;
+    for line in block.lines() {
+        let name = line
+            .strip_prefix("# ")
+            .filter(|name| !name.contains(' ') && [".md", ".yaml"].iter().any(|ending| name.ends_with(ending)));
+        if let Some(words) = line.strip_prefix("$ legwork ") {
+            command = Some(words.split_whitespace().map(str::to_owned).collect());
+        } else if let Some(name) = name {
+            files.push((name.to_owned(), String::new()));
+        } else if let Some((_, text)) = files.last_mut() {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    files.retain(|(name, text)| name != "job.yaml" || !text.is_empty());
+    Example { files, command }
+}
+
+/// All examples below one heading, by their rules' codes.
+fn examples(heading: &str) -> BTreeMap<String, Example> {
+    let of = |rule: &Value| {
+        let block = example(rule["page"].as_str().unwrap(), heading)?;
+        Some((rule["code"].as_str().unwrap().to_owned(), parts(block)))
+    };
+    rules().iter().filter_map(of).collect()
+}
+
+/// Writes examples, each in a folder that is called as its rule.
+fn written(examples: &BTreeMap<String, Example>) -> Folder {
+    let folder = Folder::new();
+    for (code, example) in examples {
+        for (name, text) in &example.files {
+            folder.write(&format!("jobs/{code}/{name}"), text);
+        }
+    }
+    folder
+}
+
+/// The codes that `validate` finds in each example.
+fn found(folder: &Folder) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+    for finding in folder.legwork(&["validate", "--format=json"]).run().json()["diagnostics"].as_array().unwrap() {
+        let file = finding["file"].as_str().unwrap();
+        let example = file.split('/').nth(1).unwrap_or_else(|| panic!("{finding}"));
+        found.entry(example.to_owned()).or_default().insert(finding["code"].as_str().unwrap().to_owned());
+    }
+    found
+}
+
+#[test]
+fn every_bad_example_gives_findings_of_its_rule_alone() {
+    let examples = examples("Bad");
+    let folder = written(&examples);
+    let found = found(&folder);
+    let mut wrong = Vec::new();
+    for (code, example) in &examples {
+        let codes: Vec<&str> = found.get(code).into_iter().flatten().map(String::as_str).collect();
+        let Some(command) = &example.command else {
+            wrong.extend((codes != [code]).then(|| format!("{code}: {codes:?}")));
+            continue;
+        };
+        assert!(codes.is_empty(), "{code}: the job itself is right: {codes:?}");
+        let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
+        let ended = folder.legwork(&arguments).below(format!("jobs/{code}")).run();
+        let told =
+            ended.code(3).stderr.lines().filter(|line| ["error[", "warning["].iter().any(|it| line.starts_with(it)));
+        let codes: Vec<&str> = told.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
+        assert!(!codes.is_empty() && codes.iter().all(|it| it == code), "{code}: {codes:?}\n{}", ended.all());
+    }
+    assert!(wrong.is_empty(), "bad examples in src/explained give other findings: {wrong:#?}");
+}
+
+#[test]
+fn no_good_example_gives_a_finding() {
+    let examples = examples("Good");
+    let folder = written(&examples);
+    let found = found(&folder);
+    assert!(found.is_empty(), "the good examples in src/explained: {found:?}");
+    for (code, example) in &examples {
+        if let Some(command) = &example.command {
+            let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
+            folder.legwork(&arguments).below(format!("jobs/{code}")).run().code(0).stderr_is("");
+        }
+    }
+}
+
+#[test]
+fn every_page_has_its_form() {
+    let rules = rules();
+    let mut codes = BTreeSet::new();
+    for rule in &rules {
+        let (code, page) = (rule["code"].as_str().unwrap(), rule["page"].as_str().unwrap());
+        assert!(codes.insert(code.to_owned()), "two rules have the code {code}");
+        let words =
+            |word: &str| !word.is_empty() && word.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+        assert!(code.split('-').all(words), "{code} is no kebab-case");
+        let summary = rule["summary"].as_str().unwrap();
+        let is_sentence = summary.ends_with('.') && summary.starts_with(|first: char| !first.is_lowercase());
+        assert!(is_sentence && (20..=400).contains(&summary.len()), "{code}: {summary:?} isn't one or two sentences");
+        assert!(
+            page.ends_with('\n') && !page.ends_with("\n\n") && page.lines().all(|line| line.len() <= 130),
+            "{code}"
+        );
+        let headings: Vec<&str> = page.lines().filter(|line| line.starts_with("## ")).collect();
+        let excused = WITHOUT_EXAMPLES.iter().any(|(without, _)| *without == code);
+        assert_eq!(headings, if excused { vec![] } else { vec!["## Bad", "## Good"] }, "{code}");
+        for heading in ["Bad", "Good"] {
+            let lines = example(page, heading).map_or(0, |block| block.lines().count());
+            assert!(lines <= 14, "{code}: an example of {lines} lines");
+        }
+    }
+    for (code, why) in WITHOUT_EXAMPLES {
+        assert!(codes.contains(code), "{code} ({why}) is gone: take it off the list");
+    }
+    let pages: BTreeSet<String> =
+        files("src/explained").iter().map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    assert_eq!(pages, codes, "files in src/explained, and rules");
 }

@@ -3,6 +3,6 @@
 mod layers;
 mod licences;
 mod papers;
-mod source;
+pub(crate) mod source;
 mod tables;
 mod words;
