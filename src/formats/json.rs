@@ -113,11 +113,11 @@ impl Format for Json {
     }
 
     fn plan(&self, plan: &Plan, _: Option<f64>) -> Option<String> {
-        serde_json::to_string_pretty(plan).ok()
+        serde_json::to_string_pretty(plan).ok().map(|text| harmless::json(&text))
     }
 
     fn answer(&self, result: &RunResult) -> Option<String> {
-        serde_json::to_string_pretty(result).ok()
+        serde_json::to_string_pretty(result).ok().map(|text| harmless::json(&text))
     }
 
     fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
