@@ -40,7 +40,7 @@ enum Command {
     Show(show::Options),
     /// Write a first job
     Init(init::Options),
-    /// Print the JSON Schema of job files or of result.json
+    /// Print the JSON Schema of job files, of scripts or of result.json
     Schema {
         /// Of what
         #[arg(value_enum, default_value = "job")]
@@ -57,6 +57,8 @@ enum Command {
 enum SchemaOf {
     /// Job files
     Job,
+    /// Scripts: what `--model replay/FILE` answers from
+    Script,
     /// result.json
     Result,
 }
@@ -116,6 +118,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
         Command::Schema { of } => {
             let schema = match of {
                 SchemaOf::Job => schema::job_schema(),
+                SchemaOf::Script => schema::script_schema(),
                 SchemaOf::Result => schema::result_schema(),
             };
             around.out.answer(&format!("{schema:#}"));

@@ -170,8 +170,15 @@ impl Diagnostic {
 
     /// Offers a certain mend of the finding's own place.
     #[must_use]
-    pub fn replace_with(mut self, with: impl Into<String>) -> Self {
-        self.fix = Some(Fix { place: self.place.clone(), with: with.into() });
+    pub fn replace_with(self, with: impl Into<String>) -> Self {
+        let place = self.place.clone();
+        self.replace_at(place, with)
+    }
+
+    /// Offers a certain mend of another place, such as the inside of the quotes.
+    #[must_use]
+    pub fn replace_at(mut self, place: Place, with: impl Into<String>) -> Self {
+        self.fix = Some(Fix { place, with: with.into() });
         self
     }
 }
@@ -179,12 +186,42 @@ impl Diagnostic {
 /// The nearest of `known` to a misspelt `word`, if it is near enough to be meant (case and `-`/`_` aside, at most a
 /// third of its letters differ).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    near(word, known).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+}
+
+/// What a misspelt `word` can only mean: the [`nearest`] of `known`, where no other is as near. Good enough for a
+/// [`Fix`].
+pub fn only_nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut found: Vec<_> = near(word, known).collect();
+    found.sort_unstable();
+    found.dedup();
+    match found.as_slice() {
+        [(least, _), (next, _), ..] if least == next => None,
+        [(_, meant), ..] => Some(meant),
+        [] => None,
+    }
+}
+
+/// The candidates that are near enough to be meant, each with its distance.
+fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
     let fold = |text: &str| text.to_lowercase().replace('-', "_");
     let word = fold(word);
     known
         .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, &fold(candidate)), candidate))
+        .map(move |candidate| (strsim::damerau_levenshtein(&word, &fold(candidate)), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.chars().count().max(3) / 3)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_mean_two_things_means_none_for_certain() {
+        assert_eq!(nearest("topic_c", ["topic_a", "topic_b"]), Some("topic_a"));
+        assert_eq!(only_nearest("topic_c", ["topic_a", "topic_b"]), None);
+        assert_eq!(only_nearest("topic_c", ["topic_a", "topic_a"]), Some("topic_a"));
+        assert_eq!(only_nearest("Topic-A", ["topic_a", "topic_b"]), Some("topic_a"));
+        assert_eq!(only_nearest("nothing", ["topic_a", "topic_b"]), None);
+    }
 }

@@ -30,12 +30,24 @@ pub const RULES: &[Rule] = &[rule!(Error "bad-duration"), rule!(Error "bad-tool-
 
 /// The form of a job's or a subagent's name.
 pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9-]{0,63}$";
+/// The same in words.
+pub const NAME_FORM: &str = "a name is 1 to 64 of `a-z`, `0-9` and `-`, and begins with a letter or digit";
 
 /// The form of an input's name.
 pub const INPUT_NAME_PATTERN: &str = "^[a-z_][a-z0-9_]{0,63}$";
+/// The same in words.
+pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` and `_`, and begins with no digit";
+
+/// The form of a path that stays in its folder. It lets some through that don't (`a/../..`), for it can't count.
+pub const PATH_PATTERN: &str = r"^(?!/)(?!(\./+)*\.\.(/|$))[^\x00]+$";
 
 /// The form of an environment variable's name.
 pub const ENV_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
+/// The same in words.
+pub const ENV_FORM: &str = "a name is made of letters, digits and `_`, and begins with no digit";
+
+/// The name of the subagent that is there when a job has `task` and names none.
+pub const GENERAL: &str = "general";
 
 /// Turns of the parent where the job doesn't say.
 pub const PARENT_TURNS: u32 = 50;
@@ -63,16 +75,19 @@ pub const MAX_PARALLEL_SUBAGENTS: u32 = 1_000;
 /// A legwork job: what a parent agent is asked to do, with which tools, subagents and limits.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "legwork job")]
 pub struct Job {
     /// The job's name. Default: made from the file's name.
-    #[schemars(regex(pattern = NAME_PATTERN))]
+    #[schemars(regex(pattern = NAME_PATTERN), extend("patternErrorMessage" = NAME_FORM))]
     pub name: Option<Spanned<String>>,
 
     /// What the job does, for people.
     pub description: Option<String>,
 
     /// Typed values that whoever starts the job gives, with `--set NAME=VALUE` or `--inputs FILE`.
-    #[schemars(extend("propertyNames" = { "pattern": INPUT_NAME_PATTERN }))]
+    #[schemars(extend("propertyNames" = {
+        "title": "input", "pattern": INPUT_NAME_PATTERN, "patternErrorMessage": INPUT_NAME_FORM,
+    }))]
     pub inputs: Option<Spanned<IndexMap<Spanned<String>, Input>>>,
 
     /// The model that answers: `provider/model`, or a mapping with options.
@@ -84,7 +99,9 @@ pub struct Job {
     /// Agents that the parent can hand work to with the `task` tool, by name. Default: one named `general` with the
     /// parent's other tools.
     #[serde(default)]
-    #[schemars(extend("propertyNames" = { "pattern": NAME_PATTERN }))]
+    #[schemars(extend("propertyNames" = {
+        "title": "subagent", "pattern": NAME_PATTERN, "patternErrorMessage": NAME_FORM,
+    }))]
     pub subagents: IndexMap<Spanned<String>, Subagent>,
 
     /// What the whole run may use, subagents and retries included.
@@ -93,7 +110,9 @@ pub struct Job {
 
     /// Environment variables that `bash`, and only `bash`, may see beside a fixed harmless few.
     #[serde(default)]
-    #[schemars(inner(regex(pattern = ENV_PATTERN)))]
+    #[schemars(extend("items" = {
+        "type": "string", "pattern": ENV_PATTERN, "patternErrorMessage": ENV_FORM,
+    }))]
     pub env: Vec<Spanned<String>>,
 
     /// What tools may reach over the network.
@@ -143,11 +162,13 @@ impl Job {
 /// The agent that gets the job's prompt.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "parent")]
 pub struct Parent {
     /// Replaces the built-in system prompt.
     pub system: Option<Spanned<PromptText>>,
 
     /// What the agent is asked to do.
+    #[schemars(extend("pattern" = r"\S", "patternErrorMessage" = "the prompt is empty"))]
     pub prompt: Spanned<PromptText>,
 
     /// Exactly what the agent can use; an empty list means no tools.
@@ -165,9 +186,10 @@ pub struct Parent {
 /// An agent that the parent can hand work to.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "subagent")]
 pub struct Subagent {
     /// What the parent's model reads about it: what to hand to it.
-    #[schemars(regex(pattern = r"\S"))]
+    #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the description is empty"))]
     pub description: Option<Spanned<String>>,
 
     /// Replaces the built-in system prompt.
@@ -208,13 +230,14 @@ pub struct Agent<'a> {
 /// What the whole run may use, subagents and retries included.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "limits")]
 pub struct Limits {
     /// US dollars. Left out: no limit.
-    #[schemars(extend("exclusiveMinimum" = 0))]
+    #[schemars(extend("exclusiveMinimum" = 0, "examples" = [2]))]
     pub cost_usd: Option<Spanned<f64>>,
 
     /// Tokens, input (cache reads included) and output. Left out: no limit.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1), extend("examples" = [2_000_000]))]
     pub tokens: Option<Spanned<u64>>,
 
     /// Running time, such as `20m`, or `none`.

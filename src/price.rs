@@ -95,6 +95,12 @@ impl Prices {
         self.table(provider).calculate(&PriceRequest::new(model, &nothing).with_provider_id(provider)).is_ok()
     }
 
+    /// The models of a provider that the table has a price for.
+    pub fn models(self, provider: &str) -> impl Iterator<Item = &'static str> {
+        let known = self.table(provider).providers().find(|known| known.id() == provider);
+        known.into_iter().flat_map(|known| known.models()).map(|model| model.id())
+    }
+
     /// How many tokens a model's prompt and reply may have together; `None` where the table doesn't say.
     pub fn context_window(self, provider: &str, model: &str) -> Option<u64> {
         let nothing = genai_prices::Usage::new();

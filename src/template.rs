@@ -4,14 +4,18 @@
 //! without rendering; what is left is [`Templates`], which renders and touches no disk. A value can't change a
 //! template's structure, and rendered text is never rendered again.
 
+mod ahead;
 mod bounds;
 mod check;
 mod folder;
+mod growth;
 mod loader;
 mod names;
+mod scopes;
 mod unknown;
+mod uses;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,9 +24,13 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
 use crate::yaml::Node;
 
-pub use folder::{FileFault, Folder, MAX_FILE_BYTES, leaves};
+use growth::Growth;
+
+pub use ahead::{Ahead, Foreseen};
+pub use folder::{FileFault, FileId, Folder, MAX_FILE_BYTES, as_read, leaves};
 pub use loader::{Loader, MAX_FILES, Role};
 pub use names::Names;
+pub use uses::Uses;
 
 /// What checking templates can find.
 pub const RULES: &[Rule] = &[
@@ -38,16 +46,20 @@ pub const RULES: &[Rule] = &[
     rule!(Error "too-many-includes"),
     rule!(Error "outside-folder"),
     rule!(Error "unreadable-file"),
+    rule!(Error "render-failed"),
 ];
 
-/// How many steps one rendering may take; a long prompt needs a few hundred.
+/// How many steps the renderings of a job's texts may take together; a long prompt needs a few hundred.
 const FUEL: u64 = 1_000_000;
 
-/// How deep macros and includes may nest.
+/// How deep texts may nest while they are rendered: the engine counts 10 for an include and 4 for a macro.
 const MAX_DEPTH: usize = 50;
 
 /// The greatest size of a rendered text, in bytes.
 pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
+
+/// How many times as large as a job's texts and values something may get in a text that is rendered ahead of a run.
+const MAX_GROWTH: u64 = 64;
 
 /// What to do where a value and its use differ.
 const SUIT: &str = "give a value that suits this tag, or change what the tag does with it";
@@ -87,17 +99,54 @@ struct Text {
 #[derive(Debug, Default)]
 pub struct Templates {
     texts: BTreeMap<String, Text>,
+    /// Those in which something is wrong, or in what they include.
+    broken: BTreeSet<String>,
+    growth: BTreeMap<String, Growth>,
+    uses: Uses,
 }
 
 impl Templates {
+    /// Which inputs the texts use.
+    pub fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Whether the text holds anything but itself: a tag or a comment.
+    pub fn has_tags(&self, template: &Template) -> bool {
+        self.texts.get(&template.name).is_some_and(|text| ["{{", "{%", "{#"].iter().any(|tag| text.text.contains(tag)))
+    }
+
+    /// Whether the text can be rendered ahead of a run: nothing is wrong with it, and nothing in it grows
+    /// out of proportion.
+    pub fn is_tame(&self, template: &Template) -> bool {
+        self.is_tame_name(&template.name)
+    }
+
+    fn is_tame_name(&self, name: &str) -> bool {
+        !self.broken.contains(name) && self.growth.get(name).is_some_and(|growth| growth.times() <= MAX_GROWTH)
+    }
+
     /// Whether nothing but white space stands in the text. A tag counts as something.
     pub fn is_blank(&self, template: &Template) -> bool {
         self.texts.get(&template.name).is_none_or(|text| text.text.trim().is_empty())
     }
 
+    /// The size of all texts together, in bytes.
+    pub fn size(&self) -> usize {
+        self.texts.values().map(|text| text.text.len()).sum()
+    }
+
     /// Where the template's text begins and ends.
     pub fn place(&self, template: &Template) -> Option<Place> {
         self.texts.get(&template.name).map(|text| text.origin.place(0..text.text.len()))
+    }
+
+    /// The prompt files that were read.
+    pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.texts.values().filter_map(|text| match &text.origin {
+            Origin::File(source) => Some(source),
+            Origin::Node(_) => None,
+        })
     }
 
     /// The prompt files that were read, by their path below the job's folder as the job wrote it.
@@ -112,7 +161,7 @@ impl Templates {
             // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
             let _ = environment.add_template(name, &text.text);
         }
-        Engine { environment, values: value(values), templates: self }
+        Engine::new(environment, value(values), self)
     }
 }
 
@@ -122,16 +171,28 @@ pub struct Engine<'a> {
     environment: Environment<'a>,
     values: minijinja::Value,
     templates: &'a Templates,
+    /// The steps that are left.
+    fuel: u64,
 }
 
-impl Engine<'_> {
-    /// Renders a text.
+impl<'a> Engine<'a> {
+    fn new(environment: Environment<'a>, values: minijinja::Value, templates: &'a Templates) -> Self {
+        Self { environment, values, templates, fuel: FUEL }
+    }
+
+    /// Renders a text. All that one engine renders draws on the same number of steps.
     ///
     /// # Errors
     /// Where a value doesn't suit what the template does with it, or rendering takes too long or too much: a finding at
     /// that place, with the code `render-failed`.
-    pub fn render(&self, template: &Template) -> Result<String, Box<Diagnostic>> {
-        let rendered = self.environment.get_template(&template.name).and_then(|text| text.render(self.values.clone()));
+    pub fn render(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
+        self.environment.set_fuel(Some(self.fuel));
+        let mut out = Bounded::default();
+        let text = self.environment.get_template(&template.name);
+        let rendered = text.and_then(|text| {
+            let captured = text.render_captured_to(self.values.clone(), &mut out)?;
+            Ok(captured.state().fuel_levels().map_or(0, |(spent, _)| spent))
+        });
         let fault = |range: Option<(&str, Range<usize>)>, message: String| {
             let (name, range) = range.unwrap_or((&template.name, 0..0));
             let text = self.templates.texts.get(name).or_else(|| self.templates.texts.get(&template.name));
@@ -142,12 +203,15 @@ impl Engine<'_> {
             Diagnostic::error("render-failed", place, message)
         };
         match rendered {
-            Ok(text) if text.len() > MAX_RENDERED_BYTES => {
+            _ if out.is_full => {
                 let mib = MAX_RENDERED_BYTES / 1024 / 1024;
                 let finding = fault(None, format!("the rendered text is greater than {mib} MiB"));
                 Err(Box::new(finding.help("give shorter inputs, or paths for an agent to read")))
             }
-            Ok(text) => Ok(text),
+            Ok(spent) => {
+                self.fuel = self.fuel.saturating_sub(spent);
+                Ok(String::from_utf8_lossy(&out.bytes).into_owned())
+            }
             Err(error) => {
                 let cause = innermost(&error);
                 let place = cause.name().zip(cause.range());
@@ -156,8 +220,8 @@ impl Engine<'_> {
                         (format!("rendering takes more than {FUEL} steps"), "loop over less, or in fewer nested loops")
                     }
                     (_, Some(detail)) if detail.contains("recursion limit") => (
-                        format!("macros and includes nest more than {MAX_DEPTH} deep"),
-                        "let no macro call itself without end, and nest fewer includes",
+                        "macros and includes nest too deep".to_owned(),
+                        "let no macro call itself without end, and no more than four files include each other in turn",
                     ),
                     (ErrorKind::UndefinedError, detail) => (
                         format!("the template can't be rendered: {}", detail.unwrap_or("a value is undefined")),
@@ -169,6 +233,28 @@ impl Engine<'_> {
                 Err(Box::new(fault(place, message).help(help)))
             }
         }
+    }
+}
+
+/// Takes in a text of at most [`MAX_RENDERED_BYTES`].
+#[derive(Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        if piece.len() > MAX_RENDERED_BYTES - self.bytes.len() {
+            self.is_full = true;
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

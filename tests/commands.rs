@@ -318,7 +318,7 @@ fn a_secret_in_a_prompt_or_a_reply_is_masked_before_it_is_kept_or_sent() {
 fn a_prompt_beside_a_job_is_named_as_the_job_is() {
     let folder = Folder::new();
     folder.write("p.md", "é {{ gone }}\r\n");
-    folder.write("job.yaml", "model: anthropic/x\nparent: { prompt: { file: p.md }, tools: [] }\n");
+    folder.write("job.yaml", "model: replay/x\nparent: { prompt: { file: p.md }, tools: [] }\n");
     let ended = folder.legwork(&["validate", "job.yaml", "--format", "json"]).run();
     assert_eq!(ended.code(3).json()["diagnostics"][0]["file"], "p.md");
 }

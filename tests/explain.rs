@@ -57,7 +57,7 @@ fn an_unknown_code_is_refused_with_the_nearest() {
 #[test]
 fn findings_say_where_to_learn_more() {
     let folder = Folder::new();
-    folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\nparent: { prompt: x, tools: [Bahs] }\nfoo: 1\n");
+    folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [Bahs] }\nfoo: 1\n");
     let ended = folder.legwork(&["validate", "job.yaml"]).run();
     ended.code(3).stdout_has("`legwork explain unknown-tool");
     assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.all());

@@ -16,3 +16,4 @@ mod loopback;
 mod runs;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
+mod validate;

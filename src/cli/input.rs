@@ -1,7 +1,8 @@
 //! Files that a user names, read with bounds and with findings that say where.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,17 +33,34 @@ pub(super) fn read_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     yaml::read_bytes(&path.to_string_lossy(), &bytes)
 }
 
-/// Reads a regular file up to one byte more than `largest`, so that what is too large shows.
-pub(super) fn read_bounded(path: &Path, largest: usize) -> Result<Vec<u8>, String> {
-    let kind = fs::metadata(path).map_err(|error| words(&error))?;
-    if kind.is_dir() {
-        return Err("it is a folder".into());
-    }
-    if !kind.is_file() {
-        return Err("it is no regular file".into());
-    }
+/// Reads YAML from standard input as text, as if it stood in a file called `name`.
+pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| words(&error))?;
+    let read = io::stdin().lock().take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(name, &words(&error)))?;
+    yaml::read_bytes(&name.to_string_lossy(), &bytes)
+}
+
+/// Whether standard input is a person.
+pub(super) fn stdin_is_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Reads a regular file up to one byte more than `largest`, so that what is too large shows. Never waits for a pipe or
+/// a device.
+pub(super) fn read_bounded(path: &Path, largest: usize) -> Result<Vec<u8>, String> {
+    let kind = |metadata: &fs::Metadata| match () {
+        () if metadata.is_dir() => Err("it is a folder".to_owned()),
+        () if !metadata.is_file() => Err("it is no regular file".to_owned()),
+        () => Ok(()),
+    };
+    // Opening a device can set it off; what is opened in the end may have been put there in between.
+    kind(&fs::metadata(path).map_err(|error| why(path, &error))?)?;
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| why(path, &error))?;
+    kind(&file.metadata().map_err(|error| words(&error))?)?;
+    let mut bytes = Vec::new();
     file.take(largest as u64 + 1).read_to_end(&mut bytes).map_err(|error| words(&error))?;
     Ok(bytes)
 }
@@ -54,10 +72,15 @@ pub(super) fn unreadable(path: &Path, why: &str) -> Diagnostic {
         .help("name a regular file that you may read")
 }
 
-fn words(error: &std::io::Error) -> String {
+fn why(path: &Path, error: &io::Error) -> String {
+    let is_link = error.kind() == io::ErrorKind::NotFound && path.is_symlink();
+    if is_link { "it is a symbolic link to nothing".into() } else { words(error) }
+}
+
+pub(super) fn words(error: &io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".into(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
     }
 }

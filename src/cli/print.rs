@@ -57,6 +57,11 @@ impl Out {
         look(self.colour.on(io::stderr().is_terminal()))
     }
 
+    /// Whether stdout is read by a person rather than by a program.
+    pub(super) fn is_for_person(self) -> bool {
+        self.colour == Colour::Always || io::stdout().is_terminal()
+    }
+
     /// Prints to stdout and ends the line.
     pub(super) fn answer(self, text: &str) {
         let mut out = io::stdout().lock();
@@ -67,7 +72,7 @@ impl Out {
     /// Prints to stderr and ends the line.
     pub(super) fn beside(self, text: &str) {
         let mut out = io::stderr().lock();
-        let end = if text.ends_with('\n') { "" } else { "\n" };
+        let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         let _ = out.write_all(format!("{text}{end}").as_bytes());
     }
 

@@ -1,88 +1,164 @@
 //! `legwork validate`: all findings of all files.
 
+mod diff;
+mod files;
+mod load;
+mod mending;
+mod replace;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use self::files::File;
+use self::load::{Loaded, check, load};
+use self::mending::{Mending, Way};
+use super::print::printable;
 use super::{Surroundings, format_parser, input};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
-use crate::event::EXIT_INVALID;
+use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
 use crate::formats::{self, Subject};
-use crate::lints;
-use crate::providers::replay::Script;
+use crate::template::FileId;
 
 /// Options of `legwork validate`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes: 0 where no finding is an error, 3 where one is, 2 for a wrong command line, 5 where --fix couldn't write a \
+file. With --diff the files stay as they are, and so does the exit code.")]
 pub(super) struct Options {
-    /// Job files, or folders in which every YAML file is a job (but scripts and tests/)
+    /// Job files, folders, or - for standard input
+    ///
+    /// In a folder every *.yaml and *.yml is a job, but *.script.yaml and *.script.yml are scripts. Hidden and ignored
+    /// files and folders named tests are left out, and symbolic links to folders aren't followed.
     #[arg(default_value = "jobs")]
     paths: Vec<PathBuf>,
     /// How to print the findings
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Diagnostics))]
     format: String,
+    /// Mend what can be mended for certain, prompt files included
+    ///
+    /// Nothing else in a file changes. A fix that would bring other errors is left out. stderr tells what was mended;
+    /// what remains is printed as ever.
+    #[arg(long, conflicts_with = "diff")]
+    fix: bool,
+    /// Show what --fix would change, and change nothing
+    ///
+    /// stdout gets the changes alone, as a diff that `git apply` takes; the findings go to stderr. The exit code is that
+    /// of the files as they are: 3 where there are errors, mended by the diff or not.
+    #[arg(long)]
+    diff: bool,
+    /// Take warnings for errors
+    #[arg(long, value_name = "WHAT")]
+    deny: Option<Deny>,
+    /// The name of what comes from standard input
+    ///
+    /// Findings name it, prompts are looked up in its folder, and a name that ends in .script.yaml is a script's. The
+    /// file need not be there. Without it, the name is <stdin> and the folder is the current one.
+    #[arg(long, value_name = "PATH")]
+    stdin_name: Option<PathBuf>,
+}
+
+/// What `--deny` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Deny {
+    /// Findings that are no errors
+    Warnings,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Default)]
+struct Checked {
+    findings: Vec<Diagnostic>,
+    /// The names of the prompt files that were read.
+    prompts: Vec<String>,
 }
 
 pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let mut findings = Vec::new();
-    let mut files = 0;
-    for path in &options.paths {
-        for file in files_below(path) {
-            files += 1;
-            findings.extend(match file {
-                Ok(file) if input::is_script(&file) => check_script(&file),
-                Ok(file) => check_job(&file),
-                Err(finding) => vec![finding],
-            });
-        }
-    }
-    let format = formats::find(&options.format);
-    let text = format.and_then(|format| format.diagnostics(&findings, around.out.look())).unwrap_or_default();
-    around.out.answer(&text);
-    if findings.is_empty() && options.format == "text" {
-        let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-        around.out.beside(&format!("{files} checked, no findings"));
-    }
-    let invalid = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Ok(if invalid { EXIT_INVALID } else { 0 })
-}
-
-fn check_job(path: &Path) -> Vec<Diagnostic> {
-    match input::read_job(path) {
-        Ok((source, folder)) => lints::check(&source, folder.as_ref()).findings,
-        Err(finding) => vec![finding],
-    }
-}
-
-fn check_script(path: &Path) -> Vec<Diagnostic> {
-    let script = input::read_source(path).map_err(|finding| vec![finding]).and_then(|source| Script::read(&source));
-    script.err().unwrap_or_default()
-}
-
-/// A file itself; in a folder every YAML file in the order of the names, `tests/` and ignored ones left out.
-fn files_below(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
-    if !path.is_dir() {
-        return vec![Ok(path.to_owned())];
-    }
-    let walk = ignore::WalkBuilder::new(path)
-        .sort_by_file_name(Ord::cmp)
-        .require_git(false)
-        .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != "tests" || !entry.path().is_dir())
-        .build();
-    let mut files = Vec::new();
-    for entry in walk {
-        match entry {
-            Ok(entry) => {
-                let yaml = entry.path().extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
-                // Anything but a folder: a broken link or a pipe with such a name is no job, and is said to be none.
-                if yaml && !entry.path().is_dir() {
-                    files.push(Ok(entry.into_path()));
+    let out = around.out;
+    look_through(options, around)?;
+    let stdin = options.stdin_name.as_deref().unwrap_or(Path::new("<stdin>"));
+    let files = files::named(&options.paths);
+    let way = if options.fix { Some(Way::Write) } else { options.diff.then_some(Way::Show) };
+    let mut mending = way.map(|way| Mending::new(around, way));
+    let mut all = Vec::with_capacity(files.len());
+    for (number, file) in files.iter().enumerate() {
+        let loaded = file.as_ref().map_err(Clone::clone).and_then(|file| load(file, stdin));
+        all.push(match loaded {
+            Ok(loaded) => {
+                let mut checked = check(&loaded);
+                if let Some(mending) = &mut mending {
+                    mending.file(number, loaded, &mut checked);
                 }
+                checked
             }
-            Err(error) => files.push(Err(input::unreadable(path, &error.to_string()))),
+            Err(finding) => Checked { findings: vec![finding], prompts: Vec::new() },
+        });
+    }
+    if let Some(mending) = &mut mending {
+        mending.prompts(&mut all, &|number| again(files.get(number)?, stdin));
+    }
+    let findings = once(all.into_iter().flat_map(|checked| checked.findings));
+    let format = formats::find(&options.format);
+    let shown = |look| format.and_then(|format| format.diagnostics(&findings, look)).unwrap_or_default();
+    match &mending {
+        Some(mending) if options.diff => {
+            out.answer(&mending.diff);
+            out.beside(&shown(out.look_beside()));
         }
+        _ => out.answer(&shown(out.look())),
     }
-    if files.is_empty() {
-        files.push(Err(input::unreadable(path, "no job file is in this folder")
-            .help("name a job file, or a folder with job files")));
+    if findings.is_empty() && options.format == "text" {
+        let files = if files.len() == 1 { "1 file".to_owned() } else { format!("{} files", files.len()) };
+        out.beside(&format!("{files} checked, no findings"));
     }
-    files
+    let has_errors = findings.iter().any(|finding| finding.severity == Severity::Error);
+    let is_denied = options.deny == Some(Deny::Warnings) && !has_errors && !findings.is_empty();
+    if is_denied {
+        out.beside("warnings are denied");
+    }
+    Ok(match () {
+        () if mending.is_some_and(|mending| mending.has_failed) => EXIT_ENVIRONMENT,
+        () if has_errors || is_denied => EXIT_INVALID,
+        () => 0,
+    })
+}
+
+/// Refuses what can't be, and says what would look like a halt.
+fn look_through(options: &Options, around: &Surroundings) -> Result<(), Error> {
+    let usage = |message: &str, hint: &str| Error::Usage { message: message.into(), hint: Some(hint.into()) };
+    let has_stdin = options.paths.iter().any(|path| path == Path::new("-"));
+    if has_stdin && options.fix {
+        return Err(usage("standard input can't be mended in its place", "`--diff` shows what would change."));
+    }
+    if options.stdin_name.is_some() && !has_stdin {
+        return Err(usage("--stdin-name names standard input, which isn't read", "Add `-` to the paths."));
+    }
+    if has_stdin && input::stdin_is_terminal() {
+        around.out.beside("reading a job from standard input");
+    }
+    Ok(())
+}
+
+/// A file once more, after something else was mended. Standard input can't be read again.
+fn again(file: &Result<File, Diagnostic>, stdin: &Path) -> Option<(Loaded, Checked)> {
+    let file = file.as_ref().ok().filter(|file| **file != File::Stdin)?;
+    let loaded = load(file, stdin).ok()?;
+    let checked = check(&loaded);
+    Some((loaded, checked))
+}
+
+/// Leaves out what was found before: jobs share prompt files, by various names.
+fn once(findings: impl Iterator<Item = Diagnostic>) -> Vec<Diagnostic> {
+    let mut ids: HashMap<String, Option<FileId>> = HashMap::new();
+    let mut seen = HashSet::new();
+    let is_new = |finding: &Diagnostic| {
+        let name = &finding.place.source.name;
+        let id = *ids.entry(name.clone()).or_insert_with(|| fs::metadata(name).ok().map(|data| FileId::of(&data)));
+        let name = if id.is_none() { name.clone() } else { String::new() };
+        let span = &finding.place.span;
+        seen.insert((name, id, finding.code, span.start, span.end, finding.message.clone()))
+    };
+    let mut is_new = is_new;
+    findings.filter(|finding| is_new(finding)).collect()
 }

@@ -194,6 +194,7 @@ fn warnings_labels_far_away_and_other_sources() {
        |
        = help: remove it
 
+    To learn more, try `legwork explain unused-input`.
     1 warning
     "#);
 }

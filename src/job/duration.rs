@@ -12,6 +12,9 @@ pub const MAX_DURATION: std::time::Duration = std::time::Duration::from_secs(30 
 
 const HELP: &str = "write it like `90s`, `20m` or `1h30m`";
 
+/// The units, the longest first, with their seconds.
+const UNITS: [(char, u64); 3] = [('h', 3600), ('m', 60), ('s', 1)];
+
 /// A length of time: whole hours, minutes and seconds, greater than nothing and at most [`MAX_DURATION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(std::time::Duration);
@@ -31,7 +34,7 @@ impl Duration {
         let malformed = || format!("`{text}` is no duration");
         let mut seconds = 0_u64;
         let mut rest = text;
-        let mut units = [('h', 3600_u64), ('m', 60), ('s', 1)].as_slice();
+        let mut units = UNITS.as_slice();
         while !rest.is_empty() {
             let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0).ok_or_else(malformed)?;
             let (number, tail) = rest.split_at(digits);
@@ -50,6 +53,13 @@ impl Duration {
         }
     }
 
+    /// A regular expression for durations: lets through all up to `most`, and as few others as one can that doesn't add
+    /// (`1h1s` for a most of `1h`).
+    pub fn pattern(most: std::time::Duration) -> String {
+        let unit = |(name, seconds)| format!("(0*{}{name})?", up_to(most.as_secs() / seconds));
+        format!("^(?=.*[1-9]){}$", UNITS.map(unit).concat())
+    }
+
     /// The time itself.
     pub const fn get(self) -> std::time::Duration {
         self.0
@@ -59,6 +69,24 @@ impl Duration {
     pub const fn milliseconds(self) -> u64 {
         self.0.as_secs() * 1000
     }
+}
+
+/// A regular expression for the whole numbers from 0 to `most`.
+fn up_to(most: u64) -> String {
+    let digits = most.to_string();
+    let mut choices = vec![digits.clone()];
+    for (at, digit) in digits.bytes().enumerate() {
+        // What begins the same and goes on with a smaller digit may end as it likes.
+        let free = match digits.len() - at - 1 {
+            0 => String::new(),
+            free => format!("[0-9]{{{free}}}"),
+        };
+        if digit > b'0' {
+            choices.push(format!("{}[0-{}]{free}", &digits[..at], char::from(digit - 1)));
+        }
+    }
+    choices.extend((digits.len() > 1).then(|| format!("[0-9]{{1,{}}}", digits.len() - 1)));
+    format!("({})", choices.join("|"))
 }
 
 impl fmt::Display for Duration {
@@ -100,7 +128,8 @@ impl JsonSchema for Duration {
         json_schema!({
             "type": "string",
             "description": "A length of time: `90s`, `20m`, `1h30m`; at most 30 days.",
-            "pattern": "^(?=.*[1-9])([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,7}s)?$",
+            "pattern": Self::pattern(MAX_DURATION),
+            "patternErrorMessage": format!("{HELP}, at most 30 days"),
         })
     }
 }

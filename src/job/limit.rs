@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 
-use super::Duration;
+use super::{Duration, MAX_DURATION};
 use crate::yaml;
 
 /// A number, or `none`.
@@ -106,7 +106,13 @@ impl JsonSchema for Limit<u64> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "none" }] })
+        json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "pattern": "^none$",
+            "patternErrorMessage": "write a number from 1 up, or `none` for no limit",
+            "defaultSnippets": [{ "label": "none", "description": "No limit.", "body": "none" }],
+        })
     }
 }
 
@@ -115,8 +121,12 @@ impl JsonSchema for Limit<Duration> {
         "DurationLimit".into()
     }
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let duration = generator.subschema_for::<Duration>();
-        json_schema!({ "anyOf": [duration, { "const": "none" }] })
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": format!("^none$|{}", Duration::pattern(MAX_DURATION)),
+            "patternErrorMessage": "write it like `90s`, `20m` or `1h30m`, at most 30 days, or `none` for no limit",
+            "defaultSnippets": [{ "label": "none", "description": "No limit.", "body": "none" }],
+        })
     }
 }

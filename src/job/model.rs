@@ -9,7 +9,7 @@ use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAc
 use super::Thinking;
 use crate::yaml::Spanned;
 
-/// The form of a model's name.
+/// The form of a model's name, with no regard for which providers there are.
 pub const MODEL_PATTERN: &str = "^[^/]+/.+$";
 
 /// A model: `provider/name`, or a mapping with options.
@@ -25,6 +25,7 @@ pub enum ModelSpec {
 /// A model with options.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "model")]
 pub struct ModelOptions {
     /// The model: `provider/name`.
     #[schemars(regex(pattern = MODEL_PATTERN))]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
 
+use super::PATH_PATTERN;
 use crate::yaml::Spanned;
 
 /// A template: the text itself, or the file that holds it.
@@ -21,8 +22,10 @@ pub enum PromptText {
 /// A text in a file of its own.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "prompt file")]
 pub struct PromptFile {
     /// Path of a text file, from the job file's folder and below it.
+    #[schemars(regex(pattern = PATH_PATTERN), extend("patternErrorMessage" = "the path leads out of the job's folder"))]
     pub file: Spanned<String>,
 }
 

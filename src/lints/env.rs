@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::ENV_FORM;
 use crate::providers::PROVIDERS;
 use crate::tools::environment::WITHHELD;
 
@@ -49,7 +50,7 @@ impl Lint for Env {
                     match text.split_once('=').map_or(text, |(name, _)| name).trim_matches(['$', '{', '}']) {
                         bare if is_variable(bare) => finding
                             .help(format!("only the name stands here, and whoever starts the job sets it: `{bare}`")),
-                        _ => finding.help("a name is made of letters, digits and `_`, and begins with no digit"),
+                        _ => finding.help(ENV_FORM),
                     },
                 );
             } else if is_provider_key(text) {
@@ -75,8 +76,12 @@ impl Lint for Env {
 
 /// Whether a variable holds a key that no tool may see.
 pub(crate) fn is_provider_key(name: &str) -> bool {
-    let mut keys = PROVIDERS.iter().flat_map(|provider| provider.keys).chain(OTHER_KEYS);
-    keys.any(|key| key.eq_ignore_ascii_case(name))
+    provider_keys().any(|key| key.eq_ignore_ascii_case(name))
+}
+
+/// The variables that hold providers' keys, in capitals; some stand here twice.
+pub(crate) fn provider_keys() -> impl Iterator<Item = &'static str> {
+    PROVIDERS.iter().flat_map(|provider| provider.keys).chain(OTHER_KEYS).copied()
 }
 
 fn is_variable(name: &str) -> bool {

@@ -1,15 +1,26 @@
 //! What must hold before a job may run. A new lint is one file here and one line in [`LINTS`].
 
 mod advice;
+mod allow;
+mod delegation;
+mod elsewhere;
 mod empty;
 mod env;
 mod inputs;
+mod lethal;
+pub mod mend;
 mod models;
 mod names;
 mod numbers;
 mod price;
 mod prompts;
+mod rendered;
+mod script;
+mod spending;
+mod strange;
 mod tools;
+mod underscores;
+mod unused;
 mod valid;
 
 use std::sync::Arc;
@@ -20,8 +31,10 @@ use crate::providers::replay;
 use crate::template::{self, Folder};
 use crate::yaml::{self, Decoded, Node, Spanned};
 
+pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve};
 pub use price::unpriced;
+pub use script::check_script;
 pub use valid::{Prompts, ValidJob};
 
 /// One thing to look after in a job.
@@ -41,15 +54,21 @@ pub static LINTS: &[&dyn Lint] = &[
     &inputs::Inputs,
     &models::Models,
     &prompts::Blank,
+    &rendered::Rendered,
     &tools::Tools,
     &numbers::Numbers,
     &price::Price,
     &env::Env,
+    &delegation::Delegation,
+    &spending::Spending,
+    &unused::Unused,
+    &lethal::Lethal,
+    &underscores::Underscores,
 ];
 
 /// Everything that checking a file can find.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let beside = [yaml::RULES, template::RULES, job::RULES, crate::tools::RULES, replay::RULES];
+    let beside = [yaml::RULES, template::RULES, job::RULES, crate::tools::RULES, replay::RULES, allow::RULES];
     LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
 }
 
@@ -67,6 +86,8 @@ pub struct Subject<'a> {
     pub job: &'a Job,
     /// Its texts, read and checked.
     pub prompts: &'a Prompts,
+    /// Whether the job is all that the file says, with nothing left out or made up.
+    pub is_whole: bool,
 }
 
 /// What came of checking a job.
@@ -76,27 +97,33 @@ pub struct Checked {
     pub findings: Vec<Diagnostic>,
     /// The job, where no finding is an error.
     pub job: Option<ValidJob>,
+    /// The names of the prompt files that were read.
+    pub prompts: Vec<String>,
 }
 
 /// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
 /// own; contacts nobody.
 pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
     let Decoded { value, mut findings, holes } = yaml::read::<Spanned<Job>>(source);
-    let Some(Spanned { value: job, node: root }) = value else { return Checked { findings, job: None } };
+    let Some(Spanned { value: job, node: root }) = value else {
+        return Checked { findings, job: None, prompts: Vec::new() };
+    };
     advice::improve(&root, &mut findings);
     let (prompts, found) = Prompts::load(&job, !holes.is_empty(), folder);
     let mut semantic = found;
-    let subject = Subject { source, root: &root, job: &job, prompts: &prompts };
+    let subject = Subject { source, root: &root, job: &job, prompts: &prompts, is_whole: holes.is_empty() };
     for lint in LINTS {
         lint.check(&subject, &mut semantic);
     }
     semantic.retain(|finding| !holes.iter().any(|hole| overlap(&finding.place, hole)));
     findings.extend(semantic);
+    allow::apply(source, &mut findings);
     sort(&mut findings, source);
     bound(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
+    let read = prompts.templates.sources().map(|source| source.name.clone()).collect();
     let job = if broken { None } else { ValidJob::new(source, job, prompts) };
-    Checked { findings, job }
+    Checked { findings, job, prompts: read }
 }
 
 fn overlap(one: &Place, other: &Place) -> bool {
@@ -127,6 +154,15 @@ fn sort(findings: &mut [Diagnostic], first: &Arc<Source>) {
         };
         key(a).cmp(&key(b))
     });
+}
+
+/// What a fix replaces of a text, so that its quotes stay as they are; of an alias, the alias.
+fn inside(node: &Node) -> Place {
+    let whole = node.place();
+    match whole.source.text[whole.span.clone()].starts_with('*') {
+        true => whole,
+        false => node.place_of(0..node.text().map_or(0, str::len)),
+    }
 }
 
 /// A few names in a sentence: `a`, `b` and `c`.

@@ -1,16 +1,22 @@
 //! Models that some provider could answer for.
 
-use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, rule};
+use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, only_nearest, rule};
 use crate::job::ModelSpec;
+use crate::price::Prices;
 use crate::providers::{self, Model, PROVIDERS};
-use crate::yaml::Spanned;
+use crate::yaml::{Node, Spanned};
 
 use super::{Lint, Subject, listed};
 
 /// Model names, and what is asked of them.
 pub(super) struct Models;
 
-const RULES: &[Rule] = &[rule!(Error "bad-model"), rule!(Error "unknown-provider"), rule!(Error "thinking-not-taken")];
+const RULES: &[Rule] = &[
+    rule!(Error "bad-model"),
+    rule!(Error "unknown-provider"),
+    rule!(Error "thinking-not-taken"),
+    rule!(Warning "unknown-model"),
+];
 
 impl Lint for Models {
     fn rules(&self) -> &'static [Rule] {
@@ -20,15 +26,50 @@ impl Lint for Models {
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
         for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
-            let name = match &spec.value {
-                ModelSpec::Name(_) => &spec.node,
-                ModelSpec::Options(options) => &options.name.node,
-            };
-            if let Some(finding) = resolve(spec).err().filter(|_| !name.is_made_up()) {
-                findings.push(*finding);
+            let name = name_node(spec);
+            if name.is_made_up() {
+                continue;
+            }
+            match resolve(spec) {
+                Err(finding) => findings.push(*finding),
+                // Where the limit on cost can't be kept, that is said instead.
+                Ok(model) if job.limits.cost_usd.is_none() => findings.extend(unknown(&model, name)),
+                Ok(_) => {}
             }
         }
     }
+}
+
+/// The node that holds the model's name.
+pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
+    match &spec.value {
+        ModelSpec::Name(_) => &spec.node,
+        ModelSpec::Options(options) => &options.name.node,
+    }
+}
+
+/// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
+fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
+    let prices = Prices::new();
+    if model.provider == "replay" || prices.knows(&model.provider, &model.name) {
+        return None;
+    }
+    let start = model.provider.len() + 1;
+    let place = name.place_of(start..start + model.name.len());
+    let message = format!("`{}` isn't in the table of {}'s models", model.name, model.provider);
+    let finding = Diagnostic::warning("unknown-model", place, message);
+    Some(match nearest(&model.name, prices.models(&model.provider)) {
+        // Other digits are another version, which may be newer than the table.
+        Some(meant) if digits(meant) == digits(&model.name) => {
+            finding.help(format!("did you mean `{meant}`?")).replace_with(meant)
+        }
+        Some(meant) => finding.help(format!("did you mean `{meant}`? A newer model runs, and its cost isn't known")),
+        None => finding.help("it may be newer than the table: then it runs, and its cost isn't known"),
+    })
+}
+
+fn digits(name: &str) -> String {
+    name.chars().filter(char::is_ascii_digit).collect()
 }
 
 /// The model that a job asks for.
@@ -36,10 +77,7 @@ impl Lint for Models {
 /// # Errors
 /// Where it has no such form, its provider is unknown, or it takes no such option.
 pub fn resolve(spec: &Spanned<ModelSpec>) -> Result<Model, Box<Diagnostic>> {
-    let node = match &spec.value {
-        ModelSpec::Name(_) => &spec.node,
-        ModelSpec::Options(options) => &options.name.node,
-    };
+    let node = name_node(spec);
     let mut model = parse(spec.value.name(), |range| node.place_of(range))?;
     if let Some(thinking) = spec.value.thinking() {
         if !providers::find(&model.provider).is_some_and(|provider| provider.takes_thinking) {
@@ -67,7 +105,9 @@ fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<
     let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-4-5`";
     let Some((provider, name)) = text.split_once('/') else {
         let finding = bad("a model is named with its provider");
-        return Err(Box::new(match text.starts_with("claude") && !text.contains(char::is_whitespace) {
+        // Letters that mean the same in every kind of quotes.
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
+        return Err(Box::new(match text.starts_with("claude") && text.chars().all(is_plain) {
             true => finding.help(format!("write `anthropic/{text}`")).replace_with(format!("anthropic/{text}")),
             false => finding.help(form),
         }));
@@ -75,9 +115,10 @@ fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<
     if providers::find(provider).is_none() {
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
-        return Err(Box::new(match nearest(provider, known()) {
-            Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-            None => finding.help(format!("there are {}", listed(known()))),
+        return Err(Box::new(match (only_nearest(provider, known()), nearest(provider, known())) {
+            (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
+            (None, Some(near)) => finding.help(format!("did you mean `{near}`?")),
+            (None, None) => finding.help(format!("there are {}", listed(known()))),
         }));
     }
     let malformed = name.is_empty()

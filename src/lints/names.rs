@@ -1,16 +1,18 @@
 //! Names have a form that fits paths, ids and templates.
 
+use std::collections::HashMap;
+
 use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::job::{is_input_name, is_name};
+use crate::job::{INPUT_NAME_FORM, Job, NAME_FORM, is_input_name, is_name};
 use crate::yaml::Spanned;
 
 use super::valid::name_of;
-use super::{Lint, MAX_FINDINGS, Subject};
+use super::{Lint, Subject};
 
 /// Names of the job, its subagents and its inputs.
 pub(super) struct Names;
 
-const RULES: &[Rule] = &[rule!(Error "bad-name")];
+const RULES: &[Rule] = &[rule!(Error "bad-name"), rule!(Error "names-alike")];
 
 impl Lint for Names {
     fn rules(&self) -> &'static [Rule] {
@@ -19,10 +21,8 @@ impl Lint for Names {
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
-        const NAME: &str = "a name is 1 to 64 of `a-z`, `0-9` and `-`, and begins with a letter or digit";
-        const INPUT_NAME: &str = "an input's name is 1 to 64 of `a-z`, `0-9` and `_`, and begins with no digit";
         if let Some(name) = job.name.as_ref().filter(|name| !is_name(&name.value)) {
-            findings.push(bad(name, NAME, &suggestion(&name.value, '-', is_name)));
+            findings.push(bad(name, NAME_FORM, &suggestion(&name.value, '-', is_name)));
         }
         if name_of(job, subject.source).is_none() {
             let place = crate::diagnostic::Place { source: subject.source.clone(), span: 0..0 };
@@ -31,12 +31,71 @@ impl Lint for Names {
                     .help("give the job one: `name: my-job`"),
             );
         }
-        for name in job.subagents.keys().filter(|name| !is_name(&name.value)).take(2 * MAX_FINDINGS) {
-            findings.push(alike(bad(name, NAME, &suggestion(&name.value, '-', is_name)), name, job.subagents.keys()));
+        let subagents = Group { kind: "subagents", form: NAME_FORM, joint: '-', fits: is_name };
+        subagents.check(&job.subagents.keys().collect::<Vec<_>>(), findings);
+        let inputs = Group { kind: "inputs", form: INPUT_NAME_FORM, joint: '_', fits: is_input_name };
+        inputs.check(&job.inputs().map(|(name, _)| name).collect::<Vec<_>>(), findings);
+        check_variables(job, findings);
+    }
+}
+
+/// Names of one kind of thing, which must differ.
+struct Group {
+    kind: &'static str,
+    form: &'static str,
+    joint: char,
+    fits: fn(&str) -> bool,
+}
+
+impl Group {
+    fn check(&self, names: &[&Spanned<String>], findings: &mut Vec<Diagnostic>) {
+        if names.iter().all(|name| (self.fits)(&name.value)) {
+            return;
         }
-        for (name, _) in job.inputs().filter(|(name, _)| !is_input_name(&name.value)).take(2 * MAX_FINDINGS) {
-            let finding = bad(name, INPUT_NAME, &suggestion(&name.value, '_', is_input_name));
-            findings.push(alike(finding, name, job.inputs().map(|(name, _)| name)));
+        // Names in small letters only, each once, can't be alike.
+        let mut alike: HashMap<String, Vec<&Spanned<String>>> = HashMap::new();
+        for name in names {
+            alike.entry(name.value.to_lowercase()).or_default().push(name);
+        }
+        for name in names {
+            let folded = name.value.to_lowercase();
+            let group = alike.get(&folded).map_or(&[][..], Vec::as_slice);
+            match group.first() {
+                Some(first) if first.value != name.value => {
+                    let message = format!("two {} differ only in the case of their letters", self.kind);
+                    findings.push(
+                        Diagnostic::error("names-alike", name.place(), message)
+                            .label(first.place(), "the other")
+                            .help("rename one of them, so that nobody takes it for the other"),
+                    );
+                }
+                // Renaming one of the two mends the case of the other, too.
+                _ if group.len() > 1 && (self.fits)(&folded) => {}
+                _ if !(self.fits)(&name.value) => {
+                    findings.push(bad(name, self.form, &suggestion(&name.value, self.joint, self.fits)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A secret input reaches commands in a variable of its own.
+fn check_variables(job: &Job, findings: &mut Vec<Diagnostic>) {
+    if job.env.is_empty() {
+        return;
+    }
+    let secret = job.inputs().filter(|(_, input)| input.is_secret());
+    let given: HashMap<String, _> =
+        secret.map(|(name, _)| (format!("INPUT_{}", name.value.to_uppercase()), name)).collect();
+    for name in &job.env {
+        if let Some(input) = given.get(&name.value) {
+            let message = format!("`{}` is how commands see the secret input `{}`", name.value, input.value);
+            findings.push(
+                Diagnostic::error("names-alike", name.place(), message)
+                    .label(input.place(), "the input")
+                    .help("remove it from `env`: commands see the input without it; or rename the input"),
+            );
         }
     }
 }
@@ -46,20 +105,6 @@ fn bad(name: &Spanned<String>, form: &str, suggestion: &str) -> Diagnostic {
     match suggestion {
         "" => finding.help(form),
         suggestion => finding.help(format!("{form}: `{suggestion}`")),
-    }
-}
-
-/// Points to a name that is the same but for the case of its letters.
-fn alike<'a>(
-    finding: Diagnostic,
-    name: &Spanned<String>,
-    others: impl Iterator<Item = &'a Spanned<String>>,
-) -> Diagnostic {
-    let folded = name.value.to_lowercase();
-    let mut others = others.filter(|other| other.value != name.value && other.value.to_lowercase() == folded);
-    match others.next() {
-        Some(other) => finding.label(other.place(), "differs only in the case of its letters"),
-        None => finding,
     }
 }
 

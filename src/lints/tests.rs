@@ -8,9 +8,27 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lints")
 }
 
+/// The job beside a script.
+fn beside(script: &Path) -> PathBuf {
+    let name = script.file_name().unwrap().to_string_lossy();
+    script.with_file_name(name.replace(".script.yaml", ".yaml"))
+}
+
+fn is_script(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(".script.yaml")
+}
+
+fn read(path: &Path) -> Arc<Source> {
+    Source::new(path.file_name().unwrap().to_string_lossy(), std::fs::read_to_string(path).unwrap())
+}
+
+/// What is found in a job, or in a script beside its job or without one.
 fn check_file(path: &Path) -> Checked {
-    let name = path.file_name().unwrap().to_string_lossy();
-    let source = Source::new(name, std::fs::read_to_string(path).unwrap());
+    let source = read(path);
+    if is_script(path) {
+        let job = beside(path).exists().then(|| yaml::read::<Job>(&read(&beside(path))).whole().unwrap());
+        return Checked { findings: check_script(&source, job.as_ref()), job: None, prompts: Vec::new() };
+    }
     check(&source, Some(&Folder::open(path.parent().unwrap()).unwrap()))
 }
 
@@ -44,6 +62,7 @@ fn printed(findings: &[Diagnostic]) -> String {
     text
 }
 
+/// Jobs, and scripts without the jobs that they belong to.
 fn jobs(folder: &Path) -> Vec<PathBuf> {
     let mut jobs: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()
@@ -51,6 +70,8 @@ fn jobs(folder: &Path) -> Vec<PathBuf> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
         .collect();
     jobs.sort();
+    let served: Vec<PathBuf> = jobs.iter().filter(|path| is_script(path)).map(|path| beside(path)).collect();
+    jobs.retain(|path| !served.contains(path));
     jobs
 }
 
@@ -67,7 +88,7 @@ fn every_fixture_gives_its_findings() {
             let checked = check_file(&path);
             let printed = printed(&checked.findings);
             let has_errors = checked.findings.iter().any(|finding| finding.severity == Severity::Error);
-            assert_eq!(checked.job.is_none(), has_errors, "{shown}: {printed}");
+            assert!(checked.job.is_none() == has_errors || is_script(&path), "{shown}: {printed}");
             for finding in &checked.findings {
                 let rule = rules().find(|rule| rule.code == finding.code);
                 assert_eq!(rule.map(|rule| rule.severity), Some(finding.severity), "{shown}: {}", finding.code);

@@ -65,6 +65,8 @@ pub struct Prompts {
     pub system: Option<Template>,
     /// The subagents' own system prompts, by name.
     pub subagents: IndexMap<String, Template>,
+    /// What the texts may name.
+    pub names: Names,
 }
 
 impl Prompts {
@@ -81,7 +83,7 @@ impl Prompts {
             }
         }
         let (templates, findings) = loader.finish();
-        (Self { templates, prompt, system, subagents }, findings)
+        (Self { templates, prompt, system, subagents, names }, findings)
     }
 }
 

@@ -7,7 +7,7 @@ use super::inputs::{self, Values};
 use super::{Given, Plan, PlannedAgent, PlannedLimits, Secrets, system};
 use crate::diagnostic::Diagnostic;
 use crate::job::{
-    self, Duration, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS, SUBAGENT_TOKENS,
+    self, Duration, GENERAL, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS, SUBAGENT_TOKENS,
     SUBAGENT_TURNS, SUBAGENTS, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
@@ -15,9 +15,6 @@ use crate::providers::Model;
 use crate::template::{Engine, Template};
 use crate::tools::{Grant, TOOLS};
 use crate::yaml::{Node, Spanned};
-
-/// The name of the subagent that is there when a job has `task` and names none.
-const GENERAL: &str = "general";
 
 /// What that subagent can use where the parent has nothing but `task`.
 const GENERAL_TOOLS: &[&str] = &["read_file", "glob", "grep"];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
 use crate::job::value::Listing;
 
-/// What can be wrong with given values, and with a template once it has them.
+/// What can be wrong with given values.
 pub const RULES: &[Rule] = &[
     rule!(Error "bad-set"),
     rule!(Error "unreadable-input"),
@@ -13,7 +13,6 @@ pub const RULES: &[Rule] = &[
     rule!(Error "missing-input"),
     rule!(Error "bad-input"),
     rule!(Error "duplicate-input"),
-    rule!(Error "render-failed"),
 ];
 
 /// The greatest size of a value from a file, standard input or a variable, in bytes.

@@ -281,12 +281,12 @@ parent: { prompt: \"{% if inputs.topic %}About {{ inputs.topic }}{% endif %} \",
 fn every_text_that_fails_to_render_is_found() {
     let text = "\
 model: anthropic/x
-inputs: { topic: { type: string, default: x } }
+inputs: { topic: { type: string } }
 parent: { system: \"{{ inputs.topic + 1 }}\", prompt: \"{{ inputs.topic | int }}\", tools: [task] }
 subagents:
   a: { description: A., system: \"{{ inputs.topic.none }}\", tools: [] }
 ";
-    let findings = plan(text, &Given::default()).unwrap_err();
+    let findings = plan(text, &given(&["topic=x"])).unwrap_err();
     assert_eq!(findings.len(), 3, "{findings:?}");
     assert!(findings.iter().all(|finding| finding.code == "render-failed"));
 }

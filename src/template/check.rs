@@ -1,11 +1,12 @@
 //! Finds what a template uses and doesn't have, from its syntax tree, without rendering it.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use minijinja::machinery::{Span, ast};
 
 use super::loader::{Loader, Role};
+use super::scopes::{Meaning, Scopes, Visible};
 use super::{Names, Origin};
 use crate::diagnostic::{Diagnostic, Place};
 
@@ -16,17 +17,20 @@ pub(super) struct Walk {
     /// The texts that are being walked, the outermost first and this one last.
     pub(super) trail: Vec<String>,
     origin: Origin,
-    scopes: Vec<BTreeSet<String>>,
+    pub(super) scopes: Scopes,
 }
 
+/// Filters that show the names of a mapping's parts, or how many there are, and none of its values.
+const SHOW_NAMES: &[&str] = &["count", "first", "join", "last", "length", "list", "sort"];
+
 impl Walk {
-    pub(super) fn new(origin: Origin, role: Role, visible: BTreeSet<String>, trail: Vec<String>) -> Self {
-        Self { role, trail, origin, scopes: vec![visible] }
+    pub(super) fn new(origin: Origin, role: Role, visible: &Visible, trail: Vec<String>) -> Self {
+        Self { role, trail, origin, scopes: Scopes::new(visible) }
     }
 
     /// The names that are set at this point, beside the job's variables.
-    pub(super) fn visible(&self) -> BTreeSet<String> {
-        self.scopes.iter().flatten().cloned().collect()
+    pub(super) fn visible(&mut self) -> Arc<Visible> {
+        self.scopes.flat()
     }
 
     pub(super) fn template(mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
@@ -61,19 +65,53 @@ impl Walk {
     }
 
     fn set(&mut self, name: &str) {
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name.to_owned());
-        }
+        self.scopes.set(name, Meaning::Other);
     }
 
     pub(super) fn is_set(&self, name: &str) -> bool {
-        self.scopes.iter().any(|scope| scope.contains(name))
+        self.scopes.get(name).is_some()
     }
 
     fn within(&mut self, names: &[&str], walk: impl FnOnce(&mut Self)) {
-        self.scopes.push(names.iter().map(|name| (*name).to_owned()).collect());
+        self.scopes.push(names);
         walk(self);
         self.scopes.pop();
+    }
+
+    /// The job's variable that an expression is, where it is nothing else.
+    fn root<'a>(&self, expression: &ast::Expr<'a>) -> Option<&'a str> {
+        let ast::Expr::Var(name) = expression else { return None };
+        match self.scopes.get(name.id) {
+            Some(Meaning::Inputs) => Some("inputs"),
+            Some(Meaning::Other) => None,
+            None => (name.id == "inputs" || Names::parts(name.id).is_some()).then_some(name.id),
+        }
+    }
+
+    fn is_inputs(&self, expression: &ast::Expr<'_>) -> bool {
+        self.root(expression) == Some("inputs")
+    }
+
+    /// An expression of which only the names of its parts can be seen, if it is `inputs`.
+    fn names_of(&mut self, loader: &mut Loader<'_>, expression: &ast::Expr<'_>) {
+        if self.is_inputs(expression) {
+            loader.uses.all = true;
+        } else {
+            self.expression(loader, expression);
+        }
+    }
+
+    /// `target = value`, in whichever form.
+    fn assign(&mut self, loader: &mut Loader<'_>, target: &ast::Expr<'_>, value: &ast::Expr<'_>) {
+        loader.growth.keep(value);
+        if let ast::Expr::Var(name) = target
+            && self.is_inputs(value)
+        {
+            self.scopes.set(name.id, Meaning::Inputs);
+            return;
+        }
+        self.expression(loader, value);
+        self.target(loader, target);
     }
 
     fn statements(&mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
@@ -86,34 +124,39 @@ impl Walk {
         use ast::Stmt;
         match statement {
             Stmt::Template(it) => self.statements(loader, &it.children),
-            Stmt::EmitExpr(it) => self.expression(loader, &it.expr),
+            Stmt::EmitExpr(it) => {
+                loader.growth.show(&it.expr);
+                self.expression(loader, &it.expr);
+            }
             Stmt::EmitRaw(_) => {}
             Stmt::ForLoop(it) => {
-                self.expression(loader, &it.iter);
+                let before = loader.growth;
+                loader.growth.show(&it.iter);
+                it.filter_expr.iter().for_each(|filter| loader.growth.show(filter));
+                self.names_of(loader, &it.iter);
                 self.within(&["loop"], |walk| {
                     walk.target(loader, &it.target);
                     walk.optional(loader, it.filter_expr.as_ref());
                     walk.statements(loader, &it.body);
                 });
                 self.within(&[], |walk| walk.statements(loader, &it.else_body));
+                loader.growth.repeated_since(before);
             }
             Stmt::IfCond(it) => {
+                loader.growth.show(&it.expr);
                 self.expression(loader, &it.expr);
                 self.statements(loader, &it.true_body);
                 self.statements(loader, &it.false_body);
             }
             Stmt::WithBlock(it) => self.within(&[], |walk| {
                 for (target, value) in &it.assignments {
-                    walk.expression(loader, value);
-                    walk.target(loader, target);
+                    walk.assign(loader, target, value);
                 }
                 walk.statements(loader, &it.body);
             }),
-            Stmt::Set(it) => {
-                self.expression(loader, &it.expr);
-                self.target(loader, &it.target);
-            }
+            Stmt::Set(it) => self.assign(loader, &it.target, &it.expr),
             Stmt::SetBlock(it) => {
+                loader.growth.escape();
                 self.optional(loader, it.filter.as_ref());
                 self.within(&[], |walk| walk.statements(loader, &it.body));
                 self.target(loader, &it.target);
@@ -123,6 +166,7 @@ impl Walk {
                 self.statements(loader, &it.body);
             }
             Stmt::FilterBlock(it) => {
+                loader.growth.escape();
                 self.expression(loader, &it.filter);
                 self.statements(loader, &it.body);
             }
@@ -140,10 +184,12 @@ impl Walk {
             Stmt::Extends(it) => self.files(loader, &it.name, false),
             Stmt::Include(it) => self.files(loader, &it.name, it.ignore_missing),
             Stmt::Macro(it) => {
+                loader.growth.escape();
                 self.set(it.name);
                 self.macro_body(loader, it);
             }
             Stmt::CallBlock(it) => {
+                loader.growth.escape();
                 self.call(loader, &it.call);
                 self.macro_body(loader, &it.macro_decl);
             }
@@ -225,24 +271,17 @@ impl Walk {
         match expression {
             Expr::Const(_) => {}
             Expr::Var(it) => self.variable(loader, it.id, it.span()),
-            Expr::GetAttr(it) => match root(&it.expr).filter(|root| !self.is_set(root)) {
-                Some(root) if Names::parts(root).is_some() || root == "inputs" => {
-                    self.part(loader, root, it.name, Self::end_of(it.span(), it.name));
-                }
-                _ => self.expression(loader, &it.expr),
+            Expr::GetAttr(it) => match self.root(&it.expr) {
+                Some(root) => self.part(loader, root, it.name, Self::end_of(it.span(), it.name)),
+                None => self.expression(loader, &it.expr),
             },
             Expr::GetItem(it) => {
                 let constant = match &it.subscript_expr {
                     Expr::Const(constant) => constant.value.as_str(),
                     _ => None,
                 };
-                match (root(&it.expr).filter(|root| !self.is_set(root)), constant) {
-                    (Some(root), Some(name)) if Names::parts(root).is_some() || root == "inputs" => {
-                        let Span { start_offset, end_offset, .. } = it.subscript_expr.span();
-                        let quoted = start_offset as usize..end_offset as usize;
-                        let inner = quoted.start + 1..quoted.end.saturating_sub(1).max(quoted.start + 1);
-                        self.part(loader, root, name, inner);
-                    }
+                match (self.root(&it.expr), constant) {
+                    (Some(root), Some(name)) => self.part(loader, root, name, quoted(it.subscript_expr.span())),
                     _ => {
                         self.expression(loader, &it.expr);
                         self.expression(loader, &it.subscript_expr);
@@ -258,11 +297,19 @@ impl Walk {
             Expr::UnaryOp(it) => self.expression(loader, &it.expr),
             Expr::BinOp(it) => {
                 self.expression(loader, &it.left);
-                self.expression(loader, &it.right);
+                match it.op {
+                    ast::BinOpKind::In => self.names_of(loader, &it.right),
+                    _ => self.expression(loader, &it.right),
+                }
             }
             Expr::Compare(it) => {
                 self.expression(loader, &it.expr);
-                it.ops.iter().for_each(|op| self.expression(loader, &op.expr));
+                for op in &it.ops {
+                    match op.op {
+                        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => self.names_of(loader, &op.expr),
+                        _ => self.expression(loader, &op.expr),
+                    }
+                }
             }
             Expr::IfExpr(it) => {
                 self.expression(loader, &it.test_expr);
@@ -270,12 +317,20 @@ impl Walk {
                 self.optional(loader, it.false_expr.as_ref());
             }
             Expr::Filter(it) => {
-                self.optional(loader, it.expr.as_ref());
+                match (&it.expr, it.args.as_slice()) {
+                    (Some(value), _) if SHOW_NAMES.contains(&it.name) => self.names_of(loader, value),
+                    (Some(value), [ast::CallArg::Pos(Expr::Const(part))])
+                        if it.name == "attr" && self.is_inputs(value) && part.value.as_str().is_some() =>
+                    {
+                        self.part(loader, "inputs", part.value.as_str().unwrap_or_default(), quoted(part.span()));
+                    }
+                    (value, _) => self.optional(loader, value.as_ref()),
+                }
                 self.filter(loader, it.name, it.span());
                 self.arguments(loader, &it.args);
             }
             Expr::Test(it) => {
-                self.expression(loader, &it.expr);
+                self.names_of(loader, &it.expr);
                 self.test(loader, it.name, it.span());
                 self.arguments(loader, &it.args);
             }
@@ -325,10 +380,8 @@ impl Walk {
     }
 }
 
-/// The variable that an expression is, where it is nothing else.
-fn root<'a>(expression: &ast::Expr<'a>) -> Option<&'a str> {
-    match expression {
-        ast::Expr::Var(name) => Some(name.id),
-        _ => None,
-    }
+/// What lies between the quotes of a string.
+fn quoted(span: Span) -> Range<usize> {
+    let start = span.start_offset as usize + 1;
+    start..(span.end_offset as usize).saturating_sub(1).max(start)
 }

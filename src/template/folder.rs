@@ -2,9 +2,9 @@
 
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cap_std::fs::{Dir, OpenOptions};
+use cap_std::fs::{Dir, MetadataExt, OpenOptions};
 
 use crate::diagnostic::Source;
 
@@ -16,6 +16,36 @@ pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
 pub struct Folder {
     dir: Dir,
     shown: PathBuf,
+    instead: Option<Instead>,
+}
+
+/// Which file it is, by whatever name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// From what the system says of an open file.
+    pub fn of(metadata: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// What is read instead of a file's own text.
+#[derive(Debug)]
+struct Instead {
+    file: FileId,
+    text: String,
+    /// Whoever reads gets one of these.
+    given: Mutex<Vec<Arc<Source>>>,
+}
+
+/// A prompt file's text as templates get it, however it was checked out: with LF line ends, without a byte order mark.
+pub fn as_read(text: &str) -> String {
+    text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// Why a prompt file can't be used.
@@ -37,11 +67,21 @@ impl Folder {
     pub fn open(path: &Path) -> io::Result<Self> {
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let dir = Dir::open_ambient_dir(opened, cap_std::ambient_authority())?;
-        Ok(Self { dir, shown: path.to_path_buf() })
+        Ok(Self { dir, shown: path.to_path_buf(), instead: None })
     }
 
-    /// Reads a text file, at most [`MAX_FILE_BYTES`] long. Line ends become LF and a byte order mark goes, so that the
-    /// text doesn't depend on how the file was checked out.
+    /// From now on reads `text` where a file is read: what would be found if that were in it.
+    pub fn read_instead(&mut self, file: FileId, text: &str) {
+        self.instead = Some(Instead { file, text: as_read(text), given: Mutex::default() });
+    }
+
+    /// The sources that were read instead of the file's own.
+    pub fn given(&self) -> Vec<Arc<Source>> {
+        let given = self.instead.as_ref().map(|instead| instead.given.lock());
+        given.map(|given| given.unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+    }
+
+    /// Reads a text file, at most [`MAX_FILE_BYTES`] long (see [`as_read`]).
     ///
     /// # Errors
     /// Where the path leads outside, or the file is missing, unreadable, no file, too large or no UTF-8 text.
@@ -61,6 +101,17 @@ impl Folder {
         if !metadata.is_file() {
             return Err(unreadable("is no regular file"));
         }
+        let plain = Path::new(path).components().filter(|part| *part != Component::CurDir);
+        // A job that is named without a folder has prompts without one.
+        let folder = if self.shown == Path::new(".") { Path::new("") } else { &self.shown };
+        let shown = plain.fold(folder.to_owned(), |shown, part| shown.join(part));
+        let shown = shown.to_string_lossy();
+        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        if let Some(instead) = self.instead.as_ref().filter(|instead| instead.file == id) {
+            let source = Source::new(shown, instead.text.as_str());
+            instead.given.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
+            return Ok(source);
+        }
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| fault(&error))?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -70,10 +121,7 @@ impl Folder {
         if text.contains('\0') {
             return Err(unreadable("is no text: it holds a NUL character"));
         }
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        // A job that is named without a folder has prompts without one.
-        let shown = if self.shown == Path::new(".") { path.into() } else { self.shown.join(path) };
-        Ok(Source::new(shown.to_string_lossy(), text.replace("\r\n", "\n").replace('\r', "\n")))
+        Ok(Source::new(shown, as_read(&text)))
     }
 
     fn open_file(&self, path: &str) -> io::Result<cap_std::fs::File> {

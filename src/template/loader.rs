@@ -1,6 +1,6 @@
 //! Gathers a job's texts and the files that they include, and has each one checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use minijinja::Environment;
@@ -8,7 +8,9 @@ use minijinja::machinery::{ast, parse};
 
 use super::bounds::excess;
 use super::check::Walk;
-use super::{FileFault, Folder, Names, Origin, Template, Templates, Text, environment};
+use super::growth::Growth;
+use super::scopes::Visible;
+use super::{FileFault, Folder, Names, Origin, Template, Templates, Text, Uses, environment};
 use crate::diagnostic::{Diagnostic, Place};
 use crate::yaml::Node;
 
@@ -17,6 +19,9 @@ pub const MAX_FILES: usize = 100;
 
 /// How often included files may be walked: once for each set of variables that they can see.
 const MAX_WALKS: usize = 2_000;
+
+/// How many names of variables all those walks may begin with together.
+const MAX_VISIBLE: usize = 1_000_000;
 
 /// How many findings are kept: more than anyone is shown.
 const MAX_FINDINGS: usize = 110;
@@ -35,13 +40,32 @@ pub enum Role {
 pub struct Loader<'a> {
     pub(super) names: &'a Names,
     pub(super) environment: Environment<'static>,
+    pub(super) uses: Uses,
+    /// What is known of each input that the job declares.
+    declared: HashMap<&'a str, Declared>,
     folder: Option<&'a Folder>,
     templates: Templates,
     faults: BTreeMap<String, FileFault>,
     findings: Vec<Diagnostic>,
     walked: BTreeSet<Visit>,
+    /// The names that each file was last walked with, and how many there were in all.
+    latest: HashMap<(String, bool), Arc<Visible>>,
+    visible: usize,
     /// There were too many, which is said once.
     is_lost: bool,
+    /// How often something was found.
+    found: usize,
+    /// How what is under way can grow.
+    pub(super) growth: Growth,
+    /// An input whose text strangers can write and that templates see.
+    pub(super) untrusted: Option<&'a str>,
+}
+
+/// What a job says of an input.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Declared {
+    pub(super) is_secret: bool,
+    pub(super) is_untrusted: bool,
 }
 
 /// A text, and what it can see: walking it twice with the same would find the same.
@@ -49,21 +73,38 @@ pub struct Loader<'a> {
 struct Visit {
     name: String,
     in_system: bool,
-    visible: BTreeSet<String>,
+    visible: Arc<Visible>,
 }
 
 impl<'a> Loader<'a> {
     /// Begins with no texts. Without a folder, as for a job from standard input, every file is an error.
     pub fn new(folder: Option<&'a Folder>, names: &'a Names) -> Self {
+        let mut declared: HashMap<&str, Declared> = HashMap::new();
+        declared.extend(names.inputs.iter().map(|name| (name.as_str(), Declared::default())));
+        for name in &names.secret {
+            declared.entry(name).or_default().is_secret = true;
+        }
+        for name in &names.untrusted {
+            declared.entry(name).or_default().is_untrusted = true;
+        }
+        let mut untrusted = names.untrusted.iter().map(String::as_str);
+        let untrusted = untrusted.find(|name| declared.get(name).is_some_and(|declared| !declared.is_secret));
         Self {
             names,
             environment: environment(),
+            uses: Uses::default(),
+            declared,
             folder,
             templates: Templates::default(),
             faults: BTreeMap::new(),
             findings: Vec::new(),
             walked: BTreeSet::new(),
+            latest: HashMap::new(),
+            visible: 0,
             is_lost: false,
+            found: 0,
+            growth: Growth::default(),
+            untrusted,
         }
     }
 
@@ -73,7 +114,7 @@ impl<'a> Loader<'a> {
         let name = format!("\0{}", self.templates.texts.len());
         let text = Text { text: text.into(), origin: Origin::Node(node.clone()) };
         self.templates.texts.insert(name.clone(), text);
-        self.walk(&name, role, BTreeSet::new(), &[]);
+        self.walk(&name, role, Arc::default(), &[]);
         Template { name }
     }
 
@@ -82,7 +123,7 @@ impl<'a> Loader<'a> {
     pub fn file(&mut self, path: &str, place: Place, role: Role) -> Option<Template> {
         match self.read(path) {
             Ok(()) => {
-                self.walk(path, role, BTreeSet::new(), &[]);
+                self.walk(path, role, Arc::default(), &[]);
                 Some(Template { name: path.to_owned() })
             }
             Err(fault) => {
@@ -92,9 +133,15 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The texts and what is wrong with them. With findings, the texts are fit for nothing.
-    pub fn finish(self) -> (Templates, Vec<Diagnostic>) {
+    /// The texts and what is wrong with them; those in which something is wrong can't be rendered.
+    pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
+        self.templates.uses = self.uses;
         (self.templates, self.findings)
+    }
+
+    /// What the job says of an input; `None` where it has none of that name.
+    pub(super) fn declared(&self, input: &str) -> Option<Declared> {
+        self.declared.get(input).copied()
     }
 
     /// Whether looking further makes no difference.
@@ -103,6 +150,10 @@ impl<'a> Loader<'a> {
     }
 
     pub(super) fn report(&mut self, finding: Diagnostic) {
+        self.found += 1;
+        // Whoever misspells a name is read on after it.
+        let is_of_a_name = finding.code.starts_with("un") && finding.code != "unreadable-file";
+        self.uses.is_incomplete |= self.is_full() || !(is_of_a_name || finding.code == "secret-in-template");
         let same = |other: &Diagnostic| {
             other.code == finding.code
                 && other.place.span == finding.place.span
@@ -114,7 +165,10 @@ impl<'a> Loader<'a> {
     }
 
     /// Follows one include. Whether the file is there; where it isn't, that is a finding unless `optional`.
-    pub(super) fn include(&mut self, path: &str, place: Place, optional: bool, from: &Walk) -> bool {
+    pub(super) fn include(&mut self, path: &str, place: Place, optional: bool, from: &mut Walk) -> bool {
+        if self.is_lost {
+            return true;
+        }
         if from.trail.iter().any(|name| name == path) {
             let route = from.trail.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
             let route = route.chain([format!("`{path}`")]).collect::<Vec<_>>().join(", ");
@@ -126,7 +180,14 @@ impl<'a> Loader<'a> {
         }
         match self.read(path) {
             Ok(()) => {
-                self.walk(path, from.role, from.visible(), &from.trail);
+                let (role, visible) = (from.role, from.visible());
+                let key = (path.to_owned(), role == Role::System);
+                if self.latest.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {
+                    self.pass_on(path);
+                } else {
+                    self.latest.insert(key, visible.clone());
+                    self.walk(path, role, visible, &from.trail);
+                }
                 true
             }
             Err(FileFault::Missing) if optional => false,
@@ -137,13 +198,20 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn walk(&mut self, name: &str, role: Role, visible: BTreeSet<String>, trail: &[String]) {
+    /// What was found in a text counts for those that include it, too.
+    fn pass_on(&mut self, name: &str) {
+        self.found += usize::from(self.templates.broken.contains(name));
+        self.growth.include(self.templates.growth.get(name).copied().unwrap_or_default());
+    }
+
+    fn walk(&mut self, name: &str, role: Role, visible: Arc<Visible>, trail: &[String]) {
         let Some(text) = self.templates.texts.get(name).cloned() else { return };
-        let visit = Visit { name: name.to_owned(), in_system: role == Role::System, visible: visible.clone() };
+        self.visible += visible.len();
+        let visit = Visit { name: name.to_owned(), in_system: role == Role::System, visible };
         if self.walked.contains(&visit) {
-            return;
+            return self.pass_on(name);
         }
-        if self.walked.len() >= MAX_WALKS {
+        if self.walked.len() >= MAX_WALKS || self.visible > MAX_VISIBLE {
             if !std::mem::replace(&mut self.is_lost, true) {
                 let place = text.origin.place(0..0);
                 let message = format!("files include each other in more than {MAX_WALKS} ways");
@@ -152,7 +220,20 @@ impl<'a> Loader<'a> {
             }
             return;
         }
+        let found = self.found;
+        let outer = std::mem::take(&mut self.growth);
+        let visible = visit.visible.clone();
         self.walked.insert(visit);
+        self.walk_text(name, text, role, &visible, trail);
+        if self.found > found || self.is_lost {
+            self.templates.broken.insert(name.to_owned());
+        }
+        let growth = std::mem::replace(&mut self.growth, outer);
+        self.growth.include(growth);
+        self.templates.growth.insert(name.to_owned(), growth);
+    }
+
+    fn walk_text(&mut self, name: &str, text: Text, role: Role, visible: &Visible, trail: &[String]) {
         if let Some((range, why)) = excess(&text.text) {
             let finding = Diagnostic::error("template-syntax", text.origin.place(range), format!("template: {why}"));
             self.report(finding.help("break it into several tags or blocks"));

@@ -16,6 +16,10 @@ pub struct Names {
 /// The variables beside `inputs`, with their parts; one without parts is a text.
 const FIXED: &[(&str, &[&str])] = &[("workspace", &[]), ("job", &["name"]), ("run", &["id", "date"])];
 
+/// How many inputs a misspelt name is compared with, and how many a message lists.
+const MAX_HINTED: usize = 1_000;
+const MAX_LISTED: usize = 30;
+
 impl Names {
     /// The variables that can be written alone.
     pub(super) fn roots<'a>() -> impl Iterator<Item = &'a str> {
@@ -27,9 +31,16 @@ impl Names {
         FIXED.iter().find(|(name, _)| *name == root).map(|(_, parts)| *parts)
     }
 
-    /// Every variable in full, for a message.
+    /// Inputs that a misspelt one may be meant for.
+    pub(super) fn hinted(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().take(MAX_HINTED).map(String::as_str)
+    }
+
+    /// Every variable in full, for a message; of very many inputs the first.
     pub(super) fn listed(&self) -> String {
-        let inputs = self.inputs.iter().map(|name| format!("`inputs.{name}`"));
+        let inputs = self.inputs.iter().take(MAX_LISTED).map(|name| format!("`inputs.{name}`"));
+        let more = (self.inputs.len() > MAX_LISTED).then(|| "further inputs".to_owned());
+        let inputs = inputs.chain(more);
         let fixed = FIXED.iter().flat_map(|(root, parts)| {
             let whole = parts.is_empty().then(|| format!("`{root}`"));
             whole.into_iter().chain(parts.iter().map(move |part| format!("`{root}.{part}`")))

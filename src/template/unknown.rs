@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::Names;
 use super::check::Walk;
 use super::loader::{Loader, Role};
-use crate::diagnostic::{Diagnostic, Place, nearest};
+use super::scopes::Meaning;
+use crate::diagnostic::{Diagnostic, Place, nearest, only_nearest};
 
 /// Filters to suggest. Whether one exists is asked of the engine.
 const FILTERS: &[&str] = &[
@@ -97,21 +98,28 @@ const OTHERWISE: &[(&str, &str)] = &[
 impl Walk {
     pub(super) fn variable(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
         let is_global = loader.environment.globals().any(|(global, _)| global == name);
-        if self.is_set(name) || name == "inputs" || Names::parts(name).is_some() || is_global {
-            return;
+        match self.scopes.get(name) {
+            Some(Meaning::Inputs) => return self.whole(loader, span),
+            Some(Meaning::Other) => return,
+            None if name == "inputs" => return self.whole(loader, span),
+            None if Names::parts(name).is_some() || is_global => return,
+            None => {}
         }
-        if loader.names.secret.iter().any(|secret| secret == name) {
+        let declared = loader.declared(name);
+        if declared.is_some_and(|declared| declared.is_secret) {
             return self.part(loader, "inputs", name, span.start_offset as usize..span.end_offset as usize);
         }
         let place = self.place(span);
         let finding = Diagnostic::error("undefined-variable", place, format!("the template has no variable `{name}`"));
         let visible = self.visible();
-        let finding = if loader.names.inputs.iter().any(|input| input == name) {
+        let finding = if declared.is_some() {
+            loader.uses.add(name);
             let whole = format!("inputs.{name}");
             finding.help(format!("inputs are written `{whole}`")).replace_with(whole)
-        } else if let Some(meant) = nearest(name, visible.iter().map(String::as_str).chain(Names::roots())) {
+        } else if let Some(meant) = nearest(name, visible.keys().map(String::as_str).chain(Names::roots())) {
             finding.help(format!("did you mean `{meant}`?"))
-        } else if let Some(meant) = nearest(name, loader.names.inputs.iter().map(String::as_str)) {
+        } else if let Some(meant) = nearest(name, loader.names.hinted()) {
+            loader.uses.add(meant);
             finding.help(format!("did you mean `inputs.{meant}`?"))
         } else {
             finding.help(format!("there are {}", loader.names.listed()))
@@ -119,11 +127,30 @@ impl Walk {
         loader.report(finding);
     }
 
+    /// `inputs` as a whole: everything in it but secrets, which no template is given.
+    fn whole(&mut self, loader: &mut Loader<'_>, span: Span) {
+        loader.uses.all = true;
+        if self.role == Role::System
+            && let Some(untrusted) = loader.untrusted
+        {
+            let message = format!(
+                "`inputs` as a whole holds `{untrusted}`, which strangers can write, and a system prompt carries the \
+                 most weight"
+            );
+            let finding = Diagnostic::error("untrusted-in-system", self.place(span), message);
+            loader.report(finding.help("name the inputs that this text needs, each as `inputs.NAME`"));
+        }
+    }
+
     /// A part of `inputs`, `job` or `run`.
     pub(super) fn part(&mut self, loader: &mut Loader<'_>, root: &str, name: &str, range: Range<usize>) {
         // Looked up only for what is wrong: each look goes through the whole text.
         let place = || self.at(range.clone());
         let names = loader.names;
+        let declared = if root == "inputs" { loader.declared(name) } else { None };
+        if declared.is_some() {
+            loader.uses.add(name);
+        }
         let finding = match Names::parts(root) {
             Some(parts) if parts.contains(&name) => return,
             Some([]) => {
@@ -134,11 +161,11 @@ impl Walk {
                 Diagnostic::error("undefined-variable", place(), format!("there is no `{root}.{name}`"))
                     .help(format!("there is {listed}"))
             }
-            None if names.secret.iter().any(|secret| secret == name) => {
+            None if declared.is_some_and(|declared| declared.is_secret) => {
                 Diagnostic::error("secret-in-template", place(), format!("the input `{name}` is secret"))
                     .help(format!("no prompt may hold a secret; a command sees it as `$INPUT_{}`", name.to_uppercase()))
             }
-            None if self.role == Role::System && names.untrusted.iter().any(|untrusted| untrusted == name) => {
+            None if self.role == Role::System && declared.is_some_and(|declared| declared.is_untrusted) => {
                 Diagnostic::error(
                     "untrusted-in-system",
                     place(),
@@ -146,41 +173,39 @@ impl Walk {
                 )
                 .help("use it in the prompt instead, and say there where it comes from")
             }
-            None if names.inputs.iter().any(|input| input == name) || names.inputs_incomplete => return,
+            None if declared.is_some() || names.inputs_incomplete => return,
             None => {
                 let finding =
                     Diagnostic::error("undefined-variable", place(), format!("the job declares no input `{name}`"));
-                match nearest(name, names.inputs.iter().map(String::as_str)) {
-                    Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-                    None => finding.help(format!("declare it under `inputs`, or use one of {}", names.listed())),
+                let inputs = || names.hinted();
+                if let Some(meant) = nearest(name, inputs()) {
+                    loader.uses.add(meant);
                 }
+                let otherwise = || format!("declare it under `inputs`, or use one of {}", names.listed());
+                meaning(finding, name, inputs, otherwise)
             }
         };
         loader.report(finding);
     }
 
     pub(super) fn filter(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
-        if !loader.has("filter", name) {
+        if !FILTERS.contains(&name) && !loader.has("filter", name) {
             let place = self.start_of(span, name);
             let finding = Diagnostic::error("unknown-filter", place, format!("there is no filter `{name}`"));
-            loader.report(match nearest(name, FILTERS.iter().copied()) {
-                Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-                None => match otherwise(name) {
-                    Some(form) => finding.help(format!("that is written `{form}`")),
-                    None => finding.help(format!("there are {}", FILTERS.join(", "))),
-                },
-            });
+            let otherwise = || match otherwise(name) {
+                Some(form) => format!("that is written `{form}`"),
+                None => format!("there are {}", FILTERS.join(", ")),
+            };
+            loader.report(meaning(finding, name, || FILTERS.iter().copied(), otherwise));
         }
     }
 
     pub(super) fn test(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
-        if !loader.has("test", name) {
+        if !TESTS.contains(&name) && !loader.has("test", name) {
             let place = self.start_of(span, name);
             let finding = Diagnostic::error("unknown-test", place, format!("there is no test `is {name}`"));
-            loader.report(match nearest(name, TESTS.iter().copied()) {
-                Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-                None => finding.help(format!("there are {}", TESTS.join(", "))),
-            });
+            let otherwise = || format!("there are {}", TESTS.join(", "));
+            loader.report(meaning(finding, name, || TESTS.iter().copied(), otherwise));
         }
     }
 
@@ -192,10 +217,10 @@ impl Walk {
         }
     }
 
-    pub(super) fn report_function(&self, loader: &mut Loader<'_>, name: &str, place: Place, kind: &str) {
+    pub(super) fn report_function(&mut self, loader: &mut Loader<'_>, name: &str, place: Place, kind: &str) {
         let finding = Diagnostic::error("unknown-function", place, format!("there is no {kind} `{name}`"));
         let visible = self.visible();
-        let known = visible.iter().map(String::as_str).chain(["range", "dict", "namespace"]);
+        let known = visible.keys().map(String::as_str).chain(["range", "dict", "namespace"]);
         loader.report(if let Some(form) = otherwise(name) {
             finding.help(format!("that is written `{form}`"))
         } else if loader.has("filter", name) {
@@ -215,6 +240,21 @@ impl Loader<'_> {
             .compile_expression_owned(format!("name is {kind}"))
             .and_then(|expression| expression.eval(minijinja::context! { name }))
             .is_ok_and(|found| found.is_true())
+    }
+}
+
+/// Says what a name was probably meant to be, and offers that as a fix where it can be nothing else.
+fn meaning<'a, K: Iterator<Item = &'a str>>(
+    finding: Diagnostic,
+    name: &str,
+    known: impl Fn() -> K,
+    otherwise: impl FnOnce() -> String,
+) -> Diagnostic {
+    let Some(meant) = nearest(name, known()) else { return finding.help(otherwise()) };
+    let finding = finding.help(format!("did you mean `{meant}`?"));
+    match only_nearest(name, known()) {
+        Some(meant) => finding.replace_with(meant),
+        None => finding,
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::bash_rules::Rules;
+use super::bash_rules::{RULE_FORM, RULE_PATTERN, Rules};
 use super::input::{parse, schema};
 use super::output::Output;
 use super::process::{Ended, failure, run};
@@ -23,7 +23,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     reads_only: false,
     parent_only: false,
     options,
-    options_schema: || Some(schemars::schema_for!(Options).to_value()),
+    options_schema: || Some(super::options::schema::<Options>()),
     build: |options| Ok(Box::new(Bash::new(options)?)),
 };
 
@@ -39,18 +39,26 @@ const MAX_COMMAND: usize = 128 << 10;
 /// Options of `bash` as a job writes them.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "bash")]
 struct Options {
     /// The commands that may run: words, of which the last may be `*` for any further ones, such as `cargo test *`. Left
     /// out: any command.
     #[serde(default)]
+    #[schemars(extend("items" = {
+        "type": "string", "pattern": RULE_PATTERN, "patternErrorMessage": RULE_FORM,
+    }))]
     allow: Option<Vec<Spanned<String>>>,
     /// How long one command may take, at most 1h.
     #[serde(default)]
-    #[schemars(extend("default" = "2m"))]
+    #[schemars(extend(
+        "default" = "2m",
+        "pattern" = job::Duration::pattern(MAX_TIMEOUT),
+        "patternErrorMessage" = "write it like `90s` or `20m`, at most `1h`",
+    ))]
     timeout: Option<Spanned<job::Duration>>,
     /// Whether the workspace is read-only for commands. It takes a sandbox, which there isn't yet.
     #[serde(default)]
-    #[schemars(extend("const" = false))]
+    #[schemars(extend("default" = false, "const" = false, "errorMessage" = "this version of legwork has no sandbox"))]
     read_only: Option<Spanned<bool>>,
 }
 
@@ -72,8 +80,8 @@ fn options(node: Option<&Node>) -> Decoded<Value> {
     let value = decoded.value.map(|options| {
         for pattern in options.allow.iter().flatten().filter(|pattern| !pattern.node.is_made_up()) {
             if let Err((_, why)) = Rules::new(std::slice::from_ref(&pattern.value)) {
-                let help = "a rule is the words of one plain command; `*` as the last word stands for any further ones";
-                findings.push(Diagnostic::error("bash-rule", pattern.place(), format!("bad rule: {why}")).help(help));
+                let finding = Diagnostic::error("bash-rule", pattern.place(), format!("bad rule: {why}"));
+                findings.push(finding.help(RULE_FORM));
             }
         }
         if let Some(timeout) = options.timeout.as_ref().filter(|timeout| timeout.value.get() > MAX_TIMEOUT) {

@@ -9,6 +9,21 @@ use super::bash_words::{Command, Pipeline, read};
 /// How many folders a command may stand in, as far as can be told without running it.
 const MAX_FOLDERS: usize = 32;
 
+/// A rule in words.
+pub(super) const RULE_FORM: &str =
+    "a rule is the words of one plain command; `*` as the last word stands for any further ones";
+
+/// A regular expression that lets every good rule through, and of the bad ones only those that take a shell's reader to
+/// tell, such as any with quotes.
+pub(super) const RULE_PATTERN: &str = concat!(
+    r##"["'\\#\n]|"##,
+    r"^(?![ \t]*\*?[ \t]*$)",
+    r"(?![ \t]*[A-Za-z_][A-Za-z0-9_]*\+?=)",
+    r"(?![^;]*;\s*[^\s*])",
+    r"(?!.*\$[A-Za-z0-9_{])",
+    r"[^`()<>|&?*]+(\s\*)?\s*$",
+);
+
 /// A pipe into one of these is free: its name, its flags, its options with a value. None may name a file, for `sort` and
 /// `uniq` can write one.
 const FILTERS: [(&str, &str, &str); 5] = [

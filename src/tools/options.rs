@@ -1,9 +1,17 @@
 //! What a job may set about a tool.
 
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
 use crate::yaml::{Decoded, Node};
+
+/// JSON Schema of a tool's options, without references.
+pub(super) fn schema<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
 
 /// For tools that have no options.
 pub(super) fn none(node: Option<&Node>) -> Decoded<Value> {

@@ -16,6 +16,7 @@
 mod access;
 mod build;
 mod bytes;
+mod comments;
 mod decode;
 mod fault;
 mod findings;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 pub use bytes::{MAX_BYTES, read_bytes};
+pub use comments::comments;
 pub use fault::invalid;
 pub use node::{Kind, Node};
 pub use recover::report;

@@ -97,9 +97,11 @@ fn every_job_of_the_repository_is_valid() {
 
 #[test]
 fn the_schemas_are_those_of_the_types() {
-    for (arguments, file) in
-        [(["schema"].as_slice(), "schemas/job.schema.json"), (&["schema", "result"], "schemas/result.schema.json")]
-    {
+    for (arguments, file) in [
+        (["schema"].as_slice(), "schemas/job.schema.json"),
+        (&["schema", "script"], "schemas/script.schema.json"),
+        (&["schema", "result"], "schemas/result.schema.json"),
+    ] {
         let printed = Folder::new().legwork(arguments).run();
         printed.code(0);
         assert!(printed.stdout == read(file), "{file} is old: write the output of `legwork {}`", arguments.join(" "));

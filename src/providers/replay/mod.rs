@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+pub use self::read::{Read, ScriptFile};
 pub use self::script::{Left, Script};
 use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup, Watch};
 use crate::diagnostic::{Rule, rule};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -14,46 +15,83 @@ use crate::yaml::{self, Kind, Node, Spanned};
 
 const PARENT: &str = "parent";
 
-#[derive(Deserialize)]
+/// What the agents of a run reply, written down in advance.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct File {
+#[schemars(title = "legwork script")]
+pub struct ScriptFile {
+    /// The parent's replies, in order.
     parent: Vec<Spanned<Said>>,
+    /// The subagents' replies, by their ids: a subagent's name and its number in the order of the calls, such as
+    /// `explorer-1`.
     #[serde(default)]
+    #[schemars(extend("propertyNames" = {
+        "title": "id", "pattern": "^(?!parent$)", "patternErrorMessage": "the parent's replies stand beside `subagents`",
+    }))]
     subagents: IndexMap<Spanned<String>, Vec<Spanned<Said>>>,
 }
 
-#[derive(Deserialize)]
+/// One reply.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "reply", extend("minProperties" = 1))]
 struct Said {
+    /// What the model thinks before it answers.
     #[serde(default)]
     thinking: Option<String>,
+    /// What it says.
     #[serde(default)]
     text: Option<String>,
+    /// The tools that it calls, which run for real.
     #[serde(default)]
     calls: Option<Vec<Called>>,
+    /// Why the reply ends. Default: `tool_use` with calls, `end_turn` without.
     #[serde(default)]
     stop: Option<Ended>,
+    /// What it is said to have used of tokens. Default: nothing.
     #[serde(default)]
     usage: Option<Usage>,
 }
 
-#[derive(Deserialize)]
+/// One call of a tool.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "call")]
 struct Called {
+    /// The tool's name; one that the agent doesn't have is answered as it is to a model.
     tool: String,
+    /// The tool's input.
     #[serde(default)]
+    #[schemars(extend("type" = ["object", "null"]))]
     input: Option<Node>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 enum Ended {
+    /// The model has said all.
     EndTurn,
+    /// It waits for the answers to its calls.
     ToolUse,
+    /// The reply was cut by `max_tokens`.
     MaxTokens,
+    /// The model refuses.
     Refusal,
+    /// The provider stopped it for a while.
     Pause,
+    /// The conversation doesn't fit the model's window any more.
     ContextFull,
+}
+
+/// What came of reading a script.
+#[derive(Debug)]
+pub struct Read {
+    /// The script, where nothing is wrong with it.
+    pub script: Option<Script>,
+    /// The ids of its subagents, as they are written.
+    pub ids: Vec<Spanned<String>>,
+    /// Everything that is wrong with it, sorted by place.
+    pub findings: Vec<Diagnostic>,
 }
 
 impl Script {
@@ -63,9 +101,16 @@ impl Script {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn read(source: &Arc<Source>) -> Result<Self, Vec<Diagnostic>> {
-        let decoded = yaml::read::<File>(source);
+        let read = Self::read_all(source);
+        read.script.ok_or(read.findings)
+    }
+
+    /// Reads as [`Script::read`] does, and tells more.
+    pub fn read_all(source: &Arc<Source>) -> Read {
+        let decoded = yaml::read::<ScriptFile>(source);
         let mut findings = decoded.findings;
         let mut agents = BTreeMap::new();
+        let mut ids = Vec::new();
         if let Some(file) = decoded.value {
             agents.insert(PARENT.to_owned(), replies(file.parent, &mut findings));
             for (id, said) in file.subagents {
@@ -75,13 +120,13 @@ impl Script {
                     continue;
                 }
                 agents.insert(id.value.clone(), replies(said, &mut findings));
+                ids.push(id);
             }
         }
-        if findings.iter().any(|finding| finding.severity == Severity::Error) {
-            findings.sort_by_key(|finding| finding.place.span.start);
-            return Err(findings);
-        }
-        Ok(Self::new(source.name.clone(), false, agents))
+        findings.sort_by_key(|finding| finding.place.span.start);
+        let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
+        let script = (!is_wrong).then(|| Self::new(source.name.clone(), false, agents));
+        Read { script, ids, findings }
     }
 }
 

@@ -1,0 +1,142 @@
+//! A change as a unified diff, which `git apply` and `patch -p1` take.
+
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+
+use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
+
+use crate::formats::{Look, harmless};
+
+/// Lines that are shown around a change.
+const AROUND: usize = 3;
+
+/// For whom a diff is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum For {
+    /// A program: every byte as it is.
+    Program,
+    /// A person: nothing steers the terminal.
+    Person(Look),
+}
+
+/// The whole diff of one file; empty where nothing differs. `name` is the file's, relative to the current folder.
+pub(super) fn unified(name: &str, before: &str, after: &str, reader: For) -> String {
+    let old: Vec<&str> = before.split_inclusive('\n').collect();
+    let new: Vec<&str> = after.split_inclusive('\n').collect();
+    let mut text = String::new();
+    let operations = capture_diff_slices(Algorithm::Myers, &old, &new);
+    for hunk in group_diff_ops(operations, AROUND) {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+        if text.is_empty() {
+            text += &reader.line("1", &format!("--- {}", quoted(&format!("a/{name}"))));
+            text += &reader.line("1", &format!("+++ {}", quoted(&format!("b/{name}"))));
+        }
+        let lines = |range: Range<usize>| match range.len() {
+            0 => format!("{},0", range.start),
+            1 => format!("{}", range.start + 1),
+            length => format!("{},{length}", range.start + 1),
+        };
+        let gone = lines(first.old_range().start..last.old_range().end);
+        let come = lines(first.new_range().start..last.new_range().end);
+        text += &reader.line("36", &format!("@@ -{gone} +{come} @@"));
+        for operation in hunk {
+            if operation.tag() == DiffTag::Equal {
+                old[operation.old_range()].iter().for_each(|line| text += &reader.content(' ', line));
+            } else {
+                old[operation.old_range()].iter().for_each(|line| text += &reader.content('-', line));
+                new[operation.new_range()].iter().for_each(|line| text += &reader.content('+', line));
+            }
+        }
+    }
+    text
+}
+
+impl For {
+    /// A line of the diff's own, in a colour.
+    fn line(self, colour: &str, line: &str) -> String {
+        match self {
+            Self::Person(Look { colour: true, .. }) => format!("\u{1b}[{colour}m{}\u{1b}[0m\n", harmless::line(line)),
+            Self::Person(_) => format!("{}\n", harmless::line(line)),
+            Self::Program => format!("{line}\n"),
+        }
+    }
+
+    /// A line of the file, with its line end if it has one.
+    fn content(self, sign: char, line: &str) -> String {
+        let whole = match self {
+            Self::Program if line.ends_with('\n') => return format!("{sign}{line}"),
+            Self::Program => format!("{sign}{line}\n"),
+            Self::Person(_) => {
+                let colour = match sign {
+                    '-' => "31",
+                    '+' => "32",
+                    _ => "0",
+                };
+                self.line(colour, &format!("{sign}{}", line.trim_end_matches(['\n', '\r'])))
+            }
+        };
+        if line.ends_with('\n') { whole } else { format!("{whole}\\ No newline at end of file\n") }
+    }
+}
+
+/// A file's name as git writes it: in quotes with escapes where it holds what would end it, and with a tab after it
+/// where it holds spaces.
+fn quoted(name: &str) -> String {
+    if !name.contains(|letter: char| letter.is_control() || matches!(letter, '"' | '\\')) {
+        return if name.contains(' ') { format!("{name}\t") } else { name.to_owned() };
+    }
+    let mut text = String::from("\"");
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            other => text += &format!("\\{other:03o}"),
+        }
+    }
+    text + "\""
+}
+
+/// A file's name relative to the current folder, by way of no link, as `git apply` wants it. Outside of the folder it
+/// is the path without what can't be in a diff.
+pub(super) fn name(path: &Path, current: &Path) -> String {
+    let real = path.canonicalize().unwrap_or_else(|_| current.join(path));
+    let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());
+    let shown = real.strip_prefix(&current).unwrap_or(&real);
+    let plain: PathBuf = shown.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    plain.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hunk_has_three_lines_around() {
+        let before: String = (1..=20).map(|line| format!("{line}\n")).collect();
+        let after = before.replace("\n10\n", "\nten\n");
+        let diff = unified("jobs/a.yaml", &before, &after, For::Program);
+        let expected = "--- a/jobs/a.yaml\n+++ b/jobs/a.yaml\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n";
+        assert_eq!(diff, expected);
+        assert_eq!(unified("a", "same\n", "same\n", For::Program), "");
+    }
+
+    #[test]
+    fn line_ends_are_kept_for_programs_and_hidden_from_people() {
+        let diff = unified("a", "\u{feff}x\r\ny\rz", "\u{feff}x\r\nY\rz", For::Program);
+        let hunk =
+            "@@ -1,2 +1,2 @@\n \u{feff}x\r\n-y\rz\n\\ No newline at end of file\n+Y\rz\n\\ No newline at end of file\n";
+        assert_eq!(diff, format!("--- a/a\n+++ b/a\n{hunk}"));
+        let look = Look { colour: true, width: 80 };
+        let shown = unified("a", "x\r\n\u{1b}[2J\r\n", "y\r\n\u{1b}[2J\r\n", For::Person(look));
+        assert!(shown.contains("\u{1b}[31m-x\u{1b}[0m\n\u{1b}[32m+y\u{1b}[0m\n"), "{shown:?}");
+        assert!(shown.contains("␛[2J") && !shown.contains('\r'), "{shown:?}");
+    }
+
+    #[test]
+    fn names_are_written_as_git_does() {
+        assert_eq!(quoted("a/b c"), "a/b c\t");
+        assert_eq!(quoted("a/\"x\"\n\\ä"), "\"a/\\\"x\\\"\\012\\\\\\303\\244\"");
+        assert_eq!(name(Path::new("./jobs/./x.yaml"), Path::new("/none")), "jobs/x.yaml");
+        assert_eq!(name(Path::new("/elsewhere/x.yaml"), Path::new("/none")), "elsewhere/x.yaml");
+    }
+}

@@ -1,0 +1,41 @@
+//! Turns and subagents are enough for what the tools are there for.
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::yaml::Kind;
+
+use super::{Lint, Subject};
+
+/// Agents whose tools can't do what they are there for.
+pub(super) struct Delegation;
+
+const RULES: &[Rule] = &[rule!(Warning "one-turn"), rule!(Warning "nothing-to-delegate")];
+
+impl Lint for Delegation {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        for agent in subject.job.agents().filter(|agent| !agent.tools.is_empty()) {
+            if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_made_up()) {
+                let message = "after its one turn the agent never sees what its tools answer";
+                findings.push(
+                    Diagnostic::warning("one-turn", turns.place(), message)
+                        .help("give it at least 2 turns, or `tools: []`"),
+                );
+            }
+        }
+        let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");
+        let declared = subject.root.get("subagents").filter(|all| all.kind() == Kind::Mapping);
+        if let (Some(task), Some(declared)) = (task, declared)
+            && declared.entries().next().is_none()
+        {
+            let message = "`task` has no subagent to hand work to but one that the job doesn't declare";
+            findings.push(
+                Diagnostic::warning("nothing-to-delegate", task.place(), message)
+                    .label(declared.place(), "declares none")
+                    .help("remove `task`; or remove the empty `subagents`, if the built-in `general` is meant"),
+            );
+        }
+    }
+}

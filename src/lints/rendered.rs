@@ -1,0 +1,126 @@
+//! What becomes of the texts where nobody gives anything for the inputs.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::value::checked;
+use crate::job::{Input, InputType, PromptText};
+use crate::template::{Ahead, Template};
+use crate::yaml::{Node, Spanned};
+
+use super::valid::name_of;
+use super::{Lint, Subject};
+
+/// Texts rendered with the defaults.
+pub(super) struct Rendered;
+
+const RULES: &[Rule] = &[rule!(Warning "empty-by-default")];
+
+/// The greatest size of all of a job's texts together that are rendered ahead of a run, in bytes.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// How many texts may fail before the rest is left: each may have taken all the steps that there are.
+const MAX_FAILED: usize = 20;
+
+impl Lint for Rendered {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let prompts = subject.prompts;
+        let templates = &prompts.templates;
+        let agents = subject.job.agents().filter_map(|agent| {
+            let template = match agent.name {
+                Some(name) => prompts.subagents.get(&name.value),
+                None => prompts.system.as_ref(),
+            };
+            Some((agent.system?, template?, "system prompt"))
+        });
+        let prompt = prompts.prompt.as_ref().map(|template| (&subject.job.parent.prompt, template, "prompt"));
+        let mut texts = prompt
+            .into_iter()
+            .chain(agents)
+            .filter(|(_, template, _)| templates.has_tags(template) && templates.is_tame(template))
+            .peekable();
+        let size = subject.source.text.len() + templates.size();
+        if texts.peek().is_none() || prompts.names.inputs_incomplete || size > MAX_BYTES {
+            return;
+        }
+        let (values, unknown) = values(subject);
+        let mut ahead = templates.ahead(&values, unknown);
+        let mut failed = 0;
+        for (text, template, kind) in texts {
+            let (is_failed, finding) = look(&mut ahead, text, template, kind);
+            findings.extend(finding);
+            failed += usize::from(is_failed);
+            if failed > MAX_FAILED {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the text can't be rendered, and what there is to say about it.
+fn look(
+    ahead: &mut Ahead<'_>,
+    text: &Spanned<PromptText>,
+    template: &Template,
+    kind: &str,
+) -> (bool, Option<Diagnostic>) {
+    let foreseen = ahead.render(template);
+    match foreseen.rendered {
+        Err(finding) => (true, foreseen.is_sure.then_some(*finding)),
+        Ok(rendered) if rendered.trim().is_empty() && foreseen.is_sure => {
+            let place = match &text.value {
+                PromptText::Text(_) => text.place(),
+                PromptText::File(file) => file.file.place(),
+            };
+            let message = format!("with the inputs' defaults, this {kind} is empty");
+            let help = match kind {
+                "prompt" => "say what the job is to do in every case, or give the inputs that it needs no default",
+                _ => "say something in every case, or remove the key for the built-in one",
+            };
+            (false, Some(Diagnostic::warning("empty-by-default", place, message).help(help)))
+        }
+        Ok(_) => (false, None),
+    }
+}
+
+/// What templates see where nothing is given, and the names of the inputs that something stands in for.
+fn values(subject: &Subject<'_>) -> (Value, HashSet<String>) {
+    let names = &subject.prompts.names;
+    let mut inputs: Map<String, Value> = names.inputs.iter().map(|name| (name.clone(), Value::from("text"))).collect();
+    let mut unknown: HashSet<String> = names.inputs.iter().cloned().collect();
+    for (name, input) in subject.job.inputs().filter(|(_, input)| !input.is_secret()) {
+        let default = input.default.as_ref().filter(|default| !default.is_made_up() && !input.kind.node.is_made_up());
+        let default = default.map(Node::to_json).filter(|default| checked(input, default.clone(), None).is_ok());
+        if default.is_some() {
+            unknown.remove(&name.value);
+        }
+        inputs.insert(name.value.clone(), default.unwrap_or_else(|| stand_in(input)));
+    }
+    let values = json!({
+        "inputs": inputs,
+        "workspace": "/workspace",
+        "job": { "name": name_of(subject.job, subject.source).unwrap_or_default() },
+        "run": { "id": "<run.id>", "date": "<run.date>" },
+    });
+    (values, unknown)
+}
+
+fn stand_in(input: &Input) -> Value {
+    match input.kind.value {
+        InputType::String => {
+            let first = input.choices.as_ref().and_then(|choices| choices.value.first());
+            first.map_or_else(|| "text".into(), |choice| choice.value.clone().into())
+        }
+        InputType::Integer => 1.into(),
+        InputType::Number => 1.5.into(),
+        InputType::Boolean => true.into(),
+        InputType::Path => "path".into(),
+        InputType::List => json!(["item"]),
+    }
+}

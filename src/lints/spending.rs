@@ -1,0 +1,40 @@
+//! A run's cost has a bound.
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::yaml::Kind;
+
+use super::{Lint, Subject, models};
+
+/// Jobs that may cost any amount.
+pub(super) struct Spending;
+
+const RULES: &[Rule] = &[rule!(Warning "no-cost-limit")];
+
+impl Lint for Spending {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        let limits = subject.root.get("limits");
+        // What is written wrongly was meant.
+        let is_meant = limits.as_ref().is_some_and(|limits| {
+            limits.kind() != Kind::Mapping || limits.get("cost_usd").is_some() || limits.get("tokens").is_some()
+        });
+        if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_made_up() {
+            return;
+        }
+        let mut specs = std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model));
+        if specs.any(|spec| models::resolve(spec).is_ok_and(|model| model.provider != "replay")) {
+            let place = match limits.and_then(|limits| limits.own_key()) {
+                Some(key) => key.place(),
+                None => models::name_node(&job.model).place(),
+            };
+            findings.push(
+                Diagnostic::warning("no-cost-limit", place, "nothing limits what a run can cost")
+                    .help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"),
+            );
+        }
+    }
+}

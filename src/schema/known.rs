@@ -1,0 +1,153 @@
+//! What the types of a job leave open, since tables say it: providers, tools, variables.
+
+use serde_json::{Map, Value, json};
+
+use super::form;
+use crate::job::MODEL_PATTERN;
+use crate::lints::provider_keys;
+use crate::providers::{Entry, PROVIDERS};
+use crate::tools::environment::WITHHELD;
+use crate::tools::{Builtin, TOOLS};
+
+/// Models to begin with.
+pub(super) const MODELS: &[&str] = &["anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5"];
+
+/// Puts in what there is.
+pub(super) fn fill(schema: &mut Value) {
+    models(schema);
+    if let Some(Value::Object(variable)) = schema.pointer_mut("/properties/env/items") {
+        withhold(variable);
+    }
+    if let Some(Value::Object(list)) = schema.pointer_mut("/properties/parent/properties/tools") {
+        allowlist(list, |_| true);
+    }
+    let of_subagents = "/properties/subagents/additionalProperties/properties/tools";
+    if let Some(Value::Object(list)) = schema.pointer_mut(of_subagents) {
+        allowlist(list, |tool| !tool.parent_only);
+    }
+}
+
+/// Lets a model's name begin only with a provider that there is, and its options be only those that the provider takes.
+fn models(schema: &mut Value) {
+    match schema {
+        Value::Object(parts) => {
+            parts.values_mut().for_each(models);
+            if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
+                // The path of a script may hold spaces; no model's name does.
+                let name = |entry: &Entry| match entry.name {
+                    "replay" => format!("{}/[^\\x00-\\x1f\\x7f]+", entry.name),
+                    name => format!("{name}/[^\\x00-\\x20\\x7f]+"),
+                };
+                let names: Vec<String> = PROVIDERS.iter().map(name).collect();
+                let known: Vec<&str> = PROVIDERS.iter().map(|entry| entry.name).collect();
+                let form = format!("write `PROVIDER/MODEL`; the providers are: {}", known.join(", "));
+                parts.insert("pattern".to_owned(), json!(format!("^({})$", names.join("|"))));
+                parts.insert("patternErrorMessage".to_owned(), json!(form));
+                parts.insert("examples".to_owned(), json!(MODELS));
+            }
+            if parts.get("properties").is_some_and(|options| options.get("thinking").is_some()) {
+                let none: Vec<&str> =
+                    PROVIDERS.iter().filter(|entry| !entry.takes_thinking).map(|entry| entry.name).collect();
+                let takes_none = json!({ "pattern": format!("^({})/", none.join("|")) });
+                parts.insert("if".to_owned(), json!({ "required": ["name"], "properties": { "name": takes_none } }));
+                let message = "this provider takes no `thinking`";
+                parts
+                    .insert("then".to_owned(), json!({ "properties": { "thinking": false }, "errorMessage": message }));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(models),
+        _ => {}
+    }
+}
+
+/// Keeps out the variables that no tool sees.
+fn withhold(variable: &mut Map<String, Value>) {
+    // A provider's key is one in small letters, too.
+    let any_case = |name: &str| -> String {
+        name.chars()
+            .map(|letter| match letter {
+                'A'..='Z' => format!("[{letter}{}]", letter.to_ascii_lowercase()),
+                other => other.to_string(),
+            })
+            .collect()
+    };
+    let mut keys: Vec<String> = provider_keys().map(any_case).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let none_of = |names: &[String], message: &str| json!({ "pattern": format!("^(?!({})$)", names.join("|")), "patternErrorMessage": message });
+    let withheld: Vec<String> = WITHHELD.iter().map(ToString::to_string).collect();
+    variable.insert(
+        "allOf".to_owned(),
+        json!([
+            none_of(&keys, "no tool ever gets a provider's key; remove it"),
+            none_of(&withheld, "no tool ever sees this variable; remove it"),
+        ]),
+    );
+}
+
+/// Lets a list hold these tools, each once.
+fn allowlist(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
+    let tools: Vec<&Builtin> = TOOLS.iter().filter(|tool| has(tool)).collect();
+    let mut names = Map::from_iter([("type".to_owned(), json!("string"))]);
+    form::put_words(&mut names, tools.iter().map(|tool| (json!(tool.name), first_sentence(tool))));
+    let mut with_options = Map::new();
+    let mut snippets = Vec::new();
+    let mut twice = Vec::new();
+    for tool in &tools {
+        // Not suggested as keys, or an editor would make one suggestion of a tool's name and its key.
+        let mut own = match (tool.options_schema)() {
+            Some(Value::Object(mut own)) => {
+                own.shift_remove("$schema");
+                let mut own = Value::Object(own);
+                form::drop_nulls(&mut own);
+                form::tidy(&mut own);
+                let first = own["properties"].as_object().and_then(|options| options.keys().next().cloned());
+                own["type"] = json!(["object", "null"]);
+                snippets.push(json!({
+                    "label": format!("{}: with options", tool.name),
+                    "description": first_sentence(tool),
+                    "body": { (tool.name): { (first.unwrap_or_default()): "$1" } },
+                }));
+                // Draft 7 can't count, but it can see both forms of a name in one list.
+                let entry = json!({ "type": "object", "required": [tool.name] });
+                let message = format!("`{}` stands in this list twice", tool.name);
+                twice.push(json!({
+                    "if": { "contains": { "const": tool.name } },
+                    "then": { "items": { "if": entry, "then": { "type": "string", "errorMessage": message } } },
+                }));
+                own
+            }
+            _ => json!({ "type": "null", "errorMessage": "this tool has no options: write only its name" }),
+        };
+        own["description"] = json!(first_sentence(tool));
+        own["doNotSuggest"] = json!(true);
+        with_options.insert(tool.name.to_owned(), own);
+    }
+    list.insert("uniqueItems".to_owned(), json!(true));
+    list.insert("allOf".to_owned(), json!(twice));
+    list.insert(
+        "items".to_owned(),
+        json!({
+            "anyOf": [
+                names,
+                {
+                    "type": "object",
+                    "properties": with_options,
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "defaultSnippets": snippets,
+                },
+            ],
+        }),
+    );
+}
+
+/// What a tool does, as its model is told.
+fn first_sentence(tool: &Builtin) -> String {
+    let text = (tool.build)(&Value::Null).map(|tool| tool.description()).unwrap_or_default();
+    match text.split_once(". ") {
+        Some((first, _)) => format!("{first}."),
+        None => text,
+    }
+}

@@ -1,0 +1,388 @@
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::json;
+
+use super::*;
+use crate::diagnostic::{Diagnostic, Severity, Source};
+use crate::job::{Duration, INPUT_NAME_PATTERN, MAX_DURATION, NAME_PATTERN, PATH_PATTERN, is_input_name, is_name};
+use crate::lints;
+use crate::providers::replay::Script;
+use crate::template::{Folder, leaves};
+use crate::tools::TOOLS;
+use crate::yaml::{self, Kind, Node};
+
+/// How much of what `validate` finds under a code the schema can see, too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sees {
+    Some,
+    Nothing,
+}
+
+/// Where the schema sees less than `validate`: the code of the finding, how much, and why.
+const BEYOND: &[(&str, Sees, &str)] = &[
+    ("bad-default", Sees::Some, "a schema can't look up the default in the enum beside it; 1.0 is an integer to it"),
+    ("bad-duration", Sees::Some, "a pattern can't add hours to minutes"),
+    ("bad-name", Sees::Some, "a name that is made from the file's isn't in the file"),
+    ("bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
+    ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),
+    ("dynamic-include", Sees::Nothing, "in a template"),
+    ("empty-prompt", Sees::Some, "in a file"),
+    ("include-cycle", Sees::Nothing, "in files"),
+    ("names-alike", Sees::Some, "a variable's name is made from the input's"),
+    ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
+    ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
+    ("render-failed", Sees::Nothing, "in a template"),
+    ("secret-in-template", Sees::Nothing, "in a template"),
+    ("template-syntax", Sees::Nothing, "in a template"),
+    ("too-many-includes", Sees::Nothing, "in files"),
+    ("undefined-variable", Sees::Nothing, "in a template"),
+    ("unknown-filter", Sees::Nothing, "in a template"),
+    ("unknown-function", Sees::Nothing, "in a template"),
+    ("unknown-price", Sees::Nothing, "the table of prices matches names by rules of its own"),
+    ("unknown-test", Sees::Nothing, "in a template"),
+    ("unreadable-file", Sees::Nothing, "in the folder"),
+    ("untrusted-in-system", Sees::Nothing, "in a template"),
+];
+
+/// Jobs that show such differences where no fixture does: the file's name, and what follows the model.
+const SHOWN: &[(&str, &str)] = &[
+    ("job.yaml", "parent: { prompt: x, tools: [] }\nlimits: { wall_clock: 720h1s }\n"),
+    ("job.yaml", "parent: { prompt: x, tools: [bash: { timeout: 60m1s }] }\n"),
+    ("job.yaml", "parent: { prompt: x, tools: [bash: { allow: [\"echo 'a' > b\"] }] }\n"),
+    ("job.yaml", "parent: { prompt: x, tools: [bash: { timeout: 1m }, bash: { timeout: 2m }] }\n"),
+    ("!.yaml", "parent: { prompt: x, tools: [] }\n"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Every job file that is there to be looked at.
+fn fixtures() -> Vec<PathBuf> {
+    let folders = files(&root().join("tests/lints")).into_iter().chain([root().join("jobs")]);
+    let is_job = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.ends_with(".yaml") && !name.ends_with(".script.yaml")
+    };
+    folders.filter(|path| path.is_dir()).flat_map(|folder| files(&folder)).filter(is_job).collect()
+}
+
+fn validator() -> Validator {
+    jsonschema::draft7::new(&job_schema()).unwrap()
+}
+
+/// What the schema finds: where, the message, and whether it is that a key is missing there.
+struct Fault {
+    spans: Vec<Range<usize>>,
+    message: String,
+    missing: bool,
+}
+
+fn faults(validator: &Validator, job: &Value, document: &Node) -> Vec<Fault> {
+    let found = |error: jsonschema::ValidationError<'_>| {
+        let pointer = error.instance_path().to_string();
+        let node = pointer.split('/').skip(1).fold(document.clone(), |node, part| match node.kind() {
+            Kind::List => node.items().nth(part.parse().unwrap()).unwrap(),
+            _ => node.get(&part.replace("~1", "/").replace("~0", "~")).unwrap(),
+        });
+        let nodes: Vec<Node> = match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                unexpected.iter().map(|key| node.get(key).unwrap()).collect()
+            }
+            ValidationErrorKind::PropertyNames { error } => {
+                let name = error.instance().as_str().unwrap().to_owned();
+                vec![node.get(&name).unwrap()]
+            }
+            _ => vec![node],
+        };
+        let with_key = |node: &Node| {
+            let span = node.place().span;
+            let key = node.own_key().map_or(span.clone(), |key| key.place().span);
+            key.start.min(span.start)..span.end
+        };
+        Fault {
+            spans: nodes.iter().map(with_key).collect(),
+            missing: matches!(error.kind(), ValidationErrorKind::Required { .. }),
+            message: format!("{pointer}: {error}"),
+        }
+    };
+    validator.iter_errors(job).map(found).collect()
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    let inside = |inner: &Range<usize>, outer: &Range<usize>| inner.start >= outer.start && inner.end <= outer.end;
+    inside(one, other) || inside(other, one)
+}
+
+#[test]
+fn it_agrees_with_validate_on_every_finding() {
+    let validator = validator();
+    let mut seen: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
+    let mut unseen = Vec::new();
+    let files = fixtures().into_iter().map(|path| {
+        let shown = path.strip_prefix(root()).unwrap().display().to_string();
+        let source = Source::new(path.file_name().unwrap().to_string_lossy(), std::fs::read_to_string(&path).unwrap());
+        (shown, source, Folder::open(path.parent().unwrap()).ok())
+    });
+    let shown = SHOWN.iter().map(|(name, text)| {
+        (format!("{text:?}"), Source::new(*name, format!("model: anthropic/claude-sonnet-4-5\n{text}")), None)
+    });
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let examples = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(text, _)| text);
+    let examples = examples.filter(|text| text.contains("model:") && text.contains("parent:"));
+    let examples = examples.map(|text| (format!("README: {text:.60?}"), Source::new("job.yaml", text), None));
+    let all: Vec<_> = files.chain(shown).chain(examples).collect();
+    assert!(all.len() > 90, "{} files", all.len());
+    for (shown, source, folder) in all {
+        // What isn't YAML, no editor holds against a schema.
+        let Ok(job) = serde_yaml::from_str::<Value>(&source.text) else { continue };
+        let faults = faults(&validator, &job, &yaml::read::<Node>(&source).value.unwrap());
+        let checked = lints::check(&source, folder.as_ref());
+        let errors: Vec<_> = checked.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+        let meets = |fault: &Fault, finding: &Diagnostic| {
+            let places = std::iter::once(&finding.place).chain(finding.labels.iter().map(|label| &label.place));
+            let mut here = places.filter(|place| Arc::ptr_eq(&place.source, &source));
+            here.any(|place| fault.spans.iter().any(|span| overlap(span, &place.span)))
+        };
+        for fault in &faults {
+            let is_found = errors.iter().any(|finding| meets(fault, finding));
+            assert!(is_found, "{shown}: only the schema refuses this: {}", fault.message);
+        }
+        for finding in errors {
+            // A missing key is missing in all of its mapping: that says nothing about other findings there.
+            let sees = |fault: &Fault| (!fault.missing || finding.code == "missing-key") && meets(fault, finding);
+            let is_seen = faults.iter().any(sees);
+            seen.entry(finding.code).or_default()[usize::from(is_seen)] += 1;
+            if !is_seen {
+                let (line, column) = finding.place.start();
+                unseen.push((finding.code, format!("{shown}:{line}:{column}: {}", finding.message)));
+            }
+        }
+    }
+    let old: Vec<String> = BEYOND
+        .iter()
+        .map(|(code, sees, _)| (code, *sees, seen.get(code).copied()))
+        .filter(|(code, sees, found)| match found {
+            Some([unseen, seen]) => *unseen == 0 || (*sees == Sees::Some) != (*seen > 0),
+            // A warning, which is nothing to a schema.
+            None => !lints::rules().any(|known| known.code == **code),
+        })
+        .map(|(code, _, found)| format!("{code}: {found:?} (unseen, seen)"))
+        .collect();
+    assert!(old.is_empty(), "BEYOND says otherwise: {old:#?}");
+    unseen.retain(|(code, _)| !BEYOND.iter().any(|(beyond, ..)| beyond == code));
+    assert!(unseen.is_empty(), "the schema accepts these; if it can't tell, say why in BEYOND: {unseen:#?}");
+}
+
+#[test]
+fn a_script_is_refused_where_the_provider_refuses_it() {
+    let validator = jsonschema::draft7::new(&script_schema()).unwrap();
+    let scripts = files(&root().join("jobs")).into_iter().filter(|path| path.to_string_lossy().contains(".script."));
+    let scripts: Vec<String> = scripts.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    assert!(scripts.len() > 3);
+    let others = [
+        "parent: []",
+        "parent: [{ text: \"\" }]",
+        "parent: [{ text: ~, thinking: ~, calls: ~, stop: ~, usage: ~ }]",
+        "parent: [{ calls: [{ tool: glob, input: ~ }, { tool: none }], stop: pause, usage: { input_tokens: 1 } }]",
+        "parent: []\nsubagents: { explorer-1: [{ text: x }] }",
+        "parent: ~",
+        "parent: [{}]",
+        "parent: [x]",
+        "parent: [{ txt: x }]",
+        "parent: [{ text: [x] }]",
+        "parent: [{ stop: ended }]",
+        "parent: [{ usage: { input: 1 } }]",
+        "parent: [{ usage: { input_tokens: -1 } }]",
+        "parent: [{ calls: [{ input: {} }] }]",
+        "parent: [{ calls: [{ tool: glob, input: x }] }]",
+        "parent: []\nsubagents: { parent: [] }",
+        "parent: []\nsubagents: ~",
+        "subagents: {}",
+        "[]",
+    ];
+    let mut refused = 0;
+    for text in scripts.iter().map(String::as_str).chain(others) {
+        let found = Script::read(&Source::new("script.yaml", text)).err();
+        let accepted = validator.is_valid(&serde_yaml::from_str(text).unwrap());
+        assert_eq!(accepted, found.is_none(), "{text}: {found:?}");
+        refused += usize::from(!accepted);
+    }
+    assert_eq!(refused, 14);
+}
+
+/// Texts of these pieces, the same at every run.
+fn texts(pieces: &[&str], count: usize) -> Vec<String> {
+    let mut state = 0x9e37_79b9_u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    (0..count).map(|_| (0..next(8)).map(|_| pieces[next(pieces.len())]).collect()).collect()
+}
+
+fn pattern(pattern: &str) -> Validator {
+    jsonschema::draft7::new(&json!({ "pattern": pattern })).unwrap()
+}
+
+#[test]
+fn it_never_refuses_a_good_duration_and_hardly_takes_a_bad_one() {
+    for most in [MAX_DURATION, std::time::Duration::from_secs(3600), std::time::Duration::from_secs(90)] {
+        let validator = pattern(&Duration::pattern(most));
+        let parts = ["0", "1", "59", "61", "90", "719", "720", "721", "3600", "43200", "007", "h", "m", "s", "s", " "];
+        let mut good = 0;
+        for text in texts(&parts, 6_000) {
+            let accepts = validator.is_valid(&json!(text));
+            match Duration::parse(&text) {
+                Ok(duration) if duration.get() <= most => {
+                    assert!(accepts, "{text} of at most {most:?}");
+                    good += 1;
+                }
+                Err(why) if !why.contains("longer") => assert!(!accepts, "{text}"),
+                _ => {}
+            }
+        }
+        assert!(good > 30, "{good}");
+        let seconds = most.as_secs();
+        for text in [format!("{}s", seconds + 1), format!("{}m", seconds / 60 + 1), format!("{}h", seconds / 3600 + 1)]
+        {
+            assert!(!validator.is_valid(&json!(text)), "{text} of at most {most:?}");
+        }
+    }
+}
+
+#[test]
+fn it_never_refuses_a_good_rule() {
+    let bash = TOOLS.iter().find(|tool| tool.name == "bash").unwrap();
+    let validator = jsonschema::draft7::new(&(bash.options_schema)().unwrap()).unwrap();
+    let pieces = [
+        "ls", "-a", " ", " ", "*", " *", ";", "|", "&", "'", "\"", "\\", "#", "$", "$a", "=", "a=b", "(", ")", "{",
+        ",", "}", "[", "]", "<", ">", "?", "~", "!", "\n", "\t", "`", "2", "\u{a0}", "é", "..", "+=",
+    ];
+    let (mut good, mut bad) = (0, 0);
+    for rule in texts(&pieces, 6_000) {
+        let options = json!({ "allow": [rule] });
+        let node = yaml::read::<Node>(&Source::new("options", options.to_string())).value.unwrap();
+        let accepts = validator.is_valid(&options);
+        if (bash.options)(Some(&node)).findings.is_empty() {
+            assert!(accepts, "{rule:?}");
+            good += 1;
+        } else if !accepts {
+            bad += 1;
+        }
+    }
+    assert!(good > 60 && bad > 600, "{good} good, {bad} bad ones refused");
+}
+
+#[test]
+fn it_never_refuses_a_good_path_or_name() {
+    let path = pattern(PATH_PATTERN);
+    for text in texts(&["/", ".", "..", "./", "a", " ", "\n", "é"], 5_000) {
+        assert!(text.is_empty() || leaves(&text) || path.is_valid(&json!(text)), "{text:?}");
+    }
+    for text in ["/etc", "..", "../a", "./../a", "", "a\0b"] {
+        assert!(!path.is_valid(&json!(text)), "{text:?}");
+    }
+    let (name, input) = (pattern(NAME_PATTERN), pattern(INPUT_NAME_PATTERN));
+    for text in texts(&["a", "Z", "0", "-", "_", "é", " ", &"x".repeat(30)], 5_000) {
+        assert_eq!(name.is_valid(&json!(text)), is_name(&text), "{text:?}");
+        assert_eq!(input.is_valid(&json!(text)), is_input_name(&text), "{text:?}");
+    }
+}
+
+#[test]
+fn a_key_is_one_in_any_case() {
+    let schema = job_schema();
+    let variable = jsonschema::draft7::new(&schema["properties"]["env"]["items"]).unwrap();
+    for (name, accepted) in [
+        ("CARGO_HOME", true),
+        ("ANTHROPIC_API_KEY_FILE", true),
+        ("ANTHROPIC_API_KEY", false),
+        ("anthropic_Api_key", false),
+        ("GITHUB_ENV", false),
+        ("github_env", true),
+    ] {
+        assert_eq!(variable.is_valid(&json!(name)), accepted, "{name}");
+    }
+}
+
+/// Every schema of a key in it, with its path.
+fn keys(schema: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    match schema {
+        Value::Object(parts) => {
+            for (name, part) in parts {
+                if let ("properties", Value::Object(keys)) = (name.as_str(), part) {
+                    found.extend(keys.iter().map(|(key, schema)| (format!("{path}/{key}"), schema.clone())));
+                }
+                keys(part, &format!("{path}/{name}"), found);
+            }
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(at, item)| keys(item, &format!("{path}/{at}"), found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn an_editor_finds_what_it_shows() {
+    assert!(jsonschema::draft7::meta::is_valid(&script_schema()));
+    let schema = job_schema();
+    assert!(jsonschema::draft7::meta::is_valid(&schema));
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+    let printed = schema.to_string();
+    assert!(!printed.contains("$ref") && !printed.contains("definitions"));
+    let mut all = Vec::new();
+    keys(&schema, "", &mut all);
+    keys(&script_schema(), "", &mut all);
+    // In conditions stands only what they are about.
+    all.retain(|(path, _)| !path.contains("/if/") && !path.contains("/allOf/") && !path.contains("/then/then/"));
+    assert!(all.len() > 50, "{}", all.len());
+    for (path, key) in &all {
+        let description = key["description"].as_str().unwrap_or_else(|| panic!("{path} has no description: {key}"));
+        assert!(description.ends_with(['.', '!']) && !description.contains('\n'), "{path}: {description}");
+        if let Some(default) = key.get("default") {
+            let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+            assert!(description.ends_with(&format!("Default: `{default}`.")), "{path}: {description}");
+        }
+        if let Some(words) = key.get("enum").and_then(Value::as_array) {
+            for descriptions in ["enumDescriptions", "markdownEnumDescriptions"].map(|name| key.get(name)) {
+                assert!(descriptions.is_none_or(|all| all.as_array().unwrap().len() == words.len()), "{path}");
+            }
+            assert!(key.get("enumDescriptions").is_some(), "{path}");
+        }
+    }
+    let of = |path: &str| &all.iter().find(|(known, _)| known.ends_with(path)).unwrap().1;
+    assert_eq!(of("/parent/max_turns")["default"], 50);
+    assert_eq!(of("/additionalProperties/max_tokens")["default"], 4000);
+    assert_eq!(of("/limits/wall_clock")["default"], "30m");
+    for (path, count) in [("/parent/tools", TOOLS.len()), ("/additionalProperties/tools", TOOLS.len() - 1)] {
+        let names = &of(path)["items"]["anyOf"][0];
+        assert_eq!(names["enum"].as_array().unwrap().len(), count);
+        assert!(names["enumDescriptions"].as_array().unwrap().iter().all(|text| text.as_str().unwrap().len() > 10));
+    }
+}
+
+#[test]
+fn the_models_to_begin_with_have_prices() {
+    for model in known::MODELS {
+        let (provider, name) = model.split_once('/').unwrap();
+        assert!(crate::price::Prices::new().knows(provider, name), "{model}");
+    }
+}
+
+#[test]
+fn it_is_the_same_every_time() {
+    assert_eq!(job_schema().to_string(), job_schema().to_string());
+}

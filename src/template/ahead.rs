@@ -1,0 +1,129 @@
+//! Rendering ahead of a run, when only some of the values are known.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use minijinja::Value;
+use minijinja::value::{Enumerator, Object};
+
+use super::{Engine, Template, Templates, environment, value};
+use crate::diagnostic::Diagnostic;
+
+/// Renders texts with what is known of their values, and tells which results hold whatever the others are.
+#[derive(Debug)]
+pub struct Ahead<'a> {
+    engine: Engine<'a>,
+    inputs: Arc<Watched>,
+}
+
+/// What came of rendering a text ahead.
+#[derive(Debug)]
+pub struct Foreseen {
+    /// The text, or why there is none.
+    pub rendered: Result<String, Box<Diagnostic>>,
+    /// Whether it will come to the same in a run: no value was looked at that isn't known yet.
+    pub is_sure: bool,
+}
+
+/// `inputs`, which takes note of who looks at a value that isn't known.
+#[derive(Debug)]
+struct Watched {
+    values: Value,
+    unknown: HashSet<String>,
+    seen: AtomicBool,
+}
+
+impl Object for Watched {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        if key.as_str().is_some_and(|name| self.unknown.contains(name)) {
+            self.seen.store(true, Ordering::Relaxed);
+        }
+        self.values.get_item(key).ok().filter(|value| !value.is_undefined())
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.values.try_iter().map(Iterator::collect).unwrap_or_default())
+    }
+}
+
+impl Templates {
+    /// Makes ready to render those texts that [`Self::is_tame`] lets through. `values` are the variables as for
+    /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
+    pub fn ahead(&self, values: &serde_json::Value, unknown: HashSet<String>) -> Ahead<'_> {
+        let mut environment = environment();
+        for (name, text) in self.texts.iter().filter(|(name, _)| self.is_tame_name(name)) {
+            let _ = environment.add_template(name, &text.text);
+        }
+        let inputs = Arc::new(Watched { values: value(&values["inputs"]), unknown, seen: AtomicBool::new(false) });
+        let variables = values.as_object().into_iter().flatten().map(|(name, part)| match name.as_str() {
+            "inputs" => ("inputs", Value::from_dyn_object(inputs.clone())),
+            name => (name, value(part)),
+        });
+        let engine = Engine::new(environment, Value::from_pairs(variables), self);
+        Ahead { engine, inputs }
+    }
+}
+
+impl Ahead<'_> {
+    /// Renders a text.
+    pub fn render(&mut self, template: &Template) -> Foreseen {
+        self.inputs.seen.store(false, Ordering::Relaxed);
+        let rendered = self.engine.render(template);
+        Foreseen { rendered, is_sure: !self.inputs.seen.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::{node, values};
+    use super::super::{Loader, Names, Role};
+    use super::*;
+
+    fn foreseen(text: &str) -> Foreseen {
+        let names = Names { inputs: vec!["topic".to_owned(), "files".to_owned()], ..Names::default() };
+        let mut loader = Loader::new(None, &names);
+        let node = node(text);
+        let template = loader.text(&node.node, &node.value, Role::Prompt);
+        let (templates, findings) = loader.finish();
+        assert!(findings.is_empty(), "{findings:?}");
+        assert!(templates.is_tame(&template), "{text}");
+        templates.ahead(&values("stand-in"), HashSet::from(["topic".to_owned()])).render(&template)
+    }
+
+    #[test]
+    fn what_is_looked_at_is_not_sure() {
+        for (text, is_sure) in [
+            ("{{ workspace }}", true),
+            ("{{ inputs.files | join(' ') }}", true),
+            ("{{ inputs | length }} {{ inputs | list | length }}", true),
+            ("{{ inputs.topic }}", false),
+            ("{{ inputs['topic'] }}", false),
+            ("{% if inputs.topic %}a{% endif %}", false),
+            ("{{ 'topic' in inputs }}", false),
+            ("{{ inputs }}", false),
+            ("{% for name, value in inputs | items %}{{ name }}{% endfor %}", false),
+            ("{% if false %}{{ inputs.topic }}{% endif %}", true),
+        ] {
+            let foreseen = foreseen(text);
+            assert!(foreseen.rendered.is_ok(), "{text}: {:?}", foreseen.rendered);
+            assert_eq!(foreseen.is_sure, is_sure, "{text}");
+        }
+    }
+
+    #[test]
+    fn it_renders_the_same_as_a_run() {
+        let text =
+            "{{ inputs }} {% for name in inputs %}{{ name }}={{ inputs[name] }} {% endfor %}{{ inputs is mapping }}";
+        let names = Names { inputs: vec!["topic".to_owned(), "files".to_owned()], ..Names::default() };
+        let mut loader = Loader::new(None, &names);
+        let node = node(text);
+        let template = loader.text(&node.node, &node.value, Role::Prompt);
+        let templates = loader.finish().0;
+        let values = json!({ "inputs": { "topic": "a", "files": ["b", "c"], "n": 1 } });
+        let ahead = templates.ahead(&values, HashSet::new()).render(&template);
+        assert_eq!(ahead.rendered.unwrap(), templates.engine(&values).render(&template).unwrap());
+    }
+}

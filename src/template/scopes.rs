@@ -1,0 +1,60 @@
+//! The names that a template has set itself, beside the job's variables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a name that was set stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Meaning {
+    /// The same as `inputs`, as after `{% set all = inputs %}`.
+    Inputs,
+    /// Anything else.
+    Other,
+}
+
+/// Names and what they stand for.
+pub(super) type Visible = BTreeMap<String, Meaning>;
+
+/// Scopes, the innermost last.
+#[derive(Debug)]
+pub(super) struct Scopes {
+    stack: Vec<Visible>,
+    /// All of them in one, as long as nothing changes.
+    flat: Option<Arc<Visible>>,
+}
+
+impl Scopes {
+    pub(super) fn new(visible: &Visible) -> Self {
+        Self { stack: vec![visible.clone()], flat: None }
+    }
+
+    /// Takes a name in. What may be `inputs` in one branch is taken for it after the branch.
+    pub(super) fn set(&mut self, name: &str, meaning: Meaning) {
+        let Some(scope) = self.stack.last_mut() else { return };
+        if scope.get(name).is_none_or(|known| meaning < *known) {
+            scope.insert(name.to_owned(), meaning);
+            self.flat = None;
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Meaning> {
+        self.stack.iter().rev().find_map(|scope| scope.get(name)).copied()
+    }
+
+    pub(super) fn push(&mut self, names: &[&str]) {
+        self.stack.push(names.iter().map(|name| ((*name).to_owned(), Meaning::Other)).collect());
+        self.flat = None;
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.stack.pop();
+        self.flat = None;
+    }
+
+    /// All names that are set at this point.
+    pub(super) fn flat(&mut self) -> Arc<Visible> {
+        let stack = &self.stack;
+        let flatten = || Arc::new(stack.iter().flatten().map(|(name, meaning)| (name.clone(), *meaning)).collect());
+        self.flat.get_or_insert_with(flatten).clone()
+    }
+}

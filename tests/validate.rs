@@ -1,0 +1,367 @@
+//! `legwork validate`: which files it checks, what it mends, and what it says of all that.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use grep_matcher::{Captures, Matcher};
+use grep_regex::RegexMatcher;
+use serde_json::Value;
+
+use crate::house::source::{read, root};
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+
+const GOOD: &str = "model: replay/x\nparent: { prompt: x, tools: [] }\n";
+const BAD: &str = "model: replay/x\nparent: { prompt: x, tools: [Read] } # keep\n";
+
+/// The findings of `--format json`: file, line, column, code.
+fn found(ended: &Ended) -> Vec<(String, u64, u64, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let number = |value: &Value| value.as_u64().unwrap();
+    let all = ended.json()["diagnostics"].as_array().unwrap().clone();
+    all.iter().map(|it| (text(&it["file"]), number(&it["line"]), number(&it["column"]), text(&it["code"]))).collect()
+}
+
+fn codes(ended: &Ended) -> Vec<(String, String)> {
+    found(ended).into_iter().map(|(file, _, _, code)| (file, code)).collect()
+}
+
+fn pair(file: &str, code: &str) -> (String, String) {
+    (file.to_owned(), code.to_owned())
+}
+
+/// A folder with something to mend in all kinds of files.
+fn broken() -> Folder {
+    let folder = Folder::new();
+    folder
+        .write("jobs/good.yaml", GOOD)
+        .write("jobs/a b.yaml", BAD.trim_end())
+        .write(
+            "jobs/crlf.yml",
+            "\u{feff}# ü\r\nmodel: \"antropic/claude-haiku-4-5\"\r\nparnet:\r\n  prompt: { file: prompts/p.md }\r\n  tools: ['Read']\r\n\
+             limits: { cost_usd: 1 }\r\ninputs: { topic: { type: string } }",
+        )
+        .write(
+            "jobs/crlf.script.yaml",
+            "parent: [{ txt: hi }]   # said\n",
+        )
+        .write(
+            "jobs/deep/\"öx\"\n.yaml",
+            "model: replay/x\ninputs: { topic: { type: string } }\nparent: { prompt: '{{ topic|uper }}', tools: [nonsense] }\n",
+        )
+        .write("jobs/prompts/p.md", "# {{ topic }}\r\n\r\n::error::x\u{1b}[2J\r\n{{ inputs.topik | trim }}");
+    folder
+}
+
+/// What is in the files of [`broken`] when they are mended.
+fn assert_mended(folder: &Folder) {
+    assert_eq!(folder.read("jobs/good.yaml"), GOOD);
+    assert_eq!(folder.read("jobs/a b.yaml"), BAD.trim_end().replace("Read", "read_file"));
+    let crlf = folder.read("jobs/crlf.yml");
+    assert!(crlf.starts_with("\u{feff}# ü\r\nmodel: \"anthropic/claude-haiku-4-5\"\r\nparent:\r\n"), "{crlf:?}");
+    assert!(
+        crlf.ends_with("tools: ['read_file']\r\nlimits: { cost_usd: 1 }\r\ninputs: { topic: { type: string } }"),
+        "{crlf:?}"
+    );
+    assert_eq!(folder.read("jobs/crlf.script.yaml"), "parent: [{ text: hi }]   # said\n");
+    assert!(folder.read("jobs/deep/\"öx\"\n.yaml").contains("'{{ inputs.topic|upper }}', tools: [nonsense] }\n"));
+    let prompt = folder.read("jobs/prompts/p.md");
+    assert_eq!(prompt, "# {{ inputs.topic }}\r\n\r\n::error::x\u{1b}[2J\r\n{{ inputs.topic | trim }}");
+}
+
+#[test]
+fn fix_mends_every_kind_of_file_and_nothing_else_in_it() {
+    let folder = broken();
+    std::fs::set_permissions(folder.at("jobs/crlf.yml"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    let ended = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
+    ended.code(3).stderr_has("jobs/a b.yaml: 1 mended\n").stderr_has("jobs/crlf.yml: 3 mended\n");
+    ended.stderr_has("jobs/crlf.script.yaml: 1 mended\n").stderr_has("jobs/prompts/p.md: 2 mended\n");
+    let left = codes(&ended);
+    assert_eq!(left, [pair("jobs/deep/\"öx\"\n.yaml", "unknown-tool")], "only what remains is printed");
+    assert_mended(&folder);
+    let mode = std::fs::metadata(folder.at("jobs/crlf.yml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+    let before = folder.list();
+    let again = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
+    again.code(3).stderr_is("");
+    assert_mended(&folder);
+    assert_eq!(folder.list(), before, "nothing is left behind");
+}
+
+#[test]
+fn a_diff_is_all_that_stdout_gets_and_changes_nothing() {
+    let folder = broken();
+    let all =
+        ["jobs/a b.yaml", "jobs/crlf.yml", "jobs/crlf.script.yaml", "jobs/deep/\"öx\"\n.yaml", "jobs/prompts/p.md"];
+    let before = all.map(|name| folder.read(name));
+    let ended = folder.legwork(&["validate", "--diff"]).run();
+    ended.code(3).stderr_has("error[unknown-tool]").stderr_has("jobs/prompts/p.md:4:");
+    let starts = ["--- ", "+++ ", "@@ ", " ", "-", "+", "\\ "];
+    let strange = ended.stdout.lines().find(|line| !starts.iter().any(|start| line.starts_with(start)));
+    assert_eq!(strange, None);
+    assert_eq!(ended.stdout.matches("--- a/").count() + ended.stdout.matches("--- \"a/").count(), 5);
+    assert_eq!(all.map(|name| folder.read(name)), before);
+    let coloured = folder.legwork(&["validate", "--diff", "jobs/a b.yaml"]).env("CLICOLOR_FORCE", "1").run();
+    coloured.stdout_has("\u{1b}[31m-parent").stdout_has("\u{1b}[32m+parent");
+    folder.legwork(&["validate", "--diff", "jobs/good.yaml"]).run().code(0).stdout_is("").stderr_has("no findings");
+    folder.legwork(&["validate", "--diff", "--fix"]).run().code(2);
+}
+
+/// Pipes the diff of all jobs below the program's folder into a program.
+fn piped(folder: &Folder, below: &str, arguments: &str, into: &str) -> Ended {
+    let line = format!("{} validate --diff {arguments} 2> /dev/null | {into}", env!("CARGO_BIN_EXE_legwork"));
+    folder.program("sh", &["-c", &line]).below(below).run()
+}
+
+#[test]
+fn a_diff_is_taken_by_git_and_by_patch() {
+    for (in_repository, below, arguments, into) in [
+        (true, "", "", "git apply"),
+        (true, "", "./jobs", "git apply --index"),
+        (true, "jobs", ".", "git apply"),
+        (false, "", "$PWD/jobs", "git apply"),
+        (false, "", "jobs", "patch --silent -p1"),
+    ] {
+        let folder = broken();
+        if in_repository {
+            folder.commit_all();
+        }
+        let ended = piped(&folder, below, arguments, into);
+        ended.code(0);
+        assert_mended(&folder);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
+    let folder = Folder::new();
+    folder.write("jobs/a.yaml", BAD).write("jobs/b.yaml", BAD).write("shared/c.yaml", BAD);
+    std::fs::set_permissions(folder.at("jobs/a.yaml"), std::fs::Permissions::from_mode(0o444)).unwrap();
+    symlink("../shared/c.yaml", folder.at("jobs/c.yaml")).unwrap();
+    symlink("../shared/c.yaml", folder.at("jobs/d.yaml")).unwrap();
+    let diff = folder.legwork(&["validate", "--diff", "jobs/c.yaml", "jobs/d.yaml"]).run();
+    assert_eq!(diff.stdout.matches("+++ b/shared/c.yaml\n").count(), 1, "{}", diff.all());
+    let ended = folder.legwork(&["validate", "--fix"]).run();
+    ended.code(5).stderr_has("jobs/a.yaml can't be mended").stderr_has("protected").stdout_has("jobs/a.yaml:2:30");
+    ended.stderr_has("jobs/b.yaml: 1 mended").stderr_has("jobs/c.yaml: 1 mended");
+    assert_eq!(folder.read("jobs/a.yaml"), BAD);
+    assert_eq!(folder.read("jobs/b.yaml"), BAD.replace("Read", "read_file"));
+    assert_eq!(folder.read("shared/c.yaml"), BAD.replace("Read", "read_file"));
+    assert!(folder.at("jobs/c.yaml").is_symlink());
+}
+
+#[test]
+fn what_would_do_harm_is_not_mended() {
+    let folder = Folder::new();
+    let text = "model: replay/x\nparent: { prompt: x, tools: [read_file, Read, Grep] }\n";
+    folder.write("job.yaml", text);
+    let ended = folder.legwork(&["validate", "--fix", "job.yaml"]).run();
+    ended.code(3).stderr_has("job.yaml: 1 mended\n").stdout_has("unknown-tool");
+    assert_eq!(folder.read("job.yaml"), text.replace("Grep", "grep"));
+}
+
+#[test]
+fn prompts_are_mended_for_all_their_jobs_and_named_once() {
+    let folder = Folder::new();
+    let job = |inputs: &str, path: &str| {
+        format!("model: replay/x\ninputs: {inputs}\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n")
+    };
+    folder.write("jobs/a.yaml", job("{ topic: { type: string } }", "p.md"));
+    folder.write("jobs/b.yaml", job("{ topic: { type: string } }", "./p.md"));
+    folder.write("jobs/p.md", "{{ topic }}\n{{ gone }}\n");
+    let ended = folder.legwork(&["validate", "--format", "json"]).run();
+    let place = |line, column| ("jobs/p.md".to_owned(), line, column, "undefined-variable".to_owned());
+    assert_eq!(found(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
+    // To another job `topic` is nothing, and `inputs.topic` is nothing either.
+    folder.write("jobs/c.yaml", job("{ topik: { type: string } }", "p.md")).write("jobs/p.md", "{{ inputs.topik }}\n");
+    folder.legwork(&["validate", "--fix"]).run().code(3).stderr_has("jobs/p.md: 1 fix left out");
+    assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topik }}\n");
+    std::fs::remove_file(folder.at("jobs/c.yaml")).unwrap();
+    folder.legwork(&["validate", "--fix"]).run().code(0).stderr_has("jobs/p.md: 1 mended");
+    assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topic }}\n");
+}
+
+#[test]
+fn standard_input_is_a_file_like_any_other() {
+    let folder = Folder::new();
+    folder.write("jobs/p.md", "{{ gone }}").write("here.md", "fine");
+    let check = |arguments: &[&str], text: &str| {
+        let all = [&["validate", "--format", "json"], arguments].concat();
+        folder.legwork(&all).stdin(text).run()
+    };
+    let prompt = |path: &str| format!("model: replay/x\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n");
+    assert_eq!(codes(&check(&["-"], BAD)), [pair("<stdin>", "unknown-tool")]);
+    check(&["-"], &prompt("here.md")).code(0);
+    let named = check(&["-", "--stdin-name", "jobs/new.yaml"], &prompt("p.md"));
+    assert_eq!(codes(&named), [pair("jobs/p.md", "undefined-variable")]);
+    let yet_to_come = check(&["-", "--stdin-name", "gone/new.yaml"], &prompt("p.md"));
+    assert_eq!(codes(&yet_to_come), [pair("gone/new.yaml", "unreadable-file")]);
+    check(&["-", "--stdin-name", "gone/new.yaml"], GOOD).code(0);
+    let script = check(&["-", "--stdin-name", "jobs/new.script.yaml"], "parent: [{ txt: x }]\n");
+    assert_eq!(codes(&script), [pair("jobs/new.script.yaml", "unknown-key")]);
+    assert_eq!(codes(&check(&["-"], &"x".repeat(5 << 20))), [pair("<stdin>", "too-large")]);
+    check(&["-"], "").code(3);
+    check(&["-", "--fix"], BAD).code(2).stderr_has("--diff");
+    check(&["jobs", "--stdin-name", "x.yaml"], "").code(2).stderr_has("--stdin-name");
+    let diff = check(&["-", "-", "--diff", "--stdin-name", "jobs/./new.yaml"], BAD);
+    diff.code(3).stdout_has("--- a/jobs/new.yaml\n").stdout_has("+parent: { prompt: x, tools: [read_file] } # keep\n");
+    assert_eq!(diff.stdout.matches("---").count(), 1);
+}
+
+#[test]
+fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
+    let folder = Folder::new();
+    folder.write("jobs/b.yml", BAD).write("jobs/a.yaml", "- list\n").write("jobs/z/y.yaml", BAD);
+    folder.write("jobs/a.script.yml", "[]\n").write("jobs/notes.txt", "[").write("jobs/.hidden.yaml", "[");
+    folder.write("jobs/tests/t.yaml", "[").write("jobs/z/tests/t.yaml", "[").write("jobs/drafts/d.yaml", "[");
+    folder.write("jobs/tests.yaml", BAD).write("jobs/folder.yaml/inner.yaml", "[");
+    folder
+        .write("jobs/.gitignore", "drafts/\n")
+        .write("jobs/.ignore", "ignored.yaml\n")
+        .write("jobs/ignored.yaml", "[");
+    // What only this machine ignores is checked.
+    std::fs::create_dir_all(folder.home().join(".config/git")).unwrap();
+    std::fs::write(folder.home().join(".config/git/ignore"), "*.yml\n").unwrap();
+    symlink("nowhere", folder.at("jobs/link.yaml")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.at("jobs/pipe.yaml")).status().unwrap().success());
+    let expected = [
+        ("jobs/a.script.yml", "wrong-type"),
+        ("jobs/a.yaml", "wrong-type"),
+        ("jobs/b.yml", "unknown-tool"),
+        ("jobs/folder.yaml", "unreadable"),
+        ("jobs/link.yaml", "unreadable"),
+        ("jobs/pipe.yaml", "unreadable"),
+        ("jobs/tests.yaml", "unknown-tool"),
+        ("jobs/z/y.yaml", "unknown-tool"),
+    ];
+    let expected = expected.map(|(file, code)| pair(file, code));
+    let check = |paths: &[&str]| folder.legwork(&[&["validate", "--format", "json"], paths].concat()).run();
+    assert_eq!(codes(&check(&[])), expected);
+    assert_eq!(codes(&check(&["jobs", "./jobs/b.yml", "jobs/z/../z", "jobs/"])).len(), expected.len(), "each once");
+    assert_eq!(codes(&check(&["jobs/z", "jobs"])).len(), expected.len());
+    assert_eq!(
+        codes(&check(&["jobs/z", "jobs"]))[0],
+        pair("jobs/z/y.yaml", "unknown-tool"),
+        "in the order of the paths"
+    );
+    let text = folder.legwork(&["validate"]).run();
+    text.stdout_has("symbolic link to nothing").stdout_has("it is a folder").stdout_has("it is no regular file");
+    text.stdout_has("8 errors\n");
+}
+
+#[test]
+fn what_is_no_file_is_an_error_and_hides_nothing() {
+    let folder = Folder::new();
+    folder.write("good.yaml", GOOD).write("none/notes.txt", "x");
+    std::fs::create_dir(folder.at("folder.yaml")).unwrap();
+    symlink("loop.yaml", folder.at("loop.yaml")).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.at("pipe")).status().unwrap().success());
+    let paths = ["gone.yaml", "gone", "none", "folder.yaml", "loop.yaml", "pipe", "/dev/zero", "/dev/tty", "good.yaml"];
+    let ended = folder
+        .legwork(&[&["validate", "--format", "json"][..], &paths].concat())
+        .timeout(Duration::from_secs(20))
+        .run();
+    let expected: Vec<_> = paths[..8].iter().map(|path| pair(path, "unreadable")).collect();
+    assert_eq!(codes(ended.code(3)), expected);
+}
+
+#[test]
+fn denied_warnings_count() {
+    let folder = Folder::new();
+    let text = "model: replay/x\nparent: { prompt: x, tools: [] }\nsubagents: { a: { description: x, tools: [] } }\n";
+    folder.write("job.yaml", text).write("bad.yaml", BAD).write("good.yaml", GOOD);
+    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_has("warning[unused-subagents]");
+    let denied = folder.legwork(&["validate", "job.yaml", "--deny", "warnings"]).run();
+    denied.code(3).stderr_has("warnings are denied\n").stdout_has("1 warning\n");
+    folder.legwork(&["validate", "bad.yaml", "--deny", "warnings"]).run().code(3);
+    folder.legwork(&["validate", "--deny", "everything"]).run().code(2).stderr_has("warnings");
+}
+
+#[test]
+fn a_script_is_checked_against_the_job_beside_it() {
+    let folder = Folder::new();
+    let job = "model: replay/x.script.yaml\nparent: { prompt: x, tools: [task] }\nsubagents: { explorer: { description: x, tools: [] } }\n";
+    let script = "parent: [{ text: x }]\nsubagents:\n  \"explorre-1\": [{ text: x }]\n";
+    folder.write("x.yml", job).write("x.script.yaml", script);
+    let ended = folder.legwork(&["validate", "x.script.yaml", "--format", "json"]).run();
+    assert_eq!(found(ended.code(3)), [("x.script.yaml".to_owned(), 3, 3, "unknown-subagent".to_owned())]);
+    folder.legwork(&["validate", ".", "--fix"]).run().code(0);
+    assert_eq!(folder.read("x.script.yaml"), script.replace("explorre", "explorer"));
+    // Without a job, or with one that can't be understood, only the form counts.
+    folder.write("x.script.yaml", script).write("x.yml", job.replace("tools: [task]", "tools: 7"));
+    folder.legwork(&["validate", "x.script.yaml"]).run().code(0);
+    std::fs::remove_file(folder.at("x.yml")).unwrap();
+    folder.legwork(&["validate", "x.script.yaml"]).run().code(0);
+    folder.write("x.script.yaml", script.replace("explorre-1", "explorre"));
+    folder.legwork(&["validate", "x.script.yaml"]).run().code(3).stdout_has("unknown-subagent");
+}
+
+#[test]
+fn many_files_and_many_findings_are_printed_to_whoever_listens() {
+    let folder = Folder::new();
+    let many = format!("model: replay/x\nparent: {{ prompt: x, tools: [{}] }}\n", vec!["nonsense"; 150].join(", "));
+    for number in 0..100 {
+        folder.write(&format!("jobs/{number:03}.yaml"), if number % 10 == 0 { &many } else { GOOD });
+    }
+    let ended = folder.legwork(&["validate"]).run();
+    ended.code(3).stdout_has("50 more findings are not shown").stdout_has("1010 errors\n");
+    // The reader goes away after the first line.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args(["validate", "--diff"])
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn the_problem_matcher_takes_a_line_apart() {
+    let matcher: Value = serde_json::from_str(&read(".github/legwork-matcher.json")).unwrap();
+    let [matcher] = matcher["problemMatcher"].as_array().unwrap().as_slice() else { panic!("one matcher") };
+    assert_eq!(matcher["owner"], "legwork");
+    let [pattern] = matcher["pattern"].as_array().unwrap().as_slice() else { panic!("one line") };
+    let expression = RegexMatcher::new(pattern["regexp"].as_str().unwrap()).unwrap();
+    let parts = |line: &str| {
+        let mut captures = expression.new_captures().unwrap();
+        let is_match = expression.captures(line.as_bytes(), &mut captures).unwrap();
+        let part = |name: &str| {
+            let group = pattern[name].as_u64().unwrap() as usize;
+            line[captures.get(group).unwrap()].to_owned()
+        };
+        is_match.then(|| ["file", "line", "column", "severity", "code", "message"].map(part))
+    };
+    let line = "jobs/a b:1.yaml:12:7: error[unknown-tool]: there is no tool `a:1:2: error[x]: y`";
+    let expected = ["jobs/a b:1.yaml", "12", "7", "error", "unknown-tool", "there is no tool `a:1:2: error[x]: y`"];
+    assert_eq!(parts(line).unwrap(), expected);
+    assert_eq!(parts("a.yml:1:1: warning[no-cost-limit]: x").unwrap()[3], "warning");
+    assert!(parts("2 errors, 1 warning").is_none());
+}
+
+#[test]
+fn the_pre_commit_hook_runs_for_jobs_and_their_prompts() {
+    let hooks: serde_yaml::Value = serde_yaml::from_str(&read(".pre-commit-hooks.yaml")).unwrap();
+    let hook = &hooks.as_sequence().unwrap()[0];
+    assert_eq!(hook["id"].as_str().unwrap(), "legwork-validate");
+    let words: Vec<&str> = hook["entry"].as_str().unwrap().split(' ').collect();
+    let folder = Folder::new();
+    folder.write("jobs/a.yaml", GOOD);
+    assert_eq!(words[0], "legwork");
+    folder.legwork(&words[1..]).run().code(0);
+    let matches = |key: &str, path: &str| {
+        RegexMatcher::new(hook[key].as_str().unwrap()).unwrap().is_match(path.as_bytes()).unwrap()
+    };
+    for (path, runs) in [
+        ("jobs/a.yaml", true),
+        ("jobs/prompts/p.md", true),
+        ("jobs/tests/t.yaml", false),
+        ("jobs/x/tests/t.yaml", false),
+        ("src/jobs/a.yaml", false),
+    ] {
+        assert_eq!(matches("files", path) && !matches("exclude", path), runs, "{path}");
+    }
+    assert!(root().join("Cargo.toml").exists(), "language: rust builds the repository's root");
+}
