@@ -183,33 +183,44 @@ impl Diagnostic {
     }
 }
 
+/// A known name that a misspelt one comes near.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Near<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// Whether no other is as near: only then is it a certain mend.
+    pub is_only: bool,
+}
+
 /// The nearest of `known` to a misspelt `word`, if it is near enough to be meant (case and `-`/`_` aside, at most a
 /// third of its letters differ).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    near(word, known).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+    near(word, known).map(|near| near.name)
 }
 
 /// What a misspelt `word` can only mean: the [`nearest`] of `known`, where no other is as near. Good enough for a
 /// [`Fix`].
 pub fn only_nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let mut found: Vec<_> = near(word, known).collect();
-    found.sort_unstable();
-    found.dedup();
-    match found.as_slice() {
-        [(least, _), (next, _), ..] if least == next => None,
-        [(_, meant), ..] => Some(meant),
-        [] => None,
-    }
+    near(word, known).filter(|near| near.is_only).map(|near| near.name)
 }
 
-/// The candidates that are near enough to be meant, each with its distance.
-fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
+/// As [`nearest`], and whether another is as near. The first of several equally near ones is taken.
+pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<Near<'a>> {
     let fold = |text: &str| text.to_lowercase().replace('-', "_");
     let word = fold(word);
-    known
-        .into_iter()
-        .map(move |candidate| (strsim::damerau_levenshtein(&word, &fold(candidate)), candidate))
-        .filter(|(distance, candidate)| *distance <= candidate.chars().count().max(3) / 3)
+    let mut best: Option<(usize, Near<'a>)> = None;
+    for name in known {
+        let distance = strsim::damerau_levenshtein(&word, &fold(name));
+        if distance > name.chars().count().max(3) / 3 {
+            continue;
+        }
+        match &mut best {
+            Some((least, _)) if distance > *least => {}
+            Some((least, near)) if distance == *least => near.is_only &= near.name == name,
+            _ => best = Some((distance, Near { name, is_only: true })),
+        }
+    }
+    best.map(|(_, near)| near)
 }
 
 #[cfg(test)]
@@ -223,5 +234,16 @@ mod tests {
         assert_eq!(only_nearest("topic_c", ["topic_a", "topic_a"]), Some("topic_a"));
         assert_eq!(only_nearest("Topic-A", ["topic_a", "topic_b"]), Some("topic_a"));
         assert_eq!(only_nearest("nothing", ["topic_a", "topic_b"]), None);
+    }
+
+    #[test]
+    fn the_nearest_name_and_whether_it_is_the_only_one() {
+        let known = ["prompt", "prompts", "tools", "a-b", "tokens"];
+        assert_eq!(near("promt", known), Some(Near { name: "prompt", is_only: true }));
+        assert_eq!(near("cat", ["car", "cap"]), Some(Near { name: "car", is_only: false }));
+        assert_eq!(near("cat", ["car", "car"]), Some(Near { name: "car", is_only: true }));
+        assert_eq!(near("A_B", known), Some(Near { name: "a-b", is_only: true }));
+        assert_eq!(near("nothing", known), None);
+        assert_eq!(nearest("tool", known), Some("tools"));
     }
 }

@@ -9,6 +9,7 @@ mod secrets;
 mod system;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use crate::tools::Grant;
 
 pub use build::RunFacts;
 pub use given::{Contents, Given, MAX_VALUE_BYTES, RULES};
+pub use most_cost::MostCost;
 pub use secrets::Secrets;
 
 /// Everything that can be found in a job and in what it is given.

@@ -98,7 +98,7 @@ impl Prices {
     /// The models of a provider that the table has a price for.
     pub fn models(self, provider: &str) -> impl Iterator<Item = &'static str> {
         let known = self.table(provider).providers().find(|known| known.id() == provider);
-        known.into_iter().flat_map(|known| known.models()).map(|model| model.id())
+        known.into_iter().flat_map(genai_prices::ProviderInfo::models).map(genai_prices::ModelInfo::id)
     }
 
     /// How many tokens a model's prompt and reply may have together; `None` where the table doesn't say.
@@ -162,6 +162,14 @@ mod tests {
             assert_eq!(prices.rates(provider, model, now), None);
             assert_eq!(prices.context_window(provider, model), None);
         }
+    }
+
+    #[test]
+    fn every_listed_model_has_a_price() {
+        let prices = Prices::new();
+        assert!(prices.models("anthropic").any(|model| model == "claude-sonnet-4-5"));
+        assert!(prices.models("anthropic").all(|model| prices.knows("anthropic", model)));
+        assert_eq!(prices.models("nobody").next(), None);
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Run<'_> {
 }
 
 /// How tools are confined until there is a sandbox.
-const SANDBOX: &str = "off";
+pub const SANDBOX: &str = "off";
 
 /// The whole run's usage and cost include the subagents'.
 fn add_subagents(result: &mut RunResult) {

@@ -17,12 +17,12 @@ mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 
 use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
-use crate::yaml::Node;
+use crate::yaml::{Node, Places};
 
 use growth::Growth;
 
@@ -74,17 +74,29 @@ pub struct Template {
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
     /// A string in a YAML file.
-    Node(Node),
+    Node {
+        /// The string.
+        node: Node,
+        /// Where its letters stand; worked out when something is first found.
+        places: Arc<OnceLock<Places>>,
+    },
     /// A file of its own; the source's text is the template's.
     File(Arc<Source>),
 }
 
 impl Origin {
-    /// The place of a range of the template's text.
+    fn of_node(node: &Node) -> Self {
+        Self::Node { node: node.clone(), places: Arc::default() }
+    }
+
+    /// The place of a range of the template's text. The engine counts in bytes, and may begin or end within a letter.
     pub(crate) fn place(&self, range: Range<usize>) -> Place {
+        let letters = |text: &str| text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
         match self {
-            Self::Node(node) => node.place_of(range),
-            Self::File(source) => Place { source: source.clone(), span: range },
+            Self::Node { node, places } => {
+                places.get_or_init(|| node.places()).of(letters(node.text().unwrap_or_default()))
+            }
+            Self::File(source) => Place { source: source.clone(), span: letters(&source.text) },
         }
     }
 }
@@ -113,7 +125,7 @@ impl Templates {
 
     /// Whether the text holds anything but itself: a tag or a comment.
     pub fn has_tags(&self, template: &Template) -> bool {
-        self.texts.get(&template.name).is_some_and(|text| ["{{", "{%", "{#"].iter().any(|tag| text.text.contains(tag)))
+        self.texts.get(&template.name).is_some_and(|text| has_tags(&text.text))
     }
 
     /// Whether the text can be rendered ahead of a run: nothing is wrong with it, and nothing in it grows
@@ -145,7 +157,7 @@ impl Templates {
     pub fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.texts.values().filter_map(|text| match &text.origin {
             Origin::File(source) => Some(source),
-            Origin::Node(_) => None,
+            Origin::Node { .. } => None,
         })
     }
 
@@ -163,6 +175,10 @@ impl Templates {
         }
         Engine::new(environment, value(values), self)
     }
+}
+
+fn has_tags(text: &str) -> bool {
+    ["{{", "{%", "{#"].iter().any(|tag| text.contains(tag))
 }
 
 /// Renders the texts of [`Templates`].
@@ -214,6 +230,9 @@ impl<'a> Engine<'a> {
             }
             Err(error) => {
                 let cause = innermost(&error);
+                if cause.kind() == ErrorKind::OutOfFuel {
+                    self.fuel = 0;
+                }
                 let place = cause.name().zip(cause.range());
                 let (message, help) = match (cause.kind(), cause.detail()) {
                     (ErrorKind::OutOfFuel, _) => {

@@ -254,6 +254,16 @@ fn the_first_job_is_valid_and_never_overwrites() {
     let schema = folder.legwork(&["schema"]).run();
     schema.code(0);
     assert_eq!(schema.json(), serde_json::from_str::<Value>(&folder.read("jobs/job.schema.json")).unwrap());
+    folder.write("mine/job.schema.json", "{}");
+    folder.legwork(&["init", "--folder", "mine"]).run().code(2).stderr_has("job.schema.json");
+    assert_eq!((folder.read("mine/job.schema.json").as_str(), folder.exists("mine/first.yaml")), ("{}", false));
+    folder.write("jobs/job.schema.json", "{ \"title\": \"legwork job\", \"old\": true }");
+    folder.legwork(&["init", "second"]).run().code(0);
+    assert_eq!(schema.json(), serde_json::from_str::<Value>(&folder.read("jobs/job.schema.json")).unwrap());
+    let job = folder.read("jobs/second.yaml");
+    let named = job.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=").unwrap();
+    assert!(folder.exists(&format!("jobs/{named}")), "an editor finds no schema at {named}");
+    assert_eq!(folder.legwork(&["validate", "--format", "json"]).run().json()["diagnostics"], json!([]));
     for shell in ["bash", "zsh", "fish"] {
         folder.legwork(&["completions", shell]).run().code(0).stdout_has("validate");
     }

@@ -7,12 +7,14 @@
 )]
 
 mod commands;
+mod dry_run;
 mod explain;
 mod faults;
 mod harness;
 mod house;
 mod jobs;
 mod loopback;
+mod properties;
 mod runs;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;

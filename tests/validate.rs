@@ -339,6 +339,13 @@ fn the_problem_matcher_takes_a_line_apart() {
     assert_eq!(parts(line).unwrap(), expected);
     assert_eq!(parts("a.yml:1:1: warning[no-cost-limit]: x").unwrap()[3], "warning");
     assert!(parts("2 errors, 1 warning").is_none());
+    let folder = Folder::new();
+    folder.write("jobs/a b.yaml", BAD);
+    let ended = folder.legwork(&["validate", "--format", "concise"]).run();
+    let found: Vec<[String; 6]> = ended.code(3).stdout.lines().filter_map(parts).collect();
+    let error = found.iter().find(|parts| parts[3] == "error").unwrap();
+    assert_eq!(error[..5], ["jobs/a b.yaml", "2", "30", "error", "unknown-tool"]);
+    assert_eq!(found.len(), ended.stdout.lines().count(), "every line is a finding\n{}", ended.all());
 }
 
 #[test]

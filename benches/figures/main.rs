@@ -5,8 +5,11 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that can't go on says so and stops")]
 
 mod cases;
+mod files;
 mod floor;
+mod many;
 mod measure;
+mod plain;
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
 #[path = "../../tests/support/server/mod.rs"]
 mod server;
@@ -23,6 +26,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["--floor", address, prompt] => floor::run(address, prompt),
+        ["--check", folder] => files::check(Path::new(folder)),
+        ["--decode", what, folder] => files::decode(what, Path::new(folder)),
         ["--measure", program, rest @ ..] => measure::child(program, rest),
         options => compare(options),
     }
@@ -47,6 +52,9 @@ fn compare(options: &[&str]) {
     println!("|{0:-<48}|{0:-<14}|{0:-<32}|{0:->9}:|{0:->9}:|{0:-<32}|{0:->9}:|", "");
     for case in CASES.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|word| **word == case.name)) {
         row(case, legwork, runs);
+    }
+    if wanted.is_empty() || wanted.iter().any(|word| **word == "validate") {
+        files::compare(legwork, runs);
     }
     let size = std::fs::metadata(legwork).expect("the executable").len();
     println!("\nthe executable: {:.1} MB (aim: under 15 MB)", size as f64 / 1e6);

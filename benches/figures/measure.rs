@@ -43,13 +43,21 @@ fn wait(child: &std::process::Child) -> (i32, libc::rusage) {
     (status, used)
 }
 
-/// Runs the process in between and reads what it printed.
+/// Runs the process in between and reads what it printed. The program must end well.
 pub(crate) fn read(command: &mut Command) -> Result<Figure, String> {
+    read_ending(command, 0)
+}
+
+/// The same where another exit code is right.
+pub(crate) fn read_ending(command: &mut Command, code: i32) -> Result<Figure, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match words.as_slice() {
-        [0.0, wall, cpu, memory] => Ok(Figure { wall: *wall, cpu: *cpu, memory: *memory as u64 }),
+        // A status as `wait4` gives it has the exit code in its second byte.
+        [status, wall, cpu, memory] if *status == f64::from(code << 8) => {
+            Ok(Figure { wall: *wall, cpu: *cpu, memory: *memory as u64 })
+        }
         _ => {
             let errors = String::from_utf8_lossy(&output.stderr);
             Err(format!("failed: {}", errors.lines().last().unwrap_or("no word")))

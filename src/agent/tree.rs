@@ -224,12 +224,7 @@ impl Tree {
         )
         .map_err(failed)?;
         if parent && toolbox.has(Task::NAME) {
-            toolbox.add(Box::new(Task::new(
-                self.plan
-                    .subagents
-                    .iter()
-                    .map(|(name, subagent)| (name.clone(), subagent.description.clone().unwrap_or_default())),
-            )));
+            toolbox.add(Box::new(self.plan.task()));
         }
         Ok(toolbox)
     }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::io;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use super::Surroundings;
 use crate::error::Error;
@@ -38,6 +40,13 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
         move |source| Error::Environment { message: format!("{} can't be written", path.display()), source }
     };
     let file = options.folder.join(format!("{}.yaml", options.name));
+    let schema_file = options.folder.join(SCHEMA);
+    if !is_ours(&schema_file) {
+        return Err(Error::Usage {
+            message: format!("{} is there already, and isn't the schema of jobs", schema_file.display()),
+            hint: Some("Name another folder: --folder DIR.".into()),
+        });
+    }
     fs::create_dir_all(&options.folder).map_err(failed(&options.folder))?;
     let written = fs::OpenOptions::new().write(true).create_new(true).open(&file);
     let mut new = match written {
@@ -51,7 +60,6 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
         Err(error) => return Err(failed(&file)(error)),
     };
     new.write_all(template(&options.name).as_bytes()).map_err(failed(&file))?;
-    let schema_file = options.folder.join(SCHEMA);
     fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
     around.out.beside(&format!(
         "Wrote {file} and {schema} (for editors).\n\n  legwork validate {file}\n  legwork run {file} --dry-run\n  \
@@ -60,6 +68,13 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
         schema = schema_file.display()
     ));
     Ok(0)
+}
+
+/// Whether the schema may be written: it isn't there, or is one of another version.
+fn is_ours(schema_file: &Path) -> bool {
+    let Ok(written) = fs::read(schema_file) else { return !schema_file.exists() };
+    let written = serde_json::from_slice::<Value>(&written).unwrap_or_default();
+    written["title"] == schema::job_schema()["title"]
 }
 
 fn template(name: &str) -> String {

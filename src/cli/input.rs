@@ -49,20 +49,28 @@ pub(super) fn stdin_is_terminal() -> bool {
 /// Reads a regular file up to one byte more than `largest`, so that what is too large shows. Never waits for a pipe or
 /// a device.
 pub(super) fn read_bounded(path: &Path, largest: usize) -> Result<Vec<u8>, String> {
-    let kind = |metadata: &fs::Metadata| match () {
-        () if metadata.is_dir() => Err("it is a folder".to_owned()),
-        () if !metadata.is_file() => Err("it is no regular file".to_owned()),
-        () => Ok(()),
-    };
-    // Opening a device can set it off; what is opened in the end may have been put there in between.
-    kind(&fs::metadata(path).map_err(|error| why(path, &error))?)?;
+    // Opening a device can set it off.
+    is_regular(&fs::metadata(path).map_err(|error| why(path, &error))?)?;
+    let mut bytes = Vec::new();
+    open(path)?.take(largest as u64 + 1).read_to_end(&mut bytes).map_err(|error| words(&error))?;
+    Ok(bytes)
+}
+
+/// Opens what may have been put there since it was looked at.
+fn open(path: &Path) -> Result<fs::File, String> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(|error| why(path, &error))?;
-    kind(&file.metadata().map_err(|error| words(&error))?)?;
-    let mut bytes = Vec::new();
-    file.take(largest as u64 + 1).read_to_end(&mut bytes).map_err(|error| words(&error))?;
-    Ok(bytes)
+    is_regular(&file.metadata().map_err(|error| words(&error))?)?;
+    Ok(file)
+}
+
+fn is_regular(metadata: &fs::Metadata) -> Result<(), String> {
+    match () {
+        () if metadata.is_dir() => Err("it is a folder".to_owned()),
+        () if !metadata.is_file() => Err("it is no regular file".to_owned()),
+        () => Ok(()),
+    }
 }
 
 /// The finding for a file that can't be read at all.
@@ -82,5 +90,19 @@ pub(super) fn words(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "there is no such file".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_takes_a_files_place_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("job.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(open(&pipe).unwrap_err(), "it is no regular file");
+        assert_eq!(open(folder.path()).unwrap_err(), "it is a folder");
     }
 }

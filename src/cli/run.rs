@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::{Surroundings, format_parser, input, progress, script};
 use crate::error::Error;
 use crate::event::{Entry, RunResult};
-use crate::formats::{self, Subject};
+use crate::formats::{self, Preview, Subject};
 use crate::lints::{self, ValidJob};
 use crate::mask::Mask;
 use crate::plan::{Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
 use crate::providers::{Connect, Model, Provider};
 use crate::record::{RUNS, Recorder};
-use crate::run::{self, Observer, Run};
+use crate::run::{self, Observer, Run, SANDBOX};
 use crate::tools::environment::Environment;
 
 /// Options of `legwork run`.
@@ -46,7 +46,13 @@ pub(super) struct Options {
     /// Print the plan and stop: no key, no network, no process
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: show what models are told of each tool, too
+    #[arg(long, requires = "dry_run")]
+    verbose: bool,
 }
+
+/// What the sandbox's tier means.
+const UNCONFINED: &str = "they can do whatever you can do";
 
 pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
@@ -65,7 +71,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         run_date: run_date.to_owned(),
         model_override: model.clone(),
     };
-    let (plan, _) = Plan::new(&job, &given, &facts("<run.id>", "<run.date>")).map_err(Error::Invalid)?;
+    let (plan, secrets) = Plan::new(&job, &given, &facts("<run.id>", "<run.date>")).map_err(Error::Invalid)?;
     if let Some(limit) = &job.job().limits.cost_usd {
         // The job's own models were looked at; one from the command line takes their place.
         let unpriced = model.as_ref().and_then(|model| lints::unpriced(limit.place(), model));
@@ -74,10 +80,8 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         }
     }
     if options.dry_run {
-        let format = formats::find(&options.format);
-        let text = format.and_then(|format| format.plan(&plan, plan.most_cost((around.clock)())));
-        around.out.answer(&text.unwrap_or_default());
-        return Ok(0);
+        let (mask, _) = confidences(around, &plan, &secrets);
+        return preview(options, around, &plan.masked(&mask));
     }
 
     let providers = connect(options, around, &plan, model.is_some())?;
@@ -100,7 +104,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     if jsonl {
         observers.push(Arc::new(Lines { out: around.out }));
     }
-    around.out.warning("tools are not confined (sandbox: off): they can do whatever you can do");
+    around.out.warning(&format!("tools are not confined (sandbox: {SANDBOX}): {UNCONFINED}"));
     around.out.beside(&format!("record: {}", shown_folder.display()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -125,6 +129,26 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     runtime.shutdown_background();
     report(options, around, &result, &shown_folder);
     Ok(result.exit_code)
+}
+
+/// Prints a plan.
+fn preview(options: &Options, around: &Surroundings, plan: &Plan) -> Result<u8, Error> {
+    if options.verbose && options.format != "text" {
+        return Err(Error::Usage {
+            message: format!("--verbose has nothing to add to --format {}", options.format),
+            hint: Some("Leave one of the two out.".into()),
+        });
+    }
+    let preview = Preview {
+        plan,
+        most_cost: &plan.most_cost((around.clock)()),
+        sandbox: &format!("{SANDBOX}: tools are not confined, {UNCONFINED}"),
+        verbose: options.verbose,
+        look: around.out.look(),
+    };
+    let text = formats::find(&options.format).and_then(|format| format.plan(&preview));
+    around.out.answer(&text.unwrap_or_default());
+    Ok(0)
 }
 
 fn workspace(folder: &Path) -> Result<PathBuf, Error> {

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Format, Look, Subject, harmless};
+use super::{Format, Look, Preview, Subject, harmless};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity};
 use crate::event::RunResult;
-use crate::plan::Plan;
 
 pub(super) struct Json;
 
@@ -112,8 +111,8 @@ impl Format for Json {
         &[Subject::Diagnostics, Subject::Rules, Subject::Run]
     }
 
-    fn plan(&self, plan: &Plan, _: Option<f64>) -> Option<String> {
-        serde_json::to_string_pretty(plan).ok().map(|text| harmless::json(&text))
+    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
+        serde_json::to_string_pretty(preview.plan).ok().map(|text| harmless::json(&text))
     }
 
     fn answer(&self, result: &RunResult) -> Option<String> {

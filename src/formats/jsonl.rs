@@ -1,8 +1,7 @@
 //! JSON Lines: the events as they happen.
 
-use super::{Format, Subject};
+use super::{Format, Preview, Subject};
 use crate::event::Entry;
-use crate::plan::Plan;
 
 /// See the module.
 pub(super) struct Jsonl;
@@ -16,8 +15,8 @@ impl Format for Jsonl {
         &[Subject::Run]
     }
 
-    fn plan(&self, plan: &Plan, _: Option<f64>) -> Option<String> {
-        serde_json::to_string(plan).ok()
+    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
+        serde_json::to_string(preview.plan).ok()
     }
 
     fn event(&self, entry: &Entry) -> Option<String> {

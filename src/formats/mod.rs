@@ -25,7 +25,7 @@ use std::io::{self, Write};
 
 use crate::diagnostic::{Diagnostic, Rule, Severity};
 use crate::event::{Entry, RunResult};
-use crate::plan::Plan;
+use crate::plan::{MostCost, Plan};
 
 /// A way to show things. Each method has what it shows; `None` where the format has no form for it.
 pub trait Format: Sync {
@@ -53,9 +53,9 @@ pub trait Format: Sync {
         None
     }
 
-    /// A plan, with the most that its run can cost in US dollars, where that is bounded and known.
-    fn plan(&self, plan: &Plan, most_cost: Option<f64>) -> Option<String> {
-        let _ = (plan, most_cost);
+    /// A plan, before it is run.
+    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
+        let _ = preview;
         None
     }
 
@@ -79,6 +79,20 @@ pub trait Format: Sync {
         let _ = (story, out);
         None
     }
+}
+
+/// What a dry run shows.
+pub struct Preview<'a> {
+    /// What would run.
+    pub plan: &'a Plan,
+    /// The most that it can cost.
+    pub most_cost: &'a MostCost,
+    /// How tools would be confined, in a few words.
+    pub sandbox: &'a str,
+    /// Whether to show what models are told of their tools.
+    pub verbose: bool,
+    /// What the reader's display can do.
+    pub look: Look,
 }
 
 /// A run that is told from its record.

@@ -1,85 +1,138 @@
 //! A plan as text: what a person reads before letting it run.
 
-use std::fmt::Write;
+use super::{Look, Preview, figures, harmless};
+use crate::plan::{MostCost, PlannedAgent};
 
-use super::{figures, harmless};
-use crate::plan::{Plan, PlannedAgent};
+/// Columns of a label with what follows it.
+const LABEL: usize = 12;
+/// The same among the limits.
+const WIDE_LABEL: usize = 20;
 
 /// Every agent with its prompts, tools and numbers, then what the whole run may use and can cost at most.
-pub(super) fn plan(plan: &Plan, most_cost: Option<f64>) -> String {
-    let mut text = String::new();
-    // Writing to a String can't fail.
-    let _ = outline(&mut text, plan, most_cost);
-    text
-}
-
-fn outline(text: &mut String, plan: &Plan, most_cost: Option<f64>) -> std::fmt::Result {
-    writeln!(text, "job         {}", plan.job)?;
+pub(super) fn plan(preview: &Preview<'_>) -> String {
+    let plan = preview.plan;
+    let mut page = Page { text: String::new(), look: preview.look };
+    page.field("", "job", &plan.job);
     if let Some(description) = &plan.description {
-        writeln!(text, "            {}", description.trim().replace('\n', "\n            "))?;
+        page.field("", "for", description.trim());
     }
-    writeln!(text, "workspace   {}", plan.workspace)?;
+    page.field("", "workspace", &plan.workspace);
     for (name, value) in &plan.inputs {
-        writeln!(text, "input       {name} = {value}")?;
+        page.field("", "input", &format!("{name} = {value}"));
     }
     for name in &plan.secret_inputs {
-        writeln!(text, "input       {name} = (secret, for bash as $INPUT_{})", name.to_uppercase())?;
+        page.field("", "input", &format!("{name} = (secret, for bash as $INPUT_{})", name.to_uppercase()));
     }
-    agent(text, "parent", &plan.parent)?;
+    page.agent("parent", &plan.parent, preview);
     for (name, subagent) in &plan.subagents {
-        agent(text, &format!("subagent {name}"), subagent)?;
+        page.agent(&format!("subagent {name}"), subagent, preview);
     }
     let limits = &plan.limits;
     let count = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
-    writeln!(text, "\nlimits")?;
-    writeln!(
-        text,
-        "  cost                {}",
-        limits.cost_usd.map_or("none".to_owned(), |usd| figures::cost(Some(usd)))
-    )?;
-    writeln!(text, "  tokens              {}", count(limits.tokens))?;
-    writeln!(text, "  wall clock          {}", limits.wall_clock_ms.map_or("none".to_owned(), figures::duration))?;
-    writeln!(text, "  tool calls          {}", count(limits.tool_calls))?;
-    writeln!(text, "  subagents           {}, {} at once", count(limits.subagents), limits.parallel_subagents)?;
-    writeln!(text, "\nenv         {}", if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") })?;
-    writeln!(text, "network     {} (asked of the sandbox)", word(&plan.network))?;
-    writeln!(text, "keep        {}", word(&plan.keep))?;
-    match most_cost {
-        Some(usd) => writeln!(text, "cost        at most {}", figures::cost(Some(usd))),
-        None => writeln!(text, "cost        unbounded: set limits.cost_usd"),
+    page.heading("limits");
+    page.limit("cost", &limits.cost_usd.map_or("none".to_owned(), |usd| figures::cost(Some(usd))));
+    page.limit("tokens", &count(limits.tokens));
+    page.limit("wall clock", &limits.wall_clock_ms.map_or("none".to_owned(), figures::duration));
+    page.limit("tool calls", &count(limits.tool_calls));
+    page.limit("subagents", &format!("{}, {} at once", count(limits.subagents), limits.parallel_subagents));
+    page.line("", false);
+    page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
+    page.field("", "network", &format!("{} (asked of the sandbox)", word(&plan.network)));
+    page.field("", "sandbox", preview.sandbox);
+    page.field("", "keep", &word(&plan.keep));
+    page.field("", "cost", &most_cost(preview.most_cost));
+    page.text
+}
+
+fn most_cost(most: &MostCost) -> String {
+    match most {
+        MostCost::Nothing => "nothing (every reply comes from a script or a record)".to_owned(),
+        MostCost::Limit(usd) => format!("at most {} (limits.cost_usd)", figures::cost(Some(*usd))),
+        MostCost::Tokens { usd, rate, model, day } => format!(
+            "at most {} (limits.tokens at {} a million, the dearest rate of {model} on {day})",
+            figures::cost(Some(*usd)),
+            figures::cost(Some(*rate)),
+        ),
+        MostCost::Unknown(models) => {
+            format!("unknown: there is no price for {}; limits.tokens bounds the run", models.join(", "))
+        }
+        MostCost::Unbounded => "unbounded: set limits.cost_usd, or limits.tokens".to_owned(),
     }
 }
 
-fn agent(text: &mut String, title: &str, agent: &PlannedAgent) -> std::fmt::Result {
-    writeln!(text, "\n{title}")?;
-    if let Some(description) = &agent.description {
-        writeln!(text, "  for         {}", description.trim().replace('\n', "\n              "))?;
-    }
-    let thinking = agent.model.thinking.map_or(String::new(), |thinking| format!(", thinking {}", word(&thinking)));
-    writeln!(text, "  model       {}{thinking}", agent.model)?;
-    writeln!(text, "  max_turns   {}", agent.max_turns)?;
-    writeln!(text, "  max_tokens  {}", agent.max_tokens)?;
-    if agent.tools.is_empty() {
-        writeln!(text, "  tools       none")?;
-    }
-    for (number, tool) in agent.tools.iter().enumerate() {
-        let label = if number == 0 { "tools" } else { "" };
-        let options = if tool.options.is_null() { String::new() } else { format!(" {}", tool.options) };
-        writeln!(text, "  {label:<11} {}{options}", tool.name)?;
-    }
-    block(text, "system", &agent.system)?;
-    if let Some(prompt) = &agent.prompt {
-        block(text, "prompt", prompt)?;
-    }
-    Ok(())
+/// Lines, each harmless as a whole: nothing in a plan can steer a terminal, or pass for another line.
+struct Page {
+    text: String,
+    look: Look,
 }
 
-fn block(text: &mut String, title: &str, content: &str) -> std::fmt::Result {
-    writeln!(text, "  {title}")?;
-    for line in content.trim_end().lines() {
-        writeln!(text, "    | {}", harmless::line(line))?;
+impl Page {
+    fn line(&mut self, line: &str, bold: bool) {
+        let (begin, end) = if bold && self.look.colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
+        let line = harmless::line(line);
+        self.text.push_str(&format!("{begin}{}{end}\n", line.trim_end()));
     }
-    Ok(())
+
+    fn heading(&mut self, title: &str) {
+        self.line("", false);
+        self.line(title, true);
+    }
+
+    /// A label and what belongs to it; several lines stand below it.
+    fn field(&mut self, indent: &str, label: &str, value: &str) {
+        if value.contains(['\n', '\r']) {
+            self.block(indent, label, value);
+        } else {
+            self.line(&format!("{indent}{label:<LABEL$}{value}"), false);
+        }
+    }
+
+    fn limit(&mut self, label: &str, value: &str) {
+        self.line(&format!("  {label:<WIDE_LABEL$}{value}"), false);
+    }
+
+    fn block(&mut self, indent: &str, title: &str, content: &str) {
+        let content = content.trim_end();
+        if content.is_empty() {
+            return self.field(indent, title, "(empty)");
+        }
+        self.line(&format!("{indent}{title}"), false);
+        for line in content.lines() {
+            self.line(&format!("{indent}  | {line}"), false);
+        }
+    }
+
+    fn agent(&mut self, title: &str, agent: &PlannedAgent, preview: &Preview<'_>) {
+        self.heading(title);
+        if let Some(description) = &agent.description {
+            self.field("  ", "for", description.trim());
+        }
+        let thinking = agent.model.thinking.map_or(String::new(), |thinking| format!(", thinking {}", word(&thinking)));
+        self.field("  ", "model", &format!("{}{thinking}", agent.model));
+        self.field("  ", "max_turns", &agent.max_turns.to_string());
+        self.field("  ", "max_tokens", &agent.max_tokens.to_string());
+        self.tools(agent, preview);
+        self.block("  ", "system", &agent.system);
+        if let Some(prompt) = &agent.prompt {
+            self.block("  ", "prompt", prompt);
+        }
+    }
+
+    fn tools(&mut self, agent: &PlannedAgent, preview: &Preview<'_>) {
+        if agent.tools.is_empty() {
+            self.field("  ", "tools", "none");
+        }
+        for (number, tool) in agent.tools.iter().enumerate() {
+            let label = if number == 0 { "tools" } else { "" };
+            let options = if tool.options.is_null() { String::new() } else { format!(" {}", tool.options) };
+            self.field("  ", label, &format!("{}{options}", tool.name));
+        }
+        let told = if preview.verbose { preview.plan.told(&agent.tools).unwrap_or_default() } else { Vec::new() };
+        for tool in told {
+            self.block("  ", &format!("tool {}", tool.name), &tool.description);
+            self.block("  ", &format!("input of {}", tool.name), &format!("{:#}", tool.input_schema));
+        }
+    }
 }
 
 /// The word that the job file has for a value.

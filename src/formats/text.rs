@@ -6,10 +6,10 @@ use std::sync::Arc;
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::excerpt::{self, Excerpt};
-use super::{Format, Look, Subject, count, counted, harmless, outline, pages};
+use super::{Format, Look, Preview, Subject, count, counted, harmless, outline, pages};
 use crate::diagnostic::{Diagnostic, Fix, Place, Rule, Severity};
 use crate::event::RunResult;
-use crate::plan::{self, Plan};
+use crate::plan;
 
 /// Places further apart than this many lines are shown in snippets of their own.
 const NEAR: usize = 20;
@@ -27,8 +27,8 @@ impl Format for Text {
         &[Subject::Diagnostics, Subject::Rules, Subject::Run]
     }
 
-    fn plan(&self, plan: &Plan, most_cost: Option<f64>) -> Option<String> {
-        Some(outline::plan(plan, most_cost))
+    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
+        Some(outline::plan(preview))
     }
 
     fn answer(&self, result: &RunResult) -> Option<String> {

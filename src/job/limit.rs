@@ -47,7 +47,7 @@ pub trait Countable: Sized {
 }
 
 impl Countable for u64 {
-    const EXPECTED: &'static str = "a whole number, or `none`";
+    const EXPECTED: &'static str = yaml::COUNT;
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Ok(number)

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn many_comments_take_no_longer_each() {
-        let text = format!("{}model: anthropic/x\n{REST}", "# legwork: allow no-cost-limit\n".repeat(50_000));
+        let text = format!("{}model: anthropic/x\n{REST}", "# legwork: allow no-cost-limit\n".repeat(5_000));
         assert_eq!(left(&text).len(), MAX_FINDINGS + 1);
     }
 

@@ -29,6 +29,7 @@ impl Lint for Delegation {
         let declared = subject.root.get("subagents").filter(|all| all.kind() == Kind::Mapping);
         if let (Some(task), Some(declared)) = (task, declared)
             && declared.entries().next().is_none()
+            && !declared.is_torn()
         {
             let message = "`task` has no subagent to hand work to but one that the job doesn't declare";
             findings.push(

@@ -31,6 +31,10 @@ impl Lint for Inputs {
                     (InputType::String | InputType::Path, Some(text)) if default.as_str().is_none() => {
                         finding.help(format!("put it in quotes: \"{text}\""))
                     }
+                    (InputType::Integer | InputType::Number, _) if default.without_underscores().is_some() => {
+                        let number = default.without_underscores().unwrap_or_default();
+                        finding.help("a number has no underscores").replace_with(number)
+                    }
                     (InputType::Path, _) => finding.help("a path is relative to the workspace and stays beneath it"),
                     (InputType::String, _) if input.choices.is_some() => {
                         finding.help("take one of the enum, or add it there")

@@ -25,7 +25,9 @@ impl Lint for Lethal {
         let mut tools = job.agents().flat_map(|agent| agent.tools);
         let Some(bash) = tools.find(|tool| match &tool.value {
             ToolEntry::Name(name) => name == "bash",
-            ToolEntry::Options { name, options } => name.value == "bash" && options.get("allow").is_none(),
+            ToolEntry::Options { name, options } => {
+                name.value == "bash" && options.get("allow").is_none() && !options.is_torn()
+            }
         }) else {
             return;
         };

@@ -16,6 +16,9 @@ pub use files::{Readers, job, prompt, script};
 /// How many bytes are looked at in all: the last of very many mistakes in a large file wait for the next time.
 const MAX_BYTES: usize = 64 << 20;
 
+/// What a look at a text costs at least, in bytes.
+const LEAST_BYTES: usize = 16 << 10;
+
 /// How often a text is looked at in any case, however large it is.
 const MIN_LOOKS: usize = 16;
 
@@ -102,7 +105,7 @@ pub struct Mended {
 pub fn mend(text: &str, bytes: usize, look: &mut dyn FnMut(&str) -> Looked) -> Mended {
     let looked = look(text);
     let mut state = State { text: text.to_owned(), looked };
-    let mut looks = Looks { look, bytes: bytes.max(1), made: 0 };
+    let mut looks = Looks { look, bytes: bytes.max(LEAST_BYTES), made: 0 };
     let mut count = 0;
     loop {
         let (next, made) = match looks.together(&state) {

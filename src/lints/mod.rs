@@ -8,6 +8,7 @@ mod empty;
 mod env;
 mod inputs;
 mod lethal;
+mod levels;
 pub mod mend;
 mod models;
 mod names;
@@ -18,6 +19,7 @@ mod rendered;
 mod script;
 mod spending;
 mod strange;
+mod synonyms;
 mod tools;
 mod underscores;
 mod unused;
@@ -86,8 +88,8 @@ pub struct Subject<'a> {
     pub job: &'a Job,
     /// Its texts, read and checked.
     pub prompts: &'a Prompts,
-    /// Whether the job is all that the file says, with nothing left out or made up.
-    pub is_whole: bool,
+    /// Whether everything that the file says is in the job. Where it isn't, nothing can be said to be unused.
+    pub whole: bool,
 }
 
 /// What came of checking a job.
@@ -104,14 +106,15 @@ pub struct Checked {
 /// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
 /// own; contacts nobody.
 pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
-    let Decoded { value, mut findings, holes } = yaml::read::<Spanned<Job>>(source);
+    let Decoded { value, mut findings, holes } = yaml::read_with::<Spanned<Job>>(source, synonyms::SYNONYMS);
     let Some(Spanned { value: job, node: root }) = value else {
         return Checked { findings, job: None, prompts: Vec::new() };
     };
     advice::improve(&root, &mut findings);
-    let (prompts, found) = Prompts::load(&job, !holes.is_empty(), folder);
+    levels::improve(&root, &mut findings);
+    let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
-    let subject = Subject { source, root: &root, job: &job, prompts: &prompts, is_whole: holes.is_empty() };
+    let subject = Subject { source, root: &root, job: &job, prompts: &prompts, whole: holes.is_empty() };
     for lint in LINTS {
         lint.check(&subject, &mut semantic);
     }
@@ -161,7 +164,7 @@ fn inside(node: &Node) -> Place {
     let whole = node.place();
     match whole.source.text[whole.span.clone()].starts_with('*') {
         true => whole,
-        false => node.place_of(0..node.text().map_or(0, str::len)),
+        false => node.inside(),
     }
 }
 

@@ -58,13 +58,15 @@ fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
     let place = name.place_of(start..start + model.name.len());
     let message = format!("`{}` isn't in the table of {}'s models", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
-    Some(match nearest(&model.name, prices.models(&model.provider)) {
+    let is_same_version = |meant: &&str| digits(meant) == digits(&model.name);
+    let certain = only_nearest(&model.name, prices.models(&model.provider)).filter(is_same_version);
+    Some(match (certain, nearest(&model.name, prices.models(&model.provider))) {
+        (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
         // Other digits are another version, which may be newer than the table.
-        Some(meant) if digits(meant) == digits(&model.name) => {
-            finding.help(format!("did you mean `{meant}`?")).replace_with(meant)
+        (None, Some(near)) => {
+            finding.help(format!("did you mean `{near}`? A newer model runs, and its cost isn't known"))
         }
-        Some(meant) => finding.help(format!("did you mean `{meant}`? A newer model runs, and its cost isn't known")),
-        None => finding.help("it may be newer than the table: then it runs, and its cost isn't known"),
+        (None, None) => finding.help("it may be newer than the table: then it runs, and its cost isn't known"),
     })
 }
 

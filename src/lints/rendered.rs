@@ -11,18 +11,18 @@ use crate::template::{Ahead, Template};
 use crate::yaml::{Node, Spanned};
 
 use super::valid::name_of;
-use super::{Lint, Subject};
+use super::{Lint, MAX_FINDINGS, Subject};
 
 /// Texts rendered with the defaults.
 pub(super) struct Rendered;
 
 const RULES: &[Rule] = &[rule!(Warning "empty-by-default")];
 
-/// The greatest size of all of a job's texts together that are rendered ahead of a run, in bytes.
+/// The greatest size of all of a job's texts and inputs together that are rendered ahead of a run, in bytes.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// How many texts may fail before the rest is left: each may have taken all the steps that there are.
-const MAX_FAILED: usize = 20;
+/// How many texts may fail before the rest is left: each may have taken nearly all the steps that there are.
+const MAX_FAILED: usize = MAX_FINDINGS + 10;
 
 impl Lint for Rendered {
     fn rules(&self) -> &'static [Rule] {
@@ -45,7 +45,8 @@ impl Lint for Rendered {
             .chain(agents)
             .filter(|(_, template, _)| templates.has_tags(template) && templates.is_tame(template))
             .peekable();
-        let size = subject.source.text.len() + templates.size();
+        let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().span.len());
+        let size = inputs + templates.size();
         if texts.peek().is_none() || prompts.names.inputs_incomplete || size > MAX_BYTES {
             return;
         }
@@ -56,7 +57,7 @@ impl Lint for Rendered {
             let (is_failed, finding) = look(&mut ahead, text, template, kind);
             findings.extend(finding);
             failed += usize::from(is_failed);
-            if failed > MAX_FAILED {
+            if failed > MAX_FAILED || ahead.is_spent() {
                 return;
             }
         }

@@ -18,10 +18,12 @@ impl Lint for Spending {
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
         let limits = subject.root.get("limits");
-        // What is written wrongly was meant.
-        let is_meant = limits.as_ref().is_some_and(|limits| {
-            limits.kind() != Kind::Mapping || limits.get("cost_usd").is_some() || limits.get("tokens").is_some()
-        });
+        // What is written wrongly was meant, and what is torn may have held one.
+        let is_meant = subject.root.is_torn()
+            || limits.as_ref().is_some_and(|limits| {
+                let has = |key| limits.get(key).is_some();
+                limits.kind() != Kind::Mapping || limits.is_torn() || has("cost_usd") || has("tokens")
+            });
         if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_made_up() {
             return;
         }

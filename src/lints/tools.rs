@@ -54,7 +54,7 @@ impl Lint for Tools {
         }
         let own = &subject.job.parent.tools;
         let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-        let is_sure = !own.node.is_made_up() && own.value.iter().all(is_known);
+        let is_sure = !own.node.is_made_up() && !own.node.is_torn() && own.value.iter().all(is_known);
         if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
             findings.push(
                 Diagnostic::warning("unused-subagents", first.place(), "no agent can hand work to the subagents")

@@ -42,40 +42,10 @@ impl Lint for Underscores {
 }
 
 fn finding(node: &Node) -> Option<Diagnostic> {
-    let text = node.as_str().filter(|text| text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-')))?;
-    let number = without_underscores(text)?;
-    let place = node.place();
     // Whoever puts it in quotes means a text.
-    (place.source.text.get(place.span.clone()) == Some(text)).then(|| {
-        let message = format!("`{text}` is a text: a number of YAML 1.2 has no underscores");
-        Diagnostic::warning("number-with-underscores", place, message)
-            .help(format!("put into quotes what is meant: \"{number}\", or \"{text}\""))
-    })
-}
-
-/// The number that is meant by `1_000` or `-1_000.5`.
-pub(super) fn without_underscores(text: &str) -> Option<String> {
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let is_number = digits.len() <= 40
-        && digits.contains('_')
-        && digits.starts_with(|c: char| c.is_ascii_digit())
-        && digits.ends_with(|c: char| c.is_ascii_digit())
-        && digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.'))
-        && digits.bytes().filter(|byte| *byte == b'.').count() <= 1;
-    is_number.then(|| text.replace('_', ""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_numbers_count() {
-        for (text, number) in [("1_000", "1000"), ("-1_000.5", "-1000.5"), ("1__0", "10")] {
-            assert_eq!(without_underscores(text).as_deref(), Some(number));
-        }
-        for text in ["1000", "_1", "1_", "1_a", "a_1", "1_0.0.0", "_", "", "-", "2026_01_"] {
-            assert_eq!(without_underscores(text), None, "{text}");
-        }
-    }
+    let number = node.without_underscores()?;
+    let text = node.as_str()?;
+    let message = format!("`{text}` is a text: a number of YAML 1.2 has no underscores");
+    let finding = Diagnostic::warning("number-with-underscores", node.place(), message);
+    Some(finding.help(format!("put into quotes what is meant: \"{number}\", or \"{text}\"")))
 }

@@ -16,7 +16,7 @@ impl Lint for Unused {
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let uses = subject.prompts.templates.uses();
-        if !subject.is_whole || !uses.is_complete() {
+        if !subject.whole || !uses.is_complete() {
             return;
         }
         let has_bash = subject.job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));

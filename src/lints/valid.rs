@@ -7,7 +7,9 @@ use indexmap::IndexMap;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{Job, PromptText, name_from_file};
 use crate::template::{Folder, Loader, Names, Role, Template, Templates};
-use crate::yaml::Spanned;
+use crate::yaml::{Node, Spanned};
+
+use super::synonyms;
 
 /// A job in which nothing is wrong, with its prompt files: the only thing that a plan can be made from, and only
 /// [`super::check`] makes it.
@@ -70,9 +72,9 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// Reads and checks all texts of a job. `partial`: the job may lack what the file has.
-    pub(super) fn load(job: &Job, partial: bool, folder: Option<&Folder>) -> (Self, Vec<Diagnostic>) {
-        let names = names(job, partial);
+    /// Reads and checks all texts of a job. `root`: the same as YAML, which may hold what the job lacks.
+    pub(super) fn load(job: &Job, root: &Node, folder: Option<&Folder>) -> (Self, Vec<Diagnostic>) {
+        let names = names(job, root);
         let mut loader = Loader::new(folder, &names);
         let prompt = load(&mut loader, &job.parent.prompt, Role::Prompt);
         let system = job.parent.system.as_ref().and_then(|system| load(&mut loader, system, Role::System));
@@ -98,9 +100,14 @@ fn load(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: Role) -> Op
 
 /// The names that templates may use. They are taken from the file rather than from what could be made of it, so that
 /// a mistake in an input's declaration isn't reported again wherever it is used.
-fn names(job: &Job, partial: bool) -> Names {
+fn names(job: &Job, root: &Node) -> Names {
     let mut names = Names::default();
-    let Some(inputs) = &job.inputs else { return Names { inputs_incomplete: partial, ..names } };
+    let Some(inputs) = &job.inputs else {
+        let is_meant = |key: &Node| key.text().is_some_and(|key| synonyms::means(key, "inputs"));
+        let inputs_incomplete = root.is_torn() || root.entries().any(|(key, _)| is_meant(&key));
+        return Names { inputs_incomplete, ..names };
+    };
+    names.inputs_incomplete = inputs.node.is_torn();
     match inputs.node.to_json() {
         serde_json::Value::Object(declared) => {
             for (name, declaration) in declared {

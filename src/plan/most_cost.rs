@@ -1,38 +1,159 @@
 //! The most that a run can cost.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
-use super::Plan;
+use super::{Plan, PlannedAgent};
 use crate::message::Usage;
 use crate::price::Prices;
+use crate::tools::task::Task;
+
+/// The most that a run can cost, by what bounds it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MostCost {
+    /// Nothing: every reply comes from a script or a record.
+    Nothing,
+    /// The limit on cost, in US dollars.
+    Limit(f64),
+    /// What the limit on tokens comes to where each token is of the dearest kind.
+    Tokens {
+        /// US dollars for all of them.
+        usd: f64,
+        /// US dollars for a million of the dearest kind.
+        rate: f64,
+        /// The model that takes so much, as `provider/name`.
+        model: String,
+        /// The day whose prices these are, in UTC.
+        day: Date,
+    },
+    /// A limit on tokens bounds it, but nobody knows at what price: the models without one, as `provider/name`.
+    Unknown(Vec<String>),
+    /// There is a limit neither on cost nor on tokens.
+    Unbounded,
+}
 
 impl Plan {
-    /// The most that a run of this plan can cost in US dollars at the prices of `at`: its cost limit, or what its
-    /// token limit would cost at the dearest of its models' rates; `None` where neither bounds it or a price isn't
-    /// known. A replay costs nothing.
-    pub fn most_cost(&self, at: Timestamp) -> Option<f64> {
-        let mut models = self.agents().map(|agent| &agent.model).filter(|model| model.provider != "replay").peekable();
-        if models.peek().is_none() {
-            return Some(0.0);
+    /// The most that a run of this plan can cost at the prices of `at`: the lower of what its limits on cost and on tokens
+    /// let it spend. What those limits are kept by is an estimate, so that the last request may go a little beyond.
+    pub fn most_cost(&self, at: Timestamp) -> MostCost {
+        let mut models: Vec<(&str, &str)> =
+            self.asked().map(|agent| (agent.model.provider.as_str(), agent.model.name.as_str())).collect();
+        models.retain(|(provider, _)| *provider != "replay");
+        models.dedup();
+        if models.is_empty() {
+            return MostCost::Nothing;
         }
-        if self.limits.cost_usd.is_some() {
-            return self.limits.cost_usd;
-        }
-        let tokens = self.limits.tokens?;
-        let million = 1_000_000;
-        let prompt = Usage { input_tokens: million, ..Usage::default() };
-        let written = Usage { cache_write_tokens: million, ..Usage::default() };
-        let both = Usage { output_tokens: million, ..prompt };
-        let mut dearest = 0.0_f64;
-        for model in models {
-            // Long prompts can cost more per token, so a long one is priced, too.
-            let cost = |usage| Prices::new().cost(&model.provider, &model.name, &usage, at.into());
-            let short = Prices::new().rates(&model.provider, &model.name, at.into())?;
-            let long_reply = cost(both)? - cost(prompt)?;
-            for rate in [short.input, short.cache_write, short.output, cost(prompt)?, cost(written)?, long_reply] {
-                dearest = dearest.max(rate);
+        let by_tokens = self.limits.tokens.map(|tokens| by_tokens(tokens, &models, at));
+        match (self.limits.cost_usd, by_tokens) {
+            (Some(limit), Some(MostCost::Tokens { usd, rate, model, day })) if usd < limit => {
+                MostCost::Tokens { usd, rate, model, day }
             }
+            (Some(limit), _) => MostCost::Limit(limit),
+            (None, Some(by_tokens)) => by_tokens,
+            (None, None) => MostCost::Unbounded,
         }
-        Some(tokens as f64 * dearest / 1e6)
+    }
+
+    /// The agents that can come to ask a model.
+    fn asked(&self) -> impl Iterator<Item = &PlannedAgent> {
+        let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
+        self.agents().take(if delegates { usize::MAX } else { 1 })
+    }
+}
+
+fn by_tokens(tokens: u64, models: &[(&str, &str)], at: Timestamp) -> MostCost {
+    let mut dearest = (0.0_f64, String::new());
+    let mut unknown: Vec<String> = Vec::new();
+    for (provider, name) in models {
+        let model = format!("{provider}/{name}");
+        match dearest_rate(provider, name, at) {
+            Some(rate) if rate > dearest.0 || dearest.1.is_empty() => dearest = (rate, model),
+            Some(_) => {}
+            None if unknown.contains(&model) => {}
+            None => unknown.push(model),
+        }
+    }
+    if !unknown.is_empty() {
+        return MostCost::Unknown(unknown);
+    }
+    let (rate, model) = dearest;
+    MostCost::Tokens { usd: tokens as f64 * rate / 1e6, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
+}
+
+/// US dollars for a million tokens of the kind that costs most.
+fn dearest_rate(provider: &str, name: &str, at: Timestamp) -> Option<f64> {
+    let million = 1_000_000;
+    let prompt = Usage { input_tokens: million, ..Usage::default() };
+    let written = Usage { cache_write_tokens: million, ..Usage::default() };
+    let both = Usage { output_tokens: million, ..prompt };
+    // Long prompts can cost more per token, so a long one is priced, too.
+    let cost = |usage| Prices::new().cost(provider, name, &usage, at.into());
+    let short = Prices::new().rates(provider, name, at.into())?;
+    let long_reply = cost(both)? - cost(prompt)?;
+    let rates = [short.input, short.cache_write, short.output, cost(prompt)?, cost(written)?, long_reply];
+    Some(rates.into_iter().fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::Source;
+    use crate::lints;
+    use crate::plan::{Given, RunFacts};
+
+    fn most(model: &str, rest: &str) -> MostCost {
+        let text = format!("model: {model}\nparent: {{ prompt: x, tools: [task] }}\n{rest}");
+        let job = lints::check(&Source::new("job.yaml", text), None).job.unwrap();
+        let facts = RunFacts {
+            workspace: "/w".to_owned(),
+            run_id: String::new(),
+            run_date: String::new(),
+            model_override: None,
+        };
+        let (plan, _) = Plan::new(&job, &Given::default(), &facts).unwrap();
+        plan.most_cost("2026-11-21T23:30:00Z".parse().unwrap())
+    }
+
+    const HAIKU: &str = "anthropic/claude-haiku-4-5";
+    const OPUS: &str = "anthropic/claude-opus-4-1";
+
+    #[test]
+    fn the_lower_of_two_limits_counts() {
+        assert_eq!(most(HAIKU, "limits: { cost_usd: 2 }"), MostCost::Limit(2.0));
+        assert_eq!(most(HAIKU, "limits: { cost_usd: 2, tokens: 1000000 }"), MostCost::Limit(2.0));
+        let MostCost::Tokens { usd, rate, model, day } = most(HAIKU, "limits: { cost_usd: 2, tokens: 100000 }") else {
+            panic!("the tokens cost less than the limit");
+        };
+        assert!((usd - 0.5).abs() < 1e-9 && (rate - 5.0).abs() < 1e-9, "{usd} {rate}");
+        assert_eq!((model.as_str(), day.to_string().as_str()), (HAIKU, "2026-11-21"));
+        assert_eq!(most(HAIKU, ""), MostCost::Unbounded);
+    }
+
+    #[test]
+    fn the_dearest_of_the_models_that_can_be_asked_counts() {
+        let subagents = format!("limits: {{ tokens: 1000000 }}\nsubagents: {{ a: {{ tools: [], model: {OPUS} }} }}\n");
+        assert!(matches!(most(HAIKU, &subagents), MostCost::Tokens { model, usd, .. } if model == OPUS && usd > 70.0));
+        let alone = format!("parent: {{ prompt: x, tools: [] }}\n{subagents}");
+        let job = lints::check(&Source::new("job.yaml", format!("model: {HAIKU}\n{alone}")), None).job.unwrap();
+        let facts = RunFacts {
+            workspace: "/w".to_owned(),
+            run_id: String::new(),
+            run_date: String::new(),
+            model_override: None,
+        };
+        let plan = Plan::new(&job, &Given::default(), &facts).unwrap().0;
+        let most = plan.most_cost("2026-11-21T00:00:00Z".parse().unwrap());
+        assert!(matches!(most, MostCost::Tokens { model, .. } if model == HAIKU));
+    }
+
+    #[test]
+    fn what_costs_nothing_and_what_nobody_knows_are_not_unbounded() {
+        assert_eq!(most("replay/x.script.yaml", ""), MostCost::Nothing);
+        let own = "anthropic/our-own-model";
+        assert_eq!(most(own, "limits: { tokens: 10 }"), MostCost::Unknown(vec![own.to_owned()]));
+        assert_eq!(most(own, ""), MostCost::Unbounded);
+        let mixed = format!("limits: {{ tokens: 10 }}\nsubagents: {{ a: {{ tools: [], model: {own} }} }}\n");
+        assert_eq!(most("replay/x.script.yaml", &mixed), MostCost::Unknown(vec![own.to_owned()]));
     }
 }

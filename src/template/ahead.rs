@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use minijinja::Value;
 use minijinja::value::{Enumerator, Object};
 
-use super::{Engine, Template, Templates, environment, value};
+use super::{Engine, Origin, Template, Templates, Text, environment, has_tags, value};
 use crate::diagnostic::Diagnostic;
 
 /// Renders texts with what is known of their values, and tells which results hold whatever the others are.
@@ -52,7 +52,8 @@ impl Templates {
     /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
     pub fn ahead(&self, values: &serde_json::Value, unknown: HashSet<String>) -> Ahead<'_> {
         let mut environment = environment();
-        for (name, text) in self.texts.iter().filter(|(name, _)| self.is_tame_name(name)) {
+        let is_shown = |text: &Text| has_tags(&text.text) || matches!(text.origin, Origin::File(_));
+        for (name, text) in self.texts.iter().filter(|(name, text)| is_shown(text) && self.is_tame_name(name)) {
             let _ = environment.add_template(name, &text.text);
         }
         let inputs = Arc::new(Watched { values: value(&values["inputs"]), unknown, seen: AtomicBool::new(false) });
@@ -71,6 +72,11 @@ impl Ahead<'_> {
         self.inputs.seen.store(false, Ordering::Relaxed);
         let rendered = self.engine.render(template);
         Foreseen { rendered, is_sure: !self.inputs.seen.load(Ordering::Relaxed) }
+    }
+
+    /// Whether no steps are left for further texts.
+    pub fn is_spent(&self) -> bool {
+        self.engine.fuel == 0
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Loader<'a> {
     faults: BTreeMap<String, FileFault>,
     findings: Vec<Diagnostic>,
     walked: BTreeSet<Visit>,
+    /// How often a file was walked because another text includes it.
+    walks: usize,
     /// The names that each file was last walked with, and how many there were in all.
     latest: HashMap<(String, bool), Arc<Visible>>,
     visible: usize,
@@ -99,6 +101,7 @@ impl<'a> Loader<'a> {
             faults: BTreeMap::new(),
             findings: Vec::new(),
             walked: BTreeSet::new(),
+            walks: 0,
             latest: HashMap::new(),
             visible: 0,
             is_lost: false,
@@ -112,7 +115,7 @@ impl<'a> Loader<'a> {
     pub fn text(&mut self, node: &Node, text: &str, role: Role) -> Template {
         // No file can have such a name, so that no include can reach it.
         let name = format!("\0{}", self.templates.texts.len());
-        let text = Text { text: text.into(), origin: Origin::Node(node.clone()) };
+        let text = Text { text: text.into(), origin: Origin::of_node(node) };
         self.templates.texts.insert(name.clone(), text);
         self.walk(&name, role, Arc::default(), &[]);
         Template { name }
@@ -211,7 +214,8 @@ impl<'a> Loader<'a> {
         if self.walked.contains(&visit) {
             return self.pass_on(name);
         }
-        if self.walked.len() >= MAX_WALKS || self.visible > MAX_VISIBLE {
+        self.walks += usize::from(!trail.is_empty());
+        if self.walks > MAX_WALKS || self.visible > MAX_VISIBLE {
             if !std::mem::replace(&mut self.is_lost, true) {
                 let place = text.origin.place(0..0);
                 let message = format!("files include each other in more than {MAX_WALKS} ways");

@@ -17,7 +17,7 @@ pub struct Names {
 const FIXED: &[(&str, &[&str])] = &[("workspace", &[]), ("job", &["name"]), ("run", &["id", "date"])];
 
 /// How many inputs a misspelt name is compared with, and how many a message lists.
-const MAX_HINTED: usize = 1_000;
+const MAX_HINTED: usize = 200;
 const MAX_LISTED: usize = 30;
 
 impl Names {

@@ -146,3 +146,19 @@ fn the_longest_chains_that_pass_fit_a_small_stack() {
     };
     std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn(work).unwrap().join().unwrap();
 }
+
+#[test]
+fn a_mistake_at_a_letter_of_several_bytes_is_placed_at_the_whole_letter() {
+    let outer = tempfile::tempdir().unwrap();
+    std::fs::write(outer.path().join("a.md"), "über {{ 😀 }}").unwrap();
+    let folder = Folder::open(outer.path()).unwrap();
+    let names = names();
+    let mut loader = Loader::new(Some(&folder), &names);
+    let node = node("a.md");
+    loader.file("a.md", node.place(), Role::Prompt);
+    let written = self::node("über {{ 😀 }}");
+    loader.text(&written.node, &written.value, Role::Prompt);
+    let findings = loader.finish().1;
+    let marked: Vec<&str> = findings.iter().map(|found| &found.place.source.text[found.place.span.clone()]).collect();
+    assert_eq!(marked, ["😀", "😀"]);
+}

@@ -10,7 +10,7 @@ use super::findings::excerpt;
 use super::recover::Walker;
 use super::scalar::Scalar;
 use super::tree::Content;
-use crate::diagnostic::nearest;
+use crate::diagnostic::near;
 
 /// The items of a list.
 pub(super) struct Items<'a> {
@@ -100,11 +100,12 @@ impl<'a> Entries<'a> {
             fields.iter().copied().filter(|field| tree.pair(mapping, field).is_none()).collect()
         });
         let free: Vec<&'static str> = absent.iter().copied().filter(|field| !self.adopted.contains(field)).collect();
+        let near = tree.meant(name, &free).or_else(|| near(name, free.iter().copied()));
         let message = format!("unknown key `{}`", excerpt(name));
-        if let Fault::Said(said) = Fault::unknown("unknown-key", message, name, fields, &free) {
+        if let Fault::Said(said) = Fault::unknown_but_near("unknown-key", message, fields, near) {
             self.mapping.run.report(key.finding(*said));
         }
-        let meant = nearest(name, free.iter().copied()).and_then(|near| free.iter().find(|field| **field == near))?;
+        let meant = near.and_then(|near| free.iter().copied().find(|field| *field == near.name))?;
         self.adopted.push(meant);
         self.mapping.run.adopt(self.mapping.path, meant, value.path);
         Some(meant)
@@ -193,7 +194,7 @@ impl<'a> Variant<'a> {
             return Ok(Self { name: (**name).to_owned(), label, content, hole: false });
         }
         let message = format!("unknown value `{}`", excerpt(name));
-        match (content, Fault::unknown("unknown-value", message, name, variants, variants)) {
+        match (content, Fault::unknown("unknown-value", message, name, variants)) {
             (Some(_), Fault::Said(said)) => {
                 walker.run.report(label.finding(*said));
                 Err(Fault::PartDropped)

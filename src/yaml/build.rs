@@ -1,53 +1,101 @@
 //! From parser events to the arena. Whatever is wrong with anchors, keys, tags and documents is found here.
 
+mod aliases;
+mod keys;
+mod scalars;
+
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle, Tag};
+use granit_parser::{Event, Options, Parser, Span, StructureStyle};
 
+use self::aliases::{ANCHOR, Anchor};
 use super::findings::{Findings, excerpt};
+use super::mend::{self, Hole};
 use super::scalar::{self, Scalar};
-use super::tree::{Content, Entry, Style, Tree};
-use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, bytes, syntax};
+use super::tree::{Content, Entry, Style, Synonyms, Tree};
+use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, bytes, torn};
 use crate::diagnostic::{Diagnostic, Place, Source};
 
-/// The source's one document, if it has one and its syntax is right, and everything found on the way.
-pub(super) fn tree(source: &Arc<Source>) -> (Option<Arc<Tree>>, Findings) {
-    let mut builder = Builder {
-        source,
-        entries: Vec::new(),
-        frames: Vec::new(),
-        anchors: HashMap::new(),
-        found: Findings::default(),
-        weight: 0,
-        root: None,
+/// What came of a source's text.
+pub(super) struct Built {
+    /// The one document; partial where the syntax is wrong, absent where nothing is left of it.
+    pub(super) tree: Option<Arc<Tree>>,
+    /// Everything found on the way.
+    pub(super) found: Findings,
+    /// What of the text isn't in the tree.
+    pub(super) holes: Vec<Place>,
+}
+
+/// Reads a source's one document.
+pub(super) fn tree(source: &Arc<Source>, synonyms: Synonyms) -> Built {
+    let mut found = Findings::default();
+    let place = |span| Place { source: Arc::clone(source), span };
+    let nothing = |mut found: Findings, finding| {
+        found.push(finding);
+        Built { tree: None, found, holes: vec![place(0..source.text.len())] }
     };
-    let outcome = builder.read();
-    let Builder { entries, mut found, weight, root, .. } = builder;
-    if let Err(stop) = outcome {
-        found.push(*stop);
-        return (None, found);
+    if source.text.len() > bytes::MAX_BYTES {
+        let finding = Diagnostic::error("too-large", place(0..0), "the text is larger than 4 MiB").help(SPLIT);
+        return nothing(found, finding);
     }
-    match root.filter(|root| {
-        !matches!(&entries[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
-    }) {
-        Some(root) => (Some(Arc::new(Tree { source: Arc::clone(source), entries, root, weight })), found),
-        None => {
-            let place = Place { source: Arc::clone(source), span: 0..0 };
-            found.push(Diagnostic::error("empty-file", place, "the file is empty").help("write something into it, or name another file"));
-            (None, found)
+    let mut text = Cow::Borrowed(source.text.as_str());
+    let (mut holes, mut lost) = (Vec::new(), Vec::new());
+    for finding in bytes::control_characters(source) {
+        let span = finding.place.span.clone();
+        if source.text[span.clone()].starts_with('\0') {
+            return nothing(found, finding);
         }
+        found.push(finding);
+        holes.push(Hole { span, lost: false });
     }
+    if !holes.is_empty() {
+        text = Cow::Owned(mend::blanked(&text, &holes));
+    }
+    let mut outcome = Builder::new(source, &text, &[]).read();
+    if let Err(Stop::Syntax) = outcome {
+        let mended = match mend::mend(source, text.into_owned()) {
+            Ok(mended) => mended,
+            Err(finding) => return nothing(found, *finding),
+        };
+        mended.found.into_iter().for_each(|finding| found.push(finding));
+        found.cut_short = mended.cut_short;
+        let (gone, kept): (Vec<Hole>, Vec<Hole>) = mended.holes.into_iter().partition(|hole| hole.lost);
+        holes.extend(kept);
+        outcome = Builder::new(source, &mended.text, &gone).read();
+        lost = gone;
+    }
+    let parsed = match outcome {
+        Ok(parsed) => parsed,
+        Err(Stop::Finding(finding)) => return nothing(found, *finding),
+        Err(Stop::Syntax) => return Built { tree: None, found, holes: vec![place(0..source.text.len())] },
+    };
+    let Parsed { mut entries, found: more, weight, root, second } = parsed;
+    found.take(more);
+    let root = root.filter(|root| {
+        !matches!(&entries[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
+    });
+    let Some(root) = root else {
+        if lost.is_empty() {
+            let finding = Diagnostic::error("empty-file", place(0..0), "the file is empty");
+            found.push(finding.help("write something into it, or name another file"));
+        }
+        return Built { tree: None, found, holes: vec![place(0..source.text.len())] };
+    };
+    torn::mark(&mut entries, root, &lost, source);
+    if let Some(start) = second {
+        entries[root as usize].torn = true;
+        lost.push(Hole { span: start..source.text.len(), lost: true });
+    }
+    holes.append(&mut lost);
+    let holes = holes.into_iter().map(|hole| place(hole.span)).collect();
+    Built { tree: Some(Arc::new(Tree { source: Arc::clone(source), entries, root, weight, synonyms })), found, holes }
 }
 
 /// What to do where a file is too large.
 const SPLIT: &str = "move long texts into files of their own";
-/// What to do where an alias has no anchor.
-const ANCHOR: &str =
-    "put the anchor `&NAME` before the value that it stands for, or quote a string that starts with `*`";
-/// What to do where a tag and its value differ.
-const TAG: &str = "remove the tag, or write a value that fits it";
 /// What to do where values lie too deep in one another.
 pub(super) const FLATTEN: &str = "nest fewer lists and mappings in one another";
 
@@ -64,59 +112,82 @@ struct Frame {
     weight_before: u64,
 }
 
-enum Anchor {
-    /// Its list or mapping isn't closed yet.
-    Open,
-    Closed {
-        index: u32,
-        height: usize,
-        weight: u64,
-    },
-}
-
 struct Builder<'a> {
     source: &'a Arc<Source>,
+    /// What is parsed: the source's text, but for the holes.
+    text: &'a str,
+    /// Where something that the author wrote is gone.
+    holes: &'a [Hole],
     entries: Vec<Entry>,
     frames: Vec<Frame>,
     anchors: HashMap<usize, Anchor>,
     found: Findings,
     weight: u64,
     root: Option<u32>,
+    /// Where a second document starts.
+    second: Option<usize>,
 }
 
-/// What ends the reading of a file.
-type Stop = Box<Diagnostic>;
+/// What a text that the parser takes holds.
+struct Parsed {
+    entries: Vec<Entry>,
+    found: Findings,
+    weight: u64,
+    root: Option<u32>,
+    /// Where a second document starts.
+    second: Option<usize>,
+}
 
-impl Builder<'_> {
-    fn read(&mut self) -> Result<(), Stop> {
-        if self.source.text.len() > bytes::MAX_BYTES {
-            let finding = self.stop("too-large", 0..0, "the text is larger than 4 MiB".to_owned());
-            return Err(Box::new(finding.help(SPLIT)));
+/// What ends the reading of a text.
+enum Stop {
+    /// A mistake behind which there is no sense in reading on.
+    Finding(Box<Diagnostic>),
+    /// The parser doesn't take the text.
+    Syntax,
+}
+
+/// How the parser is set up.
+pub(super) fn options() -> Options {
+    granit_parser::options! {
+        emit_unresolved_aliases: true,
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    }
+}
+
+impl<'a> Builder<'a> {
+    fn new(source: &'a Arc<Source>, text: &'a str, holes: &'a [Hole]) -> Self {
+        Self {
+            source,
+            text,
+            holes,
+            entries: Vec::new(),
+            frames: Vec::new(),
+            anchors: HashMap::new(),
+            found: Findings::default(),
+            weight: 0,
+            root: None,
+            second: None,
         }
-        if let Some(finding) = bytes::control_character(self.source) {
-            return Err(Box::new(finding));
-        }
-        let options = granit_parser::options! {
-            emit_unresolved_aliases: true,
-            emit_comments: false,
-            flow_nesting_limit: MAX_DEPTH,
-            block_nesting_limit: MAX_DEPTH,
-        };
-        let source = Arc::clone(self.source);
+    }
+
+    fn read(mut self) -> Result<Parsed, Stop> {
         let mut documents = 0;
-        for event in Parser::new_from_str_with_options(&source.text, options) {
-            let (event, span) = event.map_err(|error| Box::new(syntax::finding(&source, &error)))?;
+        for event in Parser::new_from_str_with_options(self.text, options()) {
+            let (event, span) = event.map_err(|_| Stop::Syntax)?;
             let range = self.range(&span);
             if self.entries.len() >= MAX_NODES {
-                let finding = self.stop("too-large", range, format!("the file has more than {MAX_NODES} values"));
-                return Err(Box::new(finding.help(SPLIT)));
+                return Err(self.stop("too-large", range, format!("the file has more than {MAX_NODES} values"), SPLIT));
             }
             match event {
                 Event::DocumentStart(..) => {
                     documents += 1;
                     if documents > 1 {
-                        let finding = self.stop("second-document", range, "a second document starts here".to_owned());
-                        return Err(Box::new(finding.help("one file holds one document; move this one to its own")));
+                        self.second = Some(range.start);
+                        let help = "one file holds one document; move this one to its own";
+                        self.report("second-document", range, "a second document starts here", help);
+                        break;
                     }
                 }
                 Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), &span),
@@ -138,7 +209,8 @@ impl Builder<'_> {
                 _ => {}
             }
         }
-        Ok(())
+        let Self { entries, found, weight, root, second, .. } = self;
+        Ok(Parsed { entries, found, weight, root, second })
     }
 
     fn range(&self, span: &Span) -> Range<usize> {
@@ -149,8 +221,8 @@ impl Builder<'_> {
         Place { source: Arc::clone(self.source), span }
     }
 
-    fn stop(&self, code: &'static str, span: Range<usize>, message: String) -> Stop {
-        Box::new(Diagnostic::error(code, self.place(span), message))
+    fn stop(&self, code: &'static str, span: Range<usize>, message: String, help: &str) -> Stop {
+        Stop::Finding(Box::new(Diagnostic::error(code, self.place(span), message).help(help)))
     }
 
     fn report(&mut self, code: &'static str, span: Range<usize>, message: impl Into<String>, help: &str) {
@@ -159,7 +231,7 @@ impl Builder<'_> {
     }
 
     fn push(&mut self, span: Range<usize>, content: Content) -> u32 {
-        self.entries.push(Entry { span, content, key: None });
+        self.entries.push(Entry { span, content, key: None, torn: false });
         (self.entries.len() - 1) as u32
     }
 
@@ -175,6 +247,14 @@ impl Builder<'_> {
             return;
         };
         frame.height = frame.height.max(height + 1);
+        let entry = &mut self.entries[index as usize];
+        if !frame.mapping
+            && entry.span.is_empty()
+            && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. })
+            && torn::is_gone_item(self.holes, self.text, entry.span.start)
+        {
+            entry.content = Content::Broken;
+        }
         frame.items.push(index);
         if frame.mapping && frame.items.len().is_multiple_of(2) {
             let key = frame.items[frame.items.len() - 2];
@@ -182,73 +262,17 @@ impl Builder<'_> {
             let entry = &mut self.entries[index as usize];
             entry.key = Some(key);
             if entry.span.is_empty() && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. }) {
-                entry.span = key_span;
-            }
-        }
-    }
-
-    fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, tag: Option<&Tag>, span: &Span) {
-        let mut range = self.range(span);
-        let (style, text) = match style {
-            ScalarStyle::Plain if range.is_empty() => (Style::Plain, ""),
-            ScalarStyle::Plain => (Style::Plain, text),
-            ScalarStyle::SingleQuoted => (Style::Single, text),
-            ScalarStyle::DoubleQuoted => (Style::Double, text),
-            ScalarStyle::Literal => (Style::Literal, text),
-            ScalarStyle::Folded => (Style::Folded, text),
-        };
-        if matches!(style, Style::Literal | Style::Folded) {
-            range.end = range.start + self.source.text[range.clone()].trim_end().len();
-        }
-        let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
-        let value = match tag {
-            None => untagged,
-            Some(tag) if tag.suffix() == "!" && tag.handle().is_empty() => Scalar::String,
-            Some(tag) => match tag.core_suffix() {
-                None => {
-                    self.unknown_tag(tag, span);
-                    untagged
+                if torn::is_gone(self.holes, self.source, self.text, &key_span) {
+                    entry.content = Content::Broken;
                 }
-                Some(core) => scalar::tagged(core, text).unwrap_or_else(|| {
-                    let message = format!("`{}` doesn't fit its tag `!!{core}`", excerpt(text));
-                    self.report("wrong-type", range.clone(), message, TAG);
-                    untagged
-                }),
-            },
-        };
-        let weight = 1 + text.len() as u64 / 32;
-        self.weight += weight;
-        let index = self.push(range, Content::Scalar { text: text.into(), style, value });
-        if anchor != 0 {
-            self.anchors.insert(anchor, Anchor::Closed { index, height: 0, weight });
-        }
-        self.attach(index, 0);
-    }
-
-    fn unknown_tag(&mut self, tag: &Tag, span: &Span) {
-        let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
-        let finding =
-            Diagnostic::error("unknown-tag", self.place(range), format!("unknown tag `{}`", excerpt(&tag.original())))
-                .help("remove it, or put a string that starts with `!` in quotes");
-        self.found.push(finding);
-    }
-
-    fn collection_tag(&mut self, tag: Option<&Tag>, own: &str, span: &Span) {
-        match tag.map(|tag| (tag, tag.core_suffix())) {
-            None => {}
-            Some((_, Some(core))) if core == own => {}
-            Some((tag, None)) => self.unknown_tag(tag, span),
-            Some((_, Some(core))) => {
-                let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
-                self.report("wrong-type", range, format!("the tag `!!{core}` doesn't fit what follows"), TAG);
+                entry.span = key_span;
             }
         }
     }
 
     fn open(&mut self, span: Range<usize>, anchor: usize, mapping: bool, flow: bool) -> Result<(), Stop> {
         if self.frames.len() >= MAX_DEPTH {
-            let finding = self.stop("too-deep", span, format!("nested more than {MAX_DEPTH} levels deep"));
-            return Err(Box::new(finding.help(FLATTEN)));
+            return Err(self.stop("too-deep", span, format!("nested more than {MAX_DEPTH} levels deep"), FLATTEN));
         }
         if anchor != 0 {
             self.anchors.insert(anchor, Anchor::Open);
@@ -266,117 +290,27 @@ impl Builder<'_> {
             (false, Some(first)) => {
                 let mut start = self.entries[*first as usize].span.start;
                 if !frame.mapping {
-                    start = dash_before(&self.source.text, start);
+                    start = dash_before(self.text, start);
                 }
                 let ends = frame.items.iter().map(|item| self.entries[*item as usize].span.end);
                 start..ends.max().unwrap_or(start).max(start)
             }
             _ => self.entries[frame.index as usize].span.start..end.end,
         };
+        // Which item is gone can't be told, so there may have been any.
+        let lacks_items = !frame.mapping
+            && frame.items.iter().any(|item| matches!(self.entries[*item as usize].content, Content::Broken));
         let content = if frame.mapping { self.mapping(&frame.items, &span) } else { Content::List(frame.items.into()) };
         let entry = &mut self.entries[frame.index as usize];
         entry.span = span;
         entry.content = content;
+        entry.torn = lacks_items;
         if frame.anchor != 0 {
             let weight = self.weight - frame.weight_before;
             self.anchors.insert(frame.anchor, Anchor::Closed { index: frame.index, height: frame.height, weight });
         }
         self.attach(frame.index, frame.height);
     }
-
-    /// The entries of a mapping, without those whose key is wrong.
-    fn mapping(&mut self, items: &[u32], span: &Range<usize>) -> Content {
-        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(items.len() / 2);
-        let mut first: HashMap<&str, u32> = HashMap::with_capacity(items.len() / 2);
-        let mut wrong = Vec::new();
-        let mut holds_template = false;
-        for (key, value) in items.chunks_exact(2).map(|pair| (pair[0], pair[1])) {
-            let key_span = self.entries[key as usize].span.clone();
-            let place = self.place(key_span.clone());
-            let mut target = key;
-            while let Content::Alias(next) = self.entries[target as usize].content {
-                target = next;
-            }
-            match &self.entries[target as usize].content {
-                Content::Broken => {}
-                Content::Scalar { text, style: Style::Plain, value: Scalar::String } if &**text == "<<" => wrong.push(
-                    Diagnostic::error("merge-key", place, "merge keys (`<<`) are not part of YAML 1.2")
-                        .help("write the keys out, or let an alias (`*name`) stand for a whole value"),
-                ),
-                Content::Scalar { text, .. } => match first.get(&**text) {
-                    None => {
-                        first.insert(text, key);
-                        pairs.push((key, value));
-                    }
-                    Some(earlier) => {
-                        let earlier = self.place(self.entries[*earlier as usize].span.clone());
-                        let message = format!("key `{}` is set twice in this mapping", excerpt(text));
-                        wrong.push(
-                            Diagnostic::error("duplicate-key", place, message)
-                                .label(earlier, "first set here")
-                                .help("remove one of the two"),
-                        );
-                    }
-                },
-                Content::Mapping(_) if self.source.text[span.clone()].starts_with("{{") => {
-                    holds_template = true;
-                    let place = self.place(span.clone());
-                    wrong.push(template_without_quotes(place));
-                }
-                _ => wrong.push(
-                    Diagnostic::error("wrong-type", place, "a key must be a scalar")
-                        .help("write a single word as the key, in quotes if it begins with a bracket"),
-                ),
-            }
-        }
-        for finding in wrong {
-            self.found.push(finding);
-        }
-        if holds_template { Content::Broken } else { Content::Mapping(pairs.into()) }
-    }
-
-    fn alias(&mut self, anchor: usize, span: Range<usize>) {
-        let name = excerpt(&self.source.text[span.clone()]);
-        match self.anchors.get(&anchor) {
-            Some(Anchor::Closed { index, height, weight }) => {
-                let (target, height, weight) = (*index, *height, *weight);
-                if self.frames.len() + height > MAX_DEPTH {
-                    let message = format!("the alias `{name}` nests more than {MAX_DEPTH} levels deep");
-                    self.report("too-deep", span.clone(), message, FLATTEN);
-                    self.broken(span);
-                } else if self.weight + weight > MAX_EXPANDED {
-                    let message = format!("with the alias `{name}` the file stands for too many values");
-                    self.report("too-large", span.clone(), message, "use fewer aliases of aliases");
-                    self.broken(span);
-                } else {
-                    self.weight += weight;
-                    let index = self.push(span, Content::Alias(target));
-                    self.attach(index, height);
-                }
-            }
-            Some(Anchor::Open) => {
-                let message = format!("the alias `{name}` stands for something that it is part of");
-                self.report(
-                    "cyclic-alias",
-                    span.clone(),
-                    message,
-                    "write the value out, or move the anchor to a part without it",
-                );
-                self.broken(span);
-            }
-            None => {
-                self.report("unknown-anchor", span.clone(), format!("no anchor for the alias `{name}`"), ANCHOR);
-                self.broken(span);
-            }
-        }
-    }
-}
-
-fn template_without_quotes(place: Place) -> Diagnostic {
-    let written = place.source.text[place.span.clone()].to_owned();
-    let finding = Diagnostic::error("yaml-syntax", place, "a value that starts with `{{` needs quotes")
-        .help("without quotes `{` opens a mapping");
-    if written.contains(['"', '\\', '\n', '\r']) { finding } else { finding.replace_with(format!("\"{written}\"")) }
 }
 
 /// A range that lies within the text, on character boundaries.

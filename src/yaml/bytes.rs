@@ -7,10 +7,10 @@ use crate::diagnostic::{Diagnostic, Place, Source};
 /// The most bytes that a file may have: 4 MiB. Read one byte more than this, and [`read_bytes`] does the rest.
 pub const MAX_BYTES: usize = 4 << 20;
 
-/// Checks that a file's bytes are text that the reader takes: not too many, UTF-8, no control characters.
+/// Checks that a file's bytes are text: not too many, UTF-8, no NUL. The reader itself reports other control characters.
 ///
 /// # Errors
-/// `too-large`, `not-utf8` at the first byte that isn't, `yaml-syntax` at the first control character.
+/// `too-large`, `not-utf8` at the first byte that isn't, `yaml-syntax` at the first NUL.
 pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Arc<Source>, Diagnostic> {
     if bytes.len() > MAX_BYTES {
         let place = Place { source: Source::new(name, ""), span: 0..0 };
@@ -21,7 +21,7 @@ pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Arc<Source>, Diagnostic> {
     match std::str::from_utf8(bytes) {
         Ok(text) => {
             let source = Source::new(name, text);
-            match control_character(&source) {
+            match bytes.contains(&0).then(|| control_characters(&source).pop()).flatten() {
                 Some(finding) => Err(finding),
                 None => Ok(source),
             }
@@ -43,23 +43,43 @@ pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Arc<Source>, Diagnostic> {
     }
 }
 
-/// The first character that YAML allows nowhere (YAML 1.2.2, production 1, `c-printable`), as a finding.
-pub(super) fn control_character(source: &Arc<Source>) -> Option<Diagnostic> {
+/// Every run of characters that YAML allows nowhere (YAML 1.2.2, production 1, `c-printable`), as findings. NUL is the
+/// last that is looked for: text with it is no text.
+pub(super) fn control_characters(source: &Arc<Source>) -> Vec<Diagnostic> {
     let forbidden = |letter: char| match letter {
         '\t' | '\n' | '\r' | '\u{85}' => false,
         '\u{feff}' => false,
         '\u{fffe}' | '\u{ffff}' => true,
         _ => letter.is_control(),
     };
-    let (start, letter) = source.text.char_indices().find(|(_, letter)| forbidden(*letter))?;
-    let place = Place { source: Arc::clone(source), span: start..start + letter.len_utf8() };
-    let message = format!("control character U+{:04X} isn't allowed", letter as u32);
-    let finding = Diagnostic::error("yaml-syntax", place, message);
-    Some(match letter {
-        '\0' => finding.help("this looks like a binary file or UTF-16; save it as UTF-8 text"),
-        _ => finding.help(format!("in a double-quoted string it is written \"\\u{:04x}\"", letter as u32)),
-    })
+    let mut found: Vec<Diagnostic> = Vec::new();
+    // The bytes that such characters begin with, so that clean text costs next to nothing.
+    let begins = |byte: &u8| matches!(byte, 0..=8 | 11 | 12 | 14..=31 | 127 | 0xc2 | 0xef);
+    if !source.text.as_bytes().iter().any(begins) {
+        return found;
+    }
+    for (start, letter) in source.text.char_indices().filter(|(_, letter)| forbidden(*letter)) {
+        let end = start + letter.len_utf8();
+        if let Some(last) = found.last_mut().filter(|last| last.place.span.end == start && letter != '\0') {
+            last.place.span.end = end;
+            continue;
+        }
+        let place = Place { source: Arc::clone(source), span: start..end };
+        let message = format!("control character U+{:04X} isn't allowed", letter as u32);
+        let finding = Diagnostic::error("yaml-syntax", place, message);
+        found.push(match letter {
+            '\0' => finding.help("this looks like a binary file or UTF-16; save it as UTF-8 text"),
+            _ => finding.help(format!("in a double-quoted string it is written \"\\u{:04x}\"", letter as u32)),
+        });
+        if letter == '\0' || found.len() >= MAX_CONTROLS {
+            break;
+        }
+    }
+    found
 }
+
+/// How many runs of control characters are looked for.
+const MAX_CONTROLS: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -72,12 +92,13 @@ mod tests {
             (b"\xff\xfea\0:\0", "not-utf8", (1, 1), "the file is UTF-16, not UTF-8"),
             (b"cut: \xe2\x82", "not-utf8", (1, 6), "the byte 0xE2 is not UTF-8"),
             (b"a\0b\0", "yaml-syntax", (1, 2), "control character U+0000 isn't allowed"),
-            (b"a: \x1b[31m\n", "yaml-syntax", (1, 4), "control character U+001B isn't allowed"),
+            (b"a: \x1b\0[31m\n", "yaml-syntax", (1, 5), "control character U+0000 isn't allowed"),
         ] {
             let finding = read_bytes("f.yaml", bytes).unwrap_err();
             assert_eq!((finding.code, finding.place.start(), &*finding.message), (code, line_and_column, message));
         }
         assert_eq!(read_bytes("f.yaml", &vec![b'a'; MAX_BYTES + 1]).unwrap_err().code, "too-large");
+        assert!(read_bytes("f.yaml", b"a: \x1b[31m\n").is_ok());
         assert!(read_bytes("f.yaml", "\u{feff}a: \"\u{85}\t\"\r\n".as_bytes()).is_ok());
     }
 }

@@ -1,29 +1,103 @@
-//! Comments that speak to us.
+//! Comments that say something to us.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use granit_parser::{Event, Parser};
+
+use super::build::{clip, options};
+use super::{bytes, mend};
 use crate::diagnostic::{Place, Source};
 
-/// The comments that hold `legwork:`, each from its `#` to the end of its line.
+/// What marks such a comment.
+const MARK: &str = "legwork:";
+
+/// The comments in which `legwork:` stands, from their `#` to the end of their lines, in order. What only looks like
+/// a comment, in quotes or in a text behind `|`, is none. Where the syntax is wrong, what can't be read has none.
 pub fn comments(source: &Arc<Source>) -> Vec<Place> {
-    let mut found = Vec::new();
-    if !source.text.contains("legwork:") {
-        return found;
+    let text = &source.text;
+    if !text.contains(MARK) || text.len() > bytes::MAX_BYTES || text.contains('\0') {
+        return Vec::new();
     }
-    let mut at = 0;
-    let mut block = None;
-    for line in source.text.split_inclusive('\n') {
-        let indent = line.len() - line.trim_start().len();
-        let is_text = block.is_some_and(|outer| indent > outer || line.trim().is_empty());
-        if !is_text {
-            block = line.trim_end().ends_with(['|', '>']).then_some(indent);
-            let start = line.find(" #").map(|at| at + 1).or(line.starts_with('#').then_some(0));
-            if let Some(start) = start.filter(|start| line[*start..].contains("legwork:")) {
-                let span = at + start..at + line.trim_end().len();
-                found.push(Place { source: source.clone(), span });
+    let spans = match marked(text) {
+        Ok(spans) => spans,
+        Err(()) => {
+            mend::mend(source, text.clone()).ok().and_then(|mended| marked(&mended.text).ok()).unwrap_or_default()
+        }
+    };
+    spans.into_iter().map(|span| Place { source: Arc::clone(source), span }).collect()
+}
+
+fn marked(text: &str) -> Result<Vec<Range<usize>>, ()> {
+    let mut options = options();
+    options.emit_comments = true;
+    let mut found = Vec::new();
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.map_err(drop)?;
+        if matches!(event, Event::Comment(..)) {
+            let span = clip(text, span.byte_range().unwrap_or(0..0));
+            let comment = text[span.clone()].trim_end();
+            if comment.contains(MARK) {
+                found.push(span.start..span.start + comment.len());
             }
         }
-        at += line.len();
     }
-    found
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<(String, (usize, usize))> {
+        let places = comments(&Source::new("f.yaml", text));
+        places.iter().map(|place| (place.source.text[place.span.clone()].to_owned(), place.start())).collect()
+    }
+
+    #[test]
+    fn only_real_comments_count() {
+        let text = "\
+# legwork: first
+a: 1  # legwork: behind a value
+b: \"# legwork: quoted\" # legwork: behind quotes
+c: '# legwork: quoted'
+d: text# legwork: no comment
+e: |  # legwork: at a header
+  # legwork: part of the text
+  x
+  # legwork: this too
+# another
+f:
+  # legwork: indented
+  - [x, # legwork: within brackets
+     y]
+# legwork: last";
+        let lines: Vec<usize> = found(text).iter().map(|(_, (line, _))| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 6, 12, 13, 15]);
+        assert_eq!(found(text)[1], ("# legwork: behind a value".to_owned(), (2, 7)));
+        assert_eq!(found("a: 1 # nothing\n"), []);
+    }
+
+    #[test]
+    fn line_ends_and_wide_letters_move_nothing() {
+        let text = "\u{feff}# legwork: ä\r\nü: \"日本\" # legwork: 日 \r\nk: |\r\n  # legwork: no\r\n# legwork: é\r\n";
+        let expected = [("# legwork: ä", (1, 1)), ("# legwork: 日", (2, 9)), ("# legwork: é", (5, 1))];
+        assert_eq!(found(text), expected.map(|(text, place)| (text.to_owned(), place)));
+    }
+
+    #[test]
+    fn a_broken_file_has_comments_too() {
+        let text =
+            "a: b: c # legwork: lost\n# legwork: one\nd: [x\n# legwork: two\ne: \"# legwork: no\n# legwork: three\n";
+        let lines: Vec<usize> = found(text).iter().map(|(_, (line, _))| *line).collect();
+        assert_eq!(lines, [2, 4, 6]);
+        assert_eq!(found("# legwork: x\n[[[[[\0"), []);
+        assert_eq!(found(&format!("# legwork: x\n{}", "[".repeat(200_000))), []);
+    }
+
+    #[test]
+    fn many_comments_in_a_row() {
+        let text = format!("{}a: 1\n", "# legwork: x\n".repeat(3000));
+        assert_eq!(found(&text).len(), 3000);
+    }
 }

@@ -9,9 +9,12 @@ use super::access::{Entries, Items, Variant};
 use super::fault::{Fault, Said};
 use super::node::NODE;
 use super::recover::Walker;
-use super::scalar::Scalar;
+use super::scalar::{self, Scalar};
 use super::spanned::SPANNED;
 use super::tree::{Content, Style};
+
+/// What a count expects that may be unlimited (a `Deserialize` written by hand says so itself).
+pub const COUNT: &str = "a whole number, or `none`";
 
 /// The mapping entries that a walker stands on; none for a hole.
 fn pairs<'a>(walker: Walker<'a>) -> Option<&'a [(u32, u32)]> {
@@ -83,20 +86,38 @@ impl Walker<'_> {
         }
     }
 
+    /// A number in quotes, or with underscores, where one is expected: what to do, and the number.
+    pub(super) fn number_meant(self, expected: &str) -> Option<(String, String)> {
+        let whole = match expected {
+            "an integer" | COUNT => true,
+            "a number" => false,
+            _ => return None,
+        };
+        let text = self.string()?;
+        let (number, help) = match self.node().without_underscores() {
+            Some(number) => (number, "numbers have no underscores in YAML 1.2; write"),
+            None if !self.is_plain() => (text, "write it without quotes:"),
+            None => return None,
+        };
+        let fits = match scalar::plain(&number) {
+            Scalar::Integer(_) => true,
+            Scalar::Number(value) => !whole && value.is_finite(),
+            _ => false,
+        };
+        fits.then(|| (format!("{help} {number}"), number))
+    }
+
     /// What to write where something else was expected.
     pub(super) fn instead(self, expected: &str) -> String {
-        let unquoted = self.node().text().filter(|text| !self.is_plain() && text.len() < 40).map(ToOwned::to_owned);
-        match (expected, self.content(), unquoted) {
-            ("a string", Content::Scalar { .. }, _) => "write a text, or `\"\"` for an empty one".to_owned(),
+        match (expected, self.content()) {
+            ("a string", Content::Scalar { .. }) => "write a text, or `\"\"` for an empty one".to_owned(),
             ("a string", ..) => "write a text; in quotes, if it begins with a bracket or a dash".to_owned(),
-            ("an integer", _, Some(text)) if text.parse::<i64>().is_ok() => format!("write it without quotes: {text}"),
-            ("a number", _, Some(text)) if text.parse::<f64>().is_ok() => format!("write it without quotes: {text}"),
             ("an integer", ..) => "write a whole number, such as 10".to_owned(),
             ("a number", ..) => "write a number, such as 1.5".to_owned(),
             ("a boolean", ..) => "write `true` or `false`".to_owned(),
-            ("a list", Content::Mapping(_), _) => "begin each item with `- `".to_owned(),
+            ("a list", Content::Mapping(_)) => "begin each item with `- `".to_owned(),
             ("a list", ..) => "write `[ITEM, ITEM]`, or `[]` for an empty one".to_owned(),
-            ("a mapping", Content::List(_), _) => "write lines `key: value`, without a `-` before them".to_owned(),
+            ("a mapping", Content::List(_)) => "write lines `key: value`, without a `-` before them".to_owned(),
             ("a mapping", ..) => "write lines `key: value`, indented below it".to_owned(),
             ("null", ..) => "leave the value out".to_owned(),
             _ => format!("write {expected}"),

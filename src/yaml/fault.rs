@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use serde::de::{self, Expected, Unexpected};
 
 use super::findings::excerpt;
-use crate::diagnostic::nearest;
+use crate::diagnostic::{Near, near};
 
 /// The error of our deserializer.
 #[derive(Debug)]
@@ -48,17 +48,27 @@ impl Fault {
     }
 
     /// None of the known names.
-    pub(super) fn unknown(code: &'static str, message: String, name: &str, known: &[&str], free: &[&str]) -> Self {
-        let near = nearest(name, free.iter().copied());
+    pub(super) fn unknown(code: &'static str, message: String, name: &str, known: &[&str]) -> Self {
+        Self::unknown_but_near(code, message, known, near(name, known.iter().copied()))
+    }
+
+    /// None of the known names; probably `near` is meant.
+    pub(super) fn unknown_but_near(
+        code: &'static str,
+        message: String,
+        known: &[&str],
+        near: Option<Near<'_>>,
+    ) -> Self {
         let list = match known {
             [] => "there are none".to_owned(),
             _ => format!("known are {}", listed(known)),
         };
         let help = match near {
-            Some(near) => format!("did you mean `{near}`? {list}"),
+            Some(near) => format!("did you mean `{}`? {list}", near.name),
             None => list,
         };
-        Self::Said(Box::new(Said { code, message, help: Some(help), fix: near.map(str::to_owned) }))
+        let fix = near.filter(|near| near.is_only).map(|near| near.name.to_owned());
+        Self::Said(Box::new(Said { code, message, help: Some(help), fix }))
     }
 }
 
@@ -110,11 +120,11 @@ impl de::Error for Fault {
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
-        Self::unknown("unknown-value", format!("unknown value `{}`", excerpt(variant)), variant, known, known)
+        Self::unknown("unknown-value", format!("unknown value `{}`", excerpt(variant)), variant, known)
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        Self::unknown("unknown-key", format!("unknown key `{}`", excerpt(field)), field, known, known)
+        Self::unknown("unknown-key", format!("unknown key `{}`", excerpt(field)), field, known)
     }
 
     fn missing_field(field: &'static str) -> Self {

@@ -33,6 +33,13 @@ impl Findings {
         }
     }
 
+    /// Takes in all that was found elsewhere.
+    pub(super) fn take(&mut self, other: Self) {
+        other.list.into_iter().for_each(|finding| self.push(finding));
+        self.more += other.more;
+        self.cut_short |= other.cut_short;
+    }
+
     /// Whether further findings are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.list.len() >= MAX_KEPT

@@ -10,6 +10,8 @@
 //! - Below `flatten`, `untagged` and internally tagged enums serde keeps a copy of its own: mistakes there get the
 //!   place of the whole, and [`Spanned`] and [`Node`] can't be used.
 //! - [`Spanned`] keeps a value's place, also as the key of a map; [`Node`] keeps a whole subtree undecoded.
+//! - A syntax error costs as little as possible: what can't be read is blanked out (`mend`), and the rest is parsed.
+//!   Nothing is said to be missing where something may have stood in such a hole (`torn`).
 //! - `Deserialize` written by hand may take a [`Node`], call [`report`] as often as it likes, and fail with
 //!   [`invalid`].
 
@@ -20,6 +22,7 @@ mod comments;
 mod decode;
 mod fault;
 mod findings;
+mod mend;
 mod node;
 mod offsets;
 mod recover;
@@ -28,18 +31,24 @@ mod spanned;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod torn;
 mod tree;
 
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use self::build::Built;
+
 pub use bytes::{MAX_BYTES, read_bytes};
 pub use comments::comments;
+pub use decode::COUNT;
 pub use fault::invalid;
 pub use node::{Kind, Node};
+pub use offsets::Places;
 pub use recover::report;
 pub use spanned::Spanned;
+pub use tree::Synonyms;
 
 use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source, rule};
 
@@ -101,9 +110,15 @@ impl<T> Decoded<T> {
 
 /// Reads a source's one document, and finds everything that is wrong with its syntax and structure.
 pub fn read<T: DeserializeOwned>(source: &Arc<Source>) -> Decoded<T> {
-    let (tree, found) = build::tree(source);
-    match tree {
-        Some(tree) => recover::decode(&Node::root(tree), found),
-        None => Decoded { value: None, findings: found.finish(), holes: Vec::new() },
-    }
+    read_with(source, &[])
+}
+
+/// As [`read`]. An unknown key that has a synonym among those that its mapping can have, and lacks, counts as that one,
+/// as a misspelt one does.
+pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, synonyms: Synonyms) -> Decoded<T> {
+    let Built { tree, found, holes } = build::tree(source, synonyms);
+    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), holes } };
+    let mut decoded = recover::decode(&Node::root(tree), found);
+    decoded.holes.extend(holes);
+    decoded
 }

@@ -9,9 +9,10 @@ use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::findings::{Findings, excerpt};
-use super::scalar::Scalar;
-use super::tree::{Content, Tree};
-use super::{Decoded, offsets, recover};
+use super::offsets::Places;
+use super::scalar::{self, Scalar};
+use super::tree::{Content, Style, Tree};
+use super::{Decoded, recover};
 use crate::diagnostic::Place;
 
 /// The name by which [`Node`] makes itself known to our deserializer.
@@ -77,6 +78,11 @@ impl Node {
         self.made_up
     }
 
+    /// Whether it is a list or mapping that may have held more, which a syntax error made unreadable.
+    pub fn is_torn(&self) -> bool {
+        self.tree.is_torn(self.index)
+    }
+
     /// What there is to read; a made-up node has nothing.
     fn content(&self) -> &Content {
         if self.made_up { &Content::Broken } else { self.tree.content(self.index) }
@@ -117,6 +123,33 @@ impl Node {
     /// Whether it is `null`, `~` or nothing at all.
     pub fn is_null(&self) -> bool {
         self.kind() == Kind::Null
+    }
+
+    /// Whether it is a scalar without quotes, on its line or over several; no text of a block.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.content(), Content::Scalar { style: Style::Plain, .. })
+    }
+
+    /// The number that an unquoted string like `1_000` would be without its underscores; YAML 1.2 has no such numbers.
+    pub fn without_underscores(&self) -> Option<String> {
+        let text = self.as_str().filter(|text| self.is_plain() && text.contains('_'))?;
+        let fits = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'-' | b'+'));
+        let bare = text.replace('_', "");
+        let digit = |letter: char| letter.is_ascii_digit();
+        let ends = |text: &str| text.starts_with(digit) && text.ends_with(digit);
+        (fits && ends(text.trim_start_matches(['+', '-'])) && scalar::plain(&bare) != Scalar::String).then_some(bare)
+    }
+
+    /// The place of a scalar's text within its quotes; of anything else its place. Of an alias, in what it stands for.
+    pub fn inside(&self) -> Place {
+        let target = self.tree.resolve(self.index);
+        let mut place = self.tree.place(target);
+        if let Content::Scalar { style: Style::Single | Style::Double, .. } = self.tree.content(target)
+            && place.span.len() >= 2
+        {
+            place.span = place.span.start + 1..place.span.end - 1;
+        }
+        place
     }
 
     /// The items of a list, in order; of anything else none.
@@ -198,14 +231,19 @@ impl Node {
         }
     }
 
-    /// Where a range of bytes of the decoded text stands in the source: exact in plain, quoted, literal and folded
-    /// scalars; an escape or a folded line end counts as a whole. Of an alias, in what it stands for.
-    pub fn place_of(&self, range_in_decoded_text: Range<usize>) -> Place {
-        let mut place = self.tree.place(self.tree.resolve(self.index));
-        if let Content::Scalar { text, style, .. } = self.tree.content(self.index) {
-            place.span = offsets::source_range(&place.source.text, &place.span, text, *style, &range_in_decoded_text);
+    /// Where its decoded text stands in the source, for many ranges. Of an alias, in what it stands for.
+    pub fn places(&self) -> Places {
+        let target = self.tree.resolve(self.index);
+        let whole = self.tree.place(target);
+        match self.tree.content(target) {
+            Content::Scalar { text, style, .. } => Places::of_scalar(whole, text, *style),
+            _ => Places::of_whole(whole),
         }
-        place
+    }
+
+    /// Where one range of bytes of the decoded text stands in the source; see [`Places::of`].
+    pub fn place_of(&self, range_in_decoded_text: Range<usize>) -> Place {
+        self.places().of(range_in_decoded_text)
     }
 
     /// Lets the next visitor on this thread [`Self::take`] it.

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use super::tree::Style;
+use crate::diagnostic::Place;
 
 /// A stretch of decoded text and the source that it comes from.
+#[derive(Debug, Clone)]
 struct Piece {
     decoded: Range<usize>,
     source: Range<usize>,
@@ -12,40 +14,56 @@ struct Piece {
     same: bool,
 }
 
-/// The source range of `range` in the decoded `text` of a scalar that stands at `span` of `source`. Where the two
-/// can't be brought together it is the whole span.
-pub(super) fn source_range(
-    source: &str,
-    span: &Range<usize>,
-    text: &str,
-    style: Style,
-    range: &Range<usize>,
-) -> Range<usize> {
-    let mut pieces = Pieces { list: Vec::new(), decoded: String::with_capacity(text.len()) };
-    let matched = match style {
-        Style::Plain => pieces.flow(source, span.clone(), style),
-        Style::Single | Style::Double if span.len() >= 2 => pieces.flow(source, span.start + 1..span.end - 1, style),
-        Style::Single | Style::Double => None,
-        Style::Literal | Style::Folded => pieces.block(source, span, text),
-    };
-    if matched.is_none() || pieces.decoded != text {
-        return span.clone();
+/// Where the decoded text of one scalar stands in the source. It is worked out once, for however many ranges.
+#[derive(Debug, Clone)]
+pub struct Places {
+    whole: Place,
+    /// One after the other, without gaps in the decoded text; nothing where the two can't be brought together.
+    pieces: Option<Vec<Piece>>,
+}
+
+impl Places {
+    /// Of what is no scalar, every place is the whole.
+    pub(super) fn of_whole(whole: Place) -> Self {
+        Self { whole, pieces: None }
     }
-    let list = pieces.list;
-    let start = match list.iter().find(|piece| range.start < piece.decoded.end) {
-        Some(piece) if piece.same => piece.source.start + range.start.saturating_sub(piece.decoded.start),
-        Some(piece) => piece.source.start,
-        None => list.last().map_or(span.start, |piece| piece.source.end),
-    };
-    if range.end <= range.start {
-        return start..start;
+
+    /// Of a scalar that stands at `whole` and whose decoded text is `text`.
+    pub(super) fn of_scalar(whole: Place, text: &str, style: Style) -> Self {
+        let (source, span) = (&*whole.source.text, &whole.span);
+        let mut pieces = Pieces { list: Vec::new(), decoded: String::with_capacity(text.len()) };
+        let matched = match style {
+            Style::Plain => pieces.flow(source, span.clone(), style),
+            Style::Single | Style::Double if span.len() >= 2 => {
+                pieces.flow(source, span.start + 1..span.end - 1, style)
+            }
+            Style::Single | Style::Double => None,
+            Style::Literal | Style::Folded => pieces.block(source, span, text),
+        };
+        let fits = matched.is_some() && pieces.decoded == text;
+        Self { whole, pieces: fits.then_some(pieces.list) }
     }
-    let end = match list.iter().find(|piece| range.end <= piece.decoded.end) {
-        Some(piece) if piece.same => piece.source.start + range.end.saturating_sub(piece.decoded.start),
-        Some(piece) => piece.source.end,
-        None => list.last().map_or(span.end, |piece| piece.source.end),
-    };
-    start..end.max(start)
+
+    /// The place of a range of bytes of the decoded text: exact in plain, quoted, literal and folded scalars; an escape
+    /// or a folded line end counts as a whole. The place of the whole where the range can't be found.
+    pub fn of(&self, range_in_decoded_text: Range<usize>) -> Place {
+        let range = range_in_decoded_text;
+        let Place { source, span } = &self.whole;
+        let Some(list) = &self.pieces else { return self.whole.clone() };
+        let at = |index: usize, offset: usize, end: bool| match list.get(index) {
+            Some(piece) if piece.same => piece.source.start + offset.saturating_sub(piece.decoded.start),
+            Some(piece) if end => piece.source.end,
+            Some(piece) => piece.source.start,
+            None => list.last().map_or(if end { span.end } else { span.start }, |piece| piece.source.end),
+        };
+        let start = at(list.partition_point(|piece| piece.decoded.end <= range.start), range.start, false);
+        let end = if range.end <= range.start {
+            start
+        } else {
+            at(list.partition_point(|piece| piece.decoded.end < range.end), range.end, true).max(start)
+        };
+        Place { source: source.clone(), span: start..end }
+    }
 }
 
 struct Pieces {
@@ -107,7 +125,9 @@ impl Pieces {
                 }
                 at += length;
             } else {
-                let length = rest.chars().next().map_or(1, char::len_utf8);
+                let first = rest.chars().next().map_or(1, char::len_utf8);
+                let special = [' ', '\t', '\r', '\n', '\'', '\\'];
+                let length = first + rest[first..].find(special).unwrap_or(rest.len() - first);
                 self.same(source, at..at + length);
                 at += length;
             }

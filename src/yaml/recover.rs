@@ -15,7 +15,7 @@ use super::fault::{Fault, Said};
 use super::findings::Findings;
 use super::tree::{Content, Tree};
 use super::{Decoded, Node};
-use crate::diagnostic::{Diagnostic, Place};
+use crate::diagnostic::{Diagnostic, Fix, Place};
 
 /// Rounds that one decoding may take.
 const MAX_ROUNDS: u64 = 1000;
@@ -76,7 +76,7 @@ pub(super) fn decode<T: DeserializeOwned>(node: &Node, found: Findings) -> Decod
                 break;
             }
             Err(_) if run.is_dropped(root.path) => break,
-            Err(_) => run.state.borrow_mut().found.cut_short = round == rounds,
+            Err(_) => run.state.borrow_mut().found.cut_short |= round == rounds,
         }
     }
     drop(listening);
@@ -202,7 +202,7 @@ impl<'a> Walker<'a> {
             Fault::PartDropped => self.drop_silently(),
             Fault::Missing(key) if self.lost(key) => self.drop_silently(),
             Fault::Missing(key) => {
-                if !hole {
+                if !hole && !self.run.tree().is_torn(self.index) {
                     let message = format!("required key `{key}` is missing");
                     let finding = Diagnostic::error("missing-key", self.run.tree().head(self.index), message);
                     self.run.report(finding.help(format!("add `{key}: ...` here")));
@@ -211,7 +211,10 @@ impl<'a> Walker<'a> {
                 state.wanted.entry(self.path).or_default().push(key);
             }
             _ if hole => self.drop_silently(),
-            Fault::WrongType { expected, help, fix } => {
+            Fault::WrongType { expected, mut help, mut fix } => {
+                if let Some((meant, number)) = self.number_meant(&expected) {
+                    (help, fix) = (Some(meant), Some(number));
+                }
                 let message = format!("expected {expected}, found {}", self.describe());
                 let help = Some(help.unwrap_or_else(|| self.instead(&expected)));
                 self.fails(Said { code: "wrong-type", message, help, fix });
@@ -249,9 +252,12 @@ impl<'a> Walker<'a> {
         finding.help = said.help;
         let target = tree.resolve(self.index);
         if target == self.index {
-            if let Some(with) = said.fix {
-                finding = finding.replace_with(with);
-            }
+            finding.fix = said.fix.map(|with| {
+                // A name stays in the quotes that it has.
+                let is_name = matches!(said.code, "unknown-key" | "unknown-value");
+                let place = if is_name { self.node().inside() } else { finding.place.clone() };
+                Fix { place, with }
+            });
             finding
         } else {
             finding.label(tree.place(target), "the value comes from here")

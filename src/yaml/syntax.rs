@@ -2,40 +2,37 @@
 
 use std::sync::Arc;
 
-use granit_parser::{ErrorKind, ScanError};
+use granit_parser::ErrorKind;
 
 use super::MAX_DEPTH;
 use super::build::{FLATTEN, clip};
 use crate::diagnostic::{Diagnostic, Place, Source};
 
 /// The parser's error as a finding at the character where it occurred.
-pub(super) fn finding(source: &Arc<Source>, error: &ScanError) -> Diagnostic {
-    let at = error.marker().byte_offset().unwrap_or(0);
-    let mut start = clip(&source.text, at..at).start;
-    if is_tab(error.kind()) && source.text[..start].ends_with('\t') {
-        start -= 1;
-    }
+pub(super) fn finding(source: &Arc<Source>, kind: &ErrorKind, at: usize) -> Diagnostic {
+    let start = clip(&source.text, at..at).start;
     let letter = source.text[start..].chars().next().filter(|letter| !matches!(letter, '\n' | '\r'));
     let place = Place { source: Arc::clone(source), span: start..start + letter.map_or(0, char::len_utf8) };
-    if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
+    if matches!(kind, ErrorKind::RecursionLimitExceeded) {
         return Diagnostic::error("too-deep", place, format!("nested more than {MAX_DEPTH} levels deep")).help(FLATTEN);
     }
-    let (message, help) = words(error.kind());
-    let message = message.unwrap_or_else(|| error.kind().to_string());
-    let finding = Diagnostic::error("yaml-syntax", place, message);
+    let (message, help) = words(kind);
+    let finding = Diagnostic::error("yaml-syntax", place, message.unwrap_or_else(|| kind.to_string()));
     match help {
         Some(help) => finding.help(help),
         None => finding,
     }
 }
 
-fn is_tab(kind: &ErrorKind) -> bool {
+/// Whether the parser met a tab where only spaces can be.
+pub(super) fn is_tab(kind: &ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::TabInIndentation
             | ErrorKind::TabInBlockIndentation
             | ErrorKind::TabNotAllowed
             | ErrorKind::TabAtBlockScalarStart
+            | ErrorKind::TabInPlainScalar
     )
 }
 
@@ -71,6 +68,9 @@ fn words(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) {
         ErrorKind::MismatchedFlowCollectionEnd { open, close } => {
             (Some(format!("this `{open}` is closed by `{close}`")), Some("close each bracket by one of its own kind"))
         }
+        ErrorKind::UnexpectedCharacter { character: '`' } => {
+            (ours("no value starts with a backtick"), Some("put the value in quotes"))
+        }
         ErrorKind::UnexpectedCharacter { character } => {
             (Some(format!("no value starts with `{character}`")), Some("put the value in quotes"))
         }
@@ -78,6 +78,23 @@ fn words(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) {
             ours("unknown escape in a double-quoted string"),
             Some("double the backslash, or use single quotes, which know no escapes"),
         ),
+        ErrorKind::MissingAnchorOrAliasName => {
+            (ours("a name must follow this character"), Some("put a string that starts with `&` or `*` in quotes"))
+        }
+        ErrorKind::InvalidBlockScalarHeader => (
+            ours("the text of a block begins on the next line"),
+            Some("break the line behind `|` or `>`, or put a string that starts with them in quotes"),
+        ),
+        ErrorKind::BlockSequenceEntryNotAllowed | ErrorKind::BlockEntryInFlowCollection => (
+            ours("no list can begin here"),
+            Some("begin it on a line of its own, or put a string that starts with `- ` in quotes"),
+        ),
+        ErrorKind::MappingKeyNotAllowed => {
+            (ours("no key can begin here"), Some("put a string that starts with `? ` in quotes"))
+        }
+        ErrorKind::MissingTagUri | ErrorKind::UnclosedVerbatimTag | ErrorKind::InvalidTagTerminator => {
+            (ours("this isn't a tag"), Some("put a string that starts with `!` in quotes"))
+        }
         _ => (None, Some("check the indentation, quotes and brackets here and in the line before")),
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scalar::Scalar;
-use crate::diagnostic::{Place, Source};
+use crate::diagnostic::{Near, Place, Source};
 
 /// How a scalar is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Entry {
     pub(super) content: Content,
     /// The key that this node is the value of.
     pub(super) key: Option<u32>,
+    /// A list or mapping that may lack what a syntax error took from it.
+    pub(super) torn: bool,
 }
 
 #[derive(Debug)]
@@ -48,9 +50,30 @@ pub(super) struct Tree {
     pub(super) root: u32,
     /// Nodes and 32-byte pieces of text, aliases followed.
     pub(super) weight: u64,
+    pub(super) synonyms: Synonyms,
+}
+
+/// Keys that people bring along from elsewhere, each with the key that it stands for. The first whose key is known and
+/// free where it is met counts, so that one word may stand for several.
+pub type Synonyms = &'static [(&'static str, &'static str)];
+
+/// A key without its case, dashes and underscores.
+fn fold(key: &str) -> impl Iterator<Item = char> + '_ {
+    key.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase)
 }
 
 impl Tree {
+    /// The free key that a word from elsewhere stands for.
+    pub(super) fn meant(&self, word: &str, free: &[&'static str]) -> Option<Near<'static>> {
+        let same = |other: &str| fold(word).eq(fold(other));
+        let known = free.iter().find(|key| same(key)).copied();
+        let meant = known.or_else(|| {
+            let stands_for = self.synonyms.iter().filter(|(elsewhere, _)| same(elsewhere)).map(|(_, here)| *here);
+            stands_for.into_iter().find(|here| free.contains(here))
+        });
+        meant.map(|name| Near { name, is_only: true })
+    }
+
     pub(super) fn entry(&self, index: u32) -> &Entry {
         &self.entries[index as usize]
     }
@@ -67,6 +90,11 @@ impl Tree {
     /// The content, aliases followed.
     pub(super) fn content(&self, index: u32) -> &Content {
         &self.entry(self.resolve(index)).content
+    }
+
+    /// Whether a list or mapping may lack what a syntax error took from it.
+    pub(super) fn is_torn(&self, index: u32) -> bool {
+        self.entry(self.resolve(index)).torn
     }
 
     pub(super) fn place(&self, index: u32) -> Place {

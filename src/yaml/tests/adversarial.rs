@@ -20,6 +20,67 @@ fn deep_nesting() {
     assert_eq!(codes(&format!("{}{}", "[".repeat(64), "]".repeat(64))), [""; 0]);
 }
 
+/// A quarter of a mebibyte of a line over and over.
+fn flood(line: &str) -> String {
+    line.repeat((1 << 18) / line.len())
+}
+
+#[test]
+fn syntax_errors_without_end() {
+    for line in [
+        "a: b: c\n",
+        "a: 1\nkey\n",
+        "a: \"x\n",
+        "a: 'x\n",
+        "- [\n",
+        "a: [x,\n",
+        "\ta: 1\n",
+        "a: @\n",
+        "a: |\nb\n",
+        "]\n",
+        "a: 1\n<<<<<<< a\n",
+        "a: 1\n<<<<<<< a\n=======\n>>>>>>> a\n",
+        "a: \"\\d\"\n",
+        "b: 1\na:1\n",
+        "  a: 1\n a: 1\n",
+        "a: \u{1}\n",
+        "{\"a\": 1 \"b\"",
+    ] {
+        let decoded = decoded::<Value>(&flood(line));
+        assert!(!decoded.findings.is_empty() && decoded.findings.len() <= MAX_FINDINGS + 1, "{line:?}");
+        assert!(!decoded.holes.is_empty(), "{line:?}");
+        assert!(decoded.whole().is_err(), "{line:?}");
+    }
+}
+
+#[test]
+fn one_line_without_end() {
+    for (before, piece) in [
+        ("a: \"", "x"),
+        ("a: 'x", "''"),
+        ("a: [", "[x], "),
+        ("", "\""),
+        ("a: ", "' "),
+        ("", "{\"a\"}"),
+        ("a: @", "x "),
+        ("a: b: ", "c: "),
+    ] {
+        let decoded = decoded::<Value>(&format!("{before}{}", flood(piece)));
+        assert!(!decoded.findings.is_empty() && !decoded.holes.is_empty(), "{before} {piece}");
+    }
+}
+
+#[test]
+fn behind_too_many_syntax_errors_nothing_is_read() {
+    let text = format!("first: 1\n{}last: 1\n", "a: b: c\n".repeat(30));
+    let decoded = decoded::<Value>(&text);
+    let codes: Vec<&str> = decoded.findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes.iter().filter(|code| **code == "yaml-syntax").count(), 21);
+    assert_eq!(codes.last(), Some(&"too-many"));
+    assert_eq!(decoded.findings.last().unwrap().message, "there may be more findings; mend these first");
+    assert_eq!(decoded.value.unwrap()["first"], 1);
+}
+
 #[test]
 fn an_alias_bomb() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
@@ -136,8 +197,11 @@ fn broken_documents() {
         let text: String = (0..random.below(24)).map(|_| pieces[random.below(pieces.len())]).collect();
         let decoded = decoded::<Node>(&text);
         assert!(decoded.value.is_some() || !decoded.findings.is_empty(), "{text:?}");
+        assert!(!decoded.findings.is_empty() || decoded.holes.is_empty(), "{text:?}");
         for finding in &decoded.findings {
             assert!(text.get(finding.place.span.clone()).is_some(), "{text:?} {finding:?}");
+            let fix = finding.fix.as_ref().map(|fix| fix.place.span.clone());
+            assert!(fix.is_none_or(|span| text.get(span).is_some()), "{text:?} {finding:?}");
         }
         if let Some(node) = decoded.value {
             let finite = node.decode::<Value>();

@@ -173,11 +173,12 @@ fn syntax() {
         ("a: b: c\n", "1:5-6 yaml-syntax: a `: ` isn't allowed here\n"),
         ("a:\n\tb: 1\n", "2:1-2 yaml-syntax: a tab in the indentation\n"),
         ("a: \"x", "1:4-5 yaml-syntax: this quote is never closed\n"),
-        ("a: \"x\nb: 1\n", "2:1-2 yaml-syntax: this line stands in a quoted string but isn't indented\n"),
+        ("a: \"x\nb: 1\n", "1:4-5 yaml-syntax: this quote is never closed\n"),
+        ("a: \"x\ny\"\n", "2:1-2 yaml-syntax: this line stands in a quoted string but isn't indented\n"),
         ("a: [1, 2\n", "1:4-5 yaml-syntax: this `[` is never closed\n"),
         ("a: [1, 2}\n", "1:4-5 yaml-syntax: this `[` is closed by `}`\n"),
         ("a: @x\n", "1:4-5 yaml-syntax: no value starts with `@`\n"),
-        ("a: \"\\d\"\n", "1:4-5 yaml-syntax: unknown escape in a double-quoted string\n"),
+        ("a: \"\\d\"\n", "1:5-7 yaml-syntax: unknown escape in a double-quoted string\n"),
         (
             "a: {{ x }}\nb: 1\nb: 2\n",
             "1:4-11 yaml-syntax: a value that starts with `{{` needs quotes\n3:1-2 duplicate-key: key `b` is set twice in this mapping\n",
@@ -253,7 +254,7 @@ fn every_finding_says_what_to_do() {
         ("a: [1}\n", "close"),
         ("a: !!int x\n", "remove the tag"),
         ("[1]: 2\n", "as the key"),
-        ("a: &\n", "check"),
+        ("a: &\n", "in quotes"),
     ] {
         let decoded = crate::yaml::read::<serde_json::Value>(&crate::diagnostic::Source::new("f.yaml", text));
         assert!(!decoded.findings.is_empty(), "{text:?}");

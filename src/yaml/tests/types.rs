@@ -277,3 +277,91 @@ fn warnings_do_not_make_a_value_invalid() {
     assert_eq!(wrong.findings.len(), 2);
     assert!(wrong.whole().is_err());
 }
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct Spoken {
+    system: Option<String>,
+    prompt: String,
+    tools: Vec<String>,
+}
+
+const SYNONYMS: crate::yaml::Synonyms =
+    &[("instructions", "system"), ("instructions", "prompt"), ("allowed_tools", "tools"), ("user_prompt", "prompt")];
+
+#[test]
+fn keys_from_elsewhere_count_as_ours() {
+    let read = |text: &str| {
+        let source = crate::diagnostic::Source::new("f.yaml", text);
+        crate::yaml::read_with::<Spoken>(&source, SYNONYMS)
+    };
+    let decoded = read("system: s\n'Instructions': x\nallowedTools: [a, 1]\n");
+    assert_eq!(
+        decoded.value,
+        Some(Spoken { system: Some("s".to_owned()), prompt: "x".to_owned(), tools: vec!["a".to_owned()] })
+    );
+    let fix = |nth: usize| decoded.findings[nth].fix.as_ref().map(|fix| (slice(&fix.place), fix.with.clone())).unwrap();
+    assert_eq!(fix(0), ("Instructions".to_owned(), "prompt".to_owned()));
+    assert_eq!(fix(1), ("allowedTools".to_owned(), "tools".to_owned()));
+    assert_eq!(
+        decoded.findings.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+        ["unknown-key", "unknown-key", "wrong-type"]
+    );
+    // The second of two that mean the same has no key left to stand for.
+    let twice = read("instructions: s\nuser_prompt: p\nprmpt: q\ntools: []\n");
+    assert_eq!(twice.findings.iter().map(|finding| finding.fix.is_some()).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(read("prompt: p\ntools: []\n").findings.len(), 0);
+}
+
+#[test]
+fn a_mend_needs_one_nearest_name_and_keeps_its_quotes() {
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "what counts is what is wrong")]
+    struct Two {
+        cab: Option<Color>,
+        cat: Option<Color>,
+    }
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Color {
+        Red,
+    }
+    let decoded = decoded::<Two>("car: red\ncat: \"rad\"\n");
+    assert!(decoded.findings[0].fix.is_some(), "only `cab` is free");
+    assert_eq!(slice(&decoded.findings[1].fix.as_ref().unwrap().place), "rad");
+    let unsure = super::decoded::<Two>("car: red\n");
+    assert!(
+        unsure.findings[0].help.as_ref().unwrap().starts_with("did you mean `cab`?")
+            && unsure.findings[0].fix.is_none()
+    );
+}
+
+#[test]
+fn numbers_that_are_strings() {
+    for (text, fix) in [
+        ("1_000", Some(("1_000", "1000"))),
+        ("\"12\"", Some(("\"12\"", "12"))),
+        ("'1_000'", None),
+        ("_1", None),
+        ("1_", None),
+        ("1_x", None),
+        ("1_0.5", None),
+    ] {
+        let finding = decoded::<u32>(text).findings.remove(0);
+        let found = finding.fix.map(|fix| (slice(&fix.place), fix.with));
+        assert_eq!(found, fix.map(|(place, with)| (place.to_owned(), with.to_owned())), "{text}");
+    }
+    assert_eq!(decoded::<f64>("-1_0.5").findings[0].fix.as_ref().unwrap().with, "-10.5");
+    let node: Node = whole("- 1_000\n- '1_000'\n- a_b\n- 1000\n- |\n  1_000\n");
+    let plain: Vec<bool> = node.items().map(|item| item.is_plain()).collect();
+    let bare: Vec<Option<String>> = node.items().map(|item| item.without_underscores()).collect();
+    assert_eq!(plain, [true, false, true, true, false]);
+    assert_eq!(bare, [Some("1000".to_owned()), None, None, None, None]);
+}
+
+#[test]
+fn the_inside_of_quotes() {
+    let map: Node = whole("a: \"x y\"\nb: 'z'\nc: plain\nd: [q]\ne: &e \"\"\nf: *e\n");
+    let inside: Vec<String> = map.entries().map(|(_, value)| slice(&value.inside())).collect();
+    assert_eq!(inside, ["x y", "z", "plain", "[q]", "", ""]);
+}

@@ -1,0 +1,156 @@
+//! Keys that are right, in the wrong mapping; and keys that there are only elsewhere.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::diagnostic::Diagnostic;
+use crate::yaml::Node;
+
+use super::synonyms::{all, fold, means};
+
+/// The mappings of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Job,
+    Parent,
+    Subagent,
+    Limits,
+    Input,
+}
+
+const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "keep"];
+const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
+
+/// Keys of others that nothing here stands for, folded, and what to do instead.
+const NOTHING_LIKE_IT: &[(&str, &str)] = &[
+    ("temperature", "there is no such setting: the provider's own holds; remove it"),
+    ("topp", "there is no such setting: the provider's own holds; remove it"),
+    ("topk", "there is no such setting: the provider's own holds; remove it"),
+    ("seed", "there is no such setting: the provider's own holds; remove it"),
+    ("settings", "the model stands under `model`, what may be used under `limits`"),
+    ("provider", "the provider is part of the model's name: `model: PROVIDER/NAME`"),
+    ("apikey", "no key belongs into a job file: whoever starts the job sets it in the environment"),
+    ("baseurl", "a job names no endpoint: whoever starts the job sets it in the environment"),
+    ("endpoint", "a job names no endpoint: whoever starts the job sets it in the environment"),
+    ("permissionmode", "nobody is asked for permission: an agent has exactly its `tools`"),
+    ("permissions", "nobody is asked for permission: an agent has exactly its `tools`"),
+    ("approvalpolicy", "nobody is asked for permission: an agent has exactly its `tools`"),
+    ("disallowedtools", "an agent has exactly its `tools`: leave out what it may not use"),
+    ("deniedtools", "an agent has exactly its `tools`: leave out what it may not use"),
+    ("excludetools", "an agent has exactly its `tools`: leave out what it may not use"),
+    ("sandbox", "a job can't change its sandbox: whoever starts it says `--sandbox`"),
+    ("sandboxmode", "a job can't change its sandbox: whoever starts it says `--sandbox`"),
+    ("extensions", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("mcpservers", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("mcp", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("required", "an input without a `default` is required; remove this key"),
+    ("requirement", "an input without a `default` is required; remove this key"),
+    ("optional", "an input with a `default` is optional; write one instead of this key"),
+    ("workspace", "whoever starts the job says `--workspace`; without it, it is the current folder"),
+    ("cwd", "whoever starts the job says `--workspace`; without it, it is the current folder"),
+    ("version", "a job file has no version; remove it"),
+    ("color", "a job has no look; remove it"),
+];
+
+/// Says of unknown keys where they belong, and leaves out what is missing only because it stands elsewhere.
+pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
+    if !findings.iter().any(|finding| finding.code == "unknown-key") {
+        return;
+    }
+    let source = root.place().source;
+    let keys = keys(root);
+    // The keys that stand elsewhere, with the places at which they are missed.
+    let mut moved = Vec::new();
+    for finding in findings.iter_mut() {
+        let span = (finding.place.span.start, finding.place.span.end);
+        let is_open =
+            finding.code == "unknown-key" && finding.fix.is_none() && Arc::ptr_eq(&finding.place.source, &source);
+        let Some((level, name)) = keys.get(&span).filter(|_| is_open) else { continue };
+        if let Some((key, home, help)) = belongs(*level, name) {
+            finding.help = Some(help);
+            moved.push((key, home));
+            if home == Level::Parent {
+                moved.push(("parent", Level::Job));
+            }
+        } else if let Some((_, help)) = NOTHING_LIKE_IT.iter().find(|(other, _)| *other == fold(name)) {
+            finding.help = Some((*help).to_owned());
+        }
+    }
+    let head = |level| match level {
+        Level::Job => Some(root.head()),
+        Level::Parent => root.get("parent").map(|parent| parent.head()),
+        _ => None,
+    };
+    let missed: Vec<_> = moved
+        .into_iter()
+        .filter_map(|(key, home)| Some((format!("required key `{key}` is missing"), head(home)?.span)))
+        .collect();
+    findings.retain(|finding| {
+        finding.code != "missing-key"
+            || !missed.iter().any(|(message, span)| finding.message == *message && finding.place.span == *span)
+    });
+}
+
+/// The key that is meant, the mapping that it belongs to, and how to say so.
+fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model", "thinking"]).copied();
+    let folded = fold(name);
+    // No key of ours is folded longer than it is written.
+    let itself: Vec<&str> = known.filter(|key| key.len() >= folded.len() && fold(key) == folded).collect();
+    let mut meant = itself.into_iter().chain(all(name));
+    meant.find_map(|key| {
+        let is = |keys: &[&str]| keys.contains(&key);
+        let own = fold(key) == fold(name);
+        let called = if own { format!("`{key}`") } else { format!("here it is `{key}`, which") };
+        let (home, rest) = match level {
+            Level::Job if is(AGENT) => (Level::Parent, "belongs under `parent`"),
+            Level::Job | Level::Parent | Level::Subagent if is(LIMITS) => {
+                (Level::Limits, "belongs under `limits`, and holds for the whole run")
+            }
+            Level::Job if is(&["thinking"]) => {
+                (Level::Job, "is an option of the model: `model: { name: PROVIDER/NAME, thinking: low }`")
+            }
+            Level::Parent if is(&["model"]) => {
+                (Level::Job, "belongs at the top level: the parent uses the job's model")
+            }
+            Level::Subagent if is(&["prompt"]) => {
+                (Level::Subagent, "comes with each call of `task`; what holds for all of them belongs into `system`")
+            }
+            Level::Parent | Level::Subagent | Level::Limits if is(JOB) => (Level::Job, "belongs at the top level"),
+            Level::Limits if is(&["max_turns", "max_tokens"]) => {
+                (Level::Subagent, "belongs to each agent: under `parent`, or under a subagent")
+            }
+            _ => return None,
+        };
+        Some((key, home, format!("{called} {rest}")))
+    })
+}
+
+/// Every key, by its place.
+fn keys(root: &Node) -> HashMap<(usize, usize), (Level, String)> {
+    let mut keys = HashMap::new();
+    let mut put = |level: Level, mapping: &Node| {
+        for (key, _) in mapping.entries() {
+            let span = key.place().span;
+            keys.insert((span.start, span.end), (level, key.text().unwrap_or_default().to_owned()));
+        }
+    };
+    put(Level::Job, root);
+    for (name, level) in [("parent", Level::Parent), ("limits", Level::Limits)] {
+        meant(root, name).iter().for_each(|mapping| put(level, mapping));
+    }
+    for (name, level) in [("subagents", Level::Subagent), ("inputs", Level::Input)] {
+        meant(root, name)
+            .iter()
+            .flat_map(|all| all.entries().collect::<Vec<_>>())
+            .for_each(|(_, one)| put(level, &one));
+    }
+    keys
+}
+
+/// The value of a key, or of the first that it was taken for.
+fn meant(root: &Node, name: &str) -> Option<Node> {
+    let taken = || root.entries().find(|(key, _)| key.text().is_some_and(|key| means(key, name)));
+    root.get(name).or_else(|| taken().map(|(_, value)| value))
+}

@@ -1,0 +1,133 @@
+//! What keys are called elsewhere: in the agent files, recipes and SDKs that people come from.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::diagnostic::nearest;
+use crate::yaml::Synonyms;
+
+/// A key from elsewhere, and the key here whose value says the same. Case, `-` and `_` don't count.
+pub(super) static SYNONYMS: Synonyms = &[
+    // The job.
+    ("title", "name"),
+    ("summary", "description"),
+    ("about", "description"),
+    ("parameters", "inputs"),
+    ("params", "inputs"),
+    ("arguments", "inputs"),
+    ("args", "inputs"),
+    ("vars", "inputs"),
+    ("llm", "model"),
+    ("model_name", "model"),
+    ("main", "parent"),
+    ("root", "parent"),
+    ("agent", "parent"),
+    ("orchestrator", "parent"),
+    ("agents", "subagents"),
+    ("sub_recipes", "subagents"),
+    ("children", "subagents"),
+    ("workers", "subagents"),
+    ("budget", "limits"),
+    ("variables", "env"),
+    ("environment", "env"),
+    ("env_vars", "env"),
+    ("environment_variables", "env"),
+    ("network_access", "network"),
+    ("internet", "network"),
+    // An agent.
+    ("system_prompt", "system"),
+    ("system_message", "system"),
+    ("append_system_prompt", "system"),
+    ("developer_instructions", "system"),
+    ("instruction", "system"),
+    ("instructions", "system"),
+    ("persona", "system"),
+    ("instructions", "prompt"),
+    ("user_prompt", "prompt"),
+    ("user_message", "prompt"),
+    ("message", "prompt"),
+    ("query", "prompt"),
+    ("task", "prompt"),
+    ("allowed_tools", "tools"),
+    ("toolsets", "tools"),
+    ("toolset", "tools"),
+    ("functions", "tools"),
+    ("capabilities", "tools"),
+    ("max_iterations", "max_turns"),
+    ("max_steps", "max_turns"),
+    ("max_rounds", "max_turns"),
+    ("turns", "max_turns"),
+    ("turn_limit", "max_turns"),
+    ("max_output_tokens", "max_tokens"),
+    ("max_completion_tokens", "max_tokens"),
+    ("when_to_use", "description"),
+    // Limits.
+    ("timeout", "wall_clock"),
+    ("max_time", "wall_clock"),
+    ("time_limit", "wall_clock"),
+    ("duration", "wall_clock"),
+    ("max_duration", "wall_clock"),
+    ("budget_usd", "cost_usd"),
+    ("max_budget_usd", "cost_usd"),
+    ("max_cost", "cost_usd"),
+    ("max_cost_usd", "cost_usd"),
+    ("cost", "cost_usd"),
+    ("max_tokens", "tokens"),
+    ("max_total_tokens", "tokens"),
+    ("max_tool_calls", "tool_calls"),
+    ("max_subagents", "subagents"),
+    ("max_parallel", "parallel_subagents"),
+    ("concurrency", "parallel_subagents"),
+    ("parallel", "parallel_subagents"),
+    // Inputs, models, tools and files.
+    ("input_type", "type"),
+    ("kind", "type"),
+    ("choices", "enum"),
+    ("options", "enum"),
+    ("values", "enum"),
+    ("default_value", "default"),
+    ("sensitive", "secret"),
+    ("model", "name"),
+    ("reasoning", "thinking"),
+    ("reasoning_effort", "thinking"),
+    ("effort", "thinking"),
+    ("path", "file"),
+    ("commands", "allow"),
+    ("allowed_commands", "allow"),
+];
+
+/// Whether a key is, or was probably meant to be, one of ours.
+pub(super) fn means(key: &str, ours: &str) -> bool {
+    nearest(key, [ours]).is_some() || all(key).any(|meant| meant == ours)
+}
+
+/// What a key from elsewhere stands for.
+pub(super) fn all(key: &str) -> impl Iterator<Item = &'static str> {
+    static FOLDED: LazyLock<HashMap<String, Vec<&'static str>>> = LazyLock::new(|| {
+        let mut folded: HashMap<String, Vec<&'static str>> = HashMap::new();
+        for (elsewhere, here) in SYNONYMS {
+            folded.entry(fold(elsewhere)).or_default().push(here);
+        }
+        folded
+    });
+    FOLDED.get(&fold(key)).into_iter().flatten().copied()
+}
+
+/// A key without its case, dashes and underscores.
+pub(super) fn fold(key: &str) -> String {
+    key.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pair_stands_here_twice() {
+        for (at, (elsewhere, here)) in SYNONYMS.iter().enumerate() {
+            let again = SYNONYMS[..at].iter().find(|(other, same)| fold(other) == fold(elsewhere) && same == here);
+            assert!(again.is_none(), "{elsewhere}");
+            assert_ne!(fold(elsewhere), fold(here), "{elsewhere}");
+        }
+    }
+}

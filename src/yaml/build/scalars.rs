@@ -1,0 +1,74 @@
+//! Scalars and tags.
+
+use granit_parser::{ScalarStyle, Span, Tag};
+
+use super::aliases::Anchor;
+use super::{Builder, Content, Diagnostic, Scalar, Style, excerpt, scalar};
+
+/// What to do where a tag and its value differ.
+const TAG: &str = "remove the tag, or write a value that fits it";
+
+impl Builder<'_> {
+    pub(super) fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, tag: Option<&Tag>, span: &Span) {
+        let mut range = self.range(span);
+        let (style, text) = match style {
+            ScalarStyle::Plain if range.is_empty() => (Style::Plain, ""),
+            ScalarStyle::Plain => (Style::Plain, text),
+            ScalarStyle::SingleQuoted => (Style::Single, text),
+            ScalarStyle::DoubleQuoted => (Style::Double, text),
+            ScalarStyle::Literal => (Style::Literal, text),
+            ScalarStyle::Folded => (Style::Folded, text),
+        };
+        if matches!(style, Style::Literal | Style::Folded) {
+            range.end = range.start + self.text[range.clone()].trim_end().len();
+        }
+        if self.holes.iter().any(|hole| hole.span.start <= range.start && range.end <= hole.span.end)
+            && !range.is_empty()
+        {
+            return self.broken(range);
+        }
+        let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
+        let value = match tag {
+            None => untagged,
+            Some(tag) if tag.suffix() == "!" && tag.handle().is_empty() => Scalar::String,
+            Some(tag) => match tag.core_suffix() {
+                None => {
+                    self.unknown_tag(tag, span);
+                    untagged
+                }
+                Some(core) => scalar::tagged(core, text).unwrap_or_else(|| {
+                    let message = format!("`{}` doesn't fit its tag `!!{core}`", excerpt(text));
+                    self.report("wrong-type", range.clone(), message, TAG);
+                    untagged
+                }),
+            },
+        };
+        let weight = 1 + text.len() as u64 / 32;
+        self.weight += weight;
+        let index = self.push(range, Content::Scalar { text: text.into(), style, value });
+        if anchor != 0 {
+            self.anchors.insert(anchor, Anchor::Closed { index, height: 0, weight });
+        }
+        self.attach(index, 0);
+    }
+
+    fn unknown_tag(&mut self, tag: &Tag, span: &Span) {
+        let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
+        let finding =
+            Diagnostic::error("unknown-tag", self.place(range), format!("unknown tag `{}`", excerpt(&tag.original())))
+                .help("remove it, or put a string that starts with `!` in quotes");
+        self.found.push(finding);
+    }
+
+    pub(super) fn collection_tag(&mut self, tag: Option<&Tag>, own: &str, span: &Span) {
+        match tag.map(|tag| (tag, tag.core_suffix())) {
+            None => {}
+            Some((_, Some(core))) if core == own => {}
+            Some((tag, None)) => self.unknown_tag(tag, span),
+            Some((_, Some(core))) => {
+                let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
+                self.report("wrong-type", range, format!("the tag `!!{core}` doesn't fit what follows"), TAG);
+            }
+        }
+    }
+}

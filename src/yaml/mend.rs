@@ -1,0 +1,294 @@
+//! Reading on after a syntax error.
+//!
+//! What can't be read is blanked out, byte for byte, so that all places stay true, and the rest is parsed again. Of
+//! several ways to mend an error the one is taken after which the parser comes farthest, and of those the first.
+
+mod brackets;
+mod conflicts;
+mod layout;
+mod lines;
+mod probe;
+mod quotes;
+mod scan;
+mod tabs;
+mod values;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use granit_parser::ErrorKind;
+
+use self::lines::Lines;
+use self::probe::{Failure, Last, probe};
+use super::build::clip;
+use super::syntax;
+use crate::diagnostic::{Diagnostic, Place, Source};
+
+/// How many errors are mended; behind the next one nothing is read.
+const MAX_ROUNDS: usize = 20;
+/// How many bytes are parsed in search of the best ways.
+const MAX_PARSED: usize = 24 << 20;
+
+/// A text that the parser takes.
+pub(super) struct Mended {
+    /// As long as the source, and the same but for the holes.
+    pub(super) text: String,
+    pub(super) holes: Vec<Hole>,
+    pub(super) found: Vec<Diagnostic>,
+    /// Errors remain behind the last hole, which reaches to the end.
+    pub(super) cut_short: bool,
+}
+
+/// A stretch of the source that reads otherwise in the mended text.
+#[derive(Debug, Clone)]
+pub(super) struct Hole {
+    pub(super) span: Range<usize>,
+    /// Something that the author wrote is gone.
+    pub(super) lost: bool,
+}
+
+/// A change that leaves every other byte where it is.
+#[derive(Clone)]
+struct Edit {
+    span: Range<usize>,
+    with: u8,
+    lost: bool,
+}
+
+impl Edit {
+    /// Leaves a stretch out; its line ends stay.
+    fn blank(span: Range<usize>) -> Self {
+        Self { span, with: b' ', lost: true }
+    }
+
+    /// Leaves out a value within brackets; something must stand between their commas.
+    fn stand_in(span: Range<usize>) -> Vec<Self> {
+        let first = Self { span: span.start..span.start + 1, with: b'~', lost: true };
+        vec![Self::blank(span), first]
+    }
+}
+
+/// What is said about an error, and the ways to mend it, the best first where several lead equally far.
+struct Diagnosis {
+    finding: Diagnostic,
+    ways: Vec<Vec<Edit>>,
+    /// What is said where the last of the ways is taken.
+    instead: Option<Diagnostic>,
+}
+
+/// Where the parser stopped, and what stands around it.
+struct Spot<'a> {
+    source: &'a Arc<Source>,
+    text: &'a str,
+    lines: Lines<'a>,
+    failure: &'a Failure,
+}
+
+/// Mends a text that the parser doesn't take; `None` with the finding where there is no sense in reading on.
+pub(super) fn mend(source: &Arc<Source>, text: String) -> Result<Mended, Box<Diagnostic>> {
+    let mut mended = Mended { text, holes: Vec::new(), found: Vec::new(), cut_short: false };
+    let mut failure = probe(&mended.text);
+    let mut parsed = 0;
+    for round in 0.. {
+        let Some(current) = failure else { return Ok(mended) };
+        let spot = Spot { source, text: &mended.text, lines: Lines { source, text: &mended.text }, failure: &current };
+        if round == 0 {
+            let conflicts = conflicts::conflicts(&spot);
+            if !conflicts.is_empty() {
+                let (found, edits): (Vec<_>, Vec<_>) = conflicts.into_iter().unzip();
+                mended.found.extend(found);
+                mended.apply(&edits.concat());
+                failure = probe(&mended.text);
+                continue;
+            }
+        }
+        if current.kind == ErrorKind::RecursionLimitExceeded {
+            return Err(Box::new(syntax::finding(source, &current.kind, current.at)));
+        }
+        let mut diagnosis = spot.diagnose();
+        if diagnosis.ways.is_empty() {
+            diagnosis.ways = spot.without_line(spot.lines.of(current.at));
+        }
+        if round >= MAX_ROUNDS || parsed > MAX_PARSED {
+            let from = spot.lines.content(spot.lines.of(diagnosis.from(&spot))).start;
+            mended.say(diagnosis.finding);
+            mended.apply(&[Edit::blank(from..mended.text.len())]);
+            mended.cut_short = true;
+            if probe(&mended.text).is_some() {
+                mended.apply(&[Edit::blank(0..mended.text.len())]);
+            }
+            return Ok(mended);
+        }
+        let count = diagnosis.ways.len();
+        let mut best: Option<(usize, usize, Vec<Edit>, Option<Failure>)> = None;
+        for (number, way) in diagnosis.ways.into_iter().enumerate() {
+            let outcome = probe(&patched(&mended.text, &way));
+            parsed += outcome.as_ref().map_or(mended.text.len(), |next| next.reached(&mended.text));
+            let reached = current.leads_to(outcome.as_ref(), way.iter().all(|edit| edit.with == b','));
+            if best.as_ref().is_none_or(|(farthest, ..)| reached > *farthest) {
+                best = Some((reached, number, way, outcome));
+            }
+            if reached == usize::MAX || parsed > MAX_PARSED {
+                break;
+            }
+        }
+        failure = match best {
+            Some((_, number, way, outcome)) => {
+                let is_last = number + 1 == count;
+                mended.say(diagnosis.instead.filter(|_| is_last).unwrap_or(diagnosis.finding));
+                mended.apply(&way);
+                outcome
+            }
+            None => Some(current),
+        };
+    }
+    Ok(mended)
+}
+
+impl Diagnosis {
+    fn new(finding: Diagnostic, ways: Vec<Vec<Edit>>) -> Self {
+        Self { finding, ways, instead: None }
+    }
+
+    /// The first byte that would have to go.
+    fn from(&self, spot: &Spot<'_>) -> usize {
+        let edits = self.ways.iter().flatten().map(|edit| edit.span.start);
+        edits.chain([spot.failure.at, self.finding.place.span.start]).min().unwrap_or(0)
+    }
+}
+
+impl Mended {
+    /// Takes in a finding, unless it is about something that is gone already.
+    fn say(&mut self, finding: Diagnostic) {
+        let is_within =
+            |hole: &Hole| hole.span.start <= finding.place.span.start && finding.place.span.end <= hole.span.end;
+        if !self.holes.iter().any(is_within) {
+            self.found.push(finding);
+        }
+    }
+
+    fn apply(&mut self, edits: &[Edit]) {
+        self.text = patched(&self.text, edits);
+        self.holes.extend(edits.iter().map(|edit| Hole { span: edit.span.clone(), lost: edit.lost }));
+    }
+}
+
+/// A text without its holes, which are blanked out.
+pub(super) fn blanked(text: &str, holes: &[Hole]) -> String {
+    let edits: Vec<Edit> = holes.iter().map(|hole| Edit::blank(hole.span.clone())).collect();
+    patched(text, &edits)
+}
+
+fn patched(text: &str, edits: &[Edit]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for Edit { span, with, .. } in edits {
+        for byte in bytes.get_mut(span.clone()).into_iter().flatten() {
+            if *with != b' ' || !matches!(byte, b'\n' | b'\r') {
+                *byte = *with;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| " ".repeat(text.len()))
+}
+
+impl Spot<'_> {
+    fn diagnose(&self) -> Diagnosis {
+        use ErrorKind as E;
+        if let Some(line) = self.block_line() {
+            return self.block_text(line);
+        }
+        match &self.failure.kind {
+            _ if self.runs_out_of_brackets() => self.bracket(),
+            _ if self.failure.brackets.is_empty() && self.tab_in(self.lines.of(self.failure.at)).is_some() => {
+                self.tab()
+            }
+            kind if syntax::is_tab(kind) => self.tab(),
+            E::UnclosedQuotedScalar
+            | E::InvalidQuotedScalarIndent
+            | E::DocumentIndicatorInQuotedScalar
+            | E::InvalidTrailingSingleQuotedScalar
+            | E::InvalidTrailingDoubleQuotedScalar
+            | E::UnknownQuotedScalarEscape
+            | E::InvalidQuotedScalarHexEscape
+            | E::InvalidUnicodeEscape
+            | E::InvalidLowSurrogateHexEscape
+            | E::InvalidLowSurrogate
+            | E::MissingLowSurrogate
+            | E::UnpairedLowSurrogate => self.quote(),
+            E::MisplacedFlowCollectionEnd => self.stray_bracket(),
+            E::UnexpectedCharacter { .. } => self.character(),
+            _ if !self.failure.brackets.is_empty() || matches!(self.failure.kind, E::UnclosedFlowCollection { .. }) => {
+                self.bracket()
+            }
+            E::MappingValueNotAllowed => self.colon(),
+            E::SimpleKeyExpected | E::InvalidSimpleKey => self.no_key(self.lines.of(self.failure.at)),
+            E::ExpectedBlockMappingKey | E::ExpectedBlockSequenceEntry => self.no_entry(),
+            E::ExpectedDocumentStart if self.failure.last.end > 0 => self.misplaced(self.lines.of(self.failure.at)),
+            _ => self.other(),
+        }
+    }
+
+    fn place(&self, span: Range<usize>) -> Place {
+        Place { source: Arc::clone(self.source), span: clip(&self.source.text, span) }
+    }
+
+    fn error(&self, span: Range<usize>, message: impl Into<String>, help: &str) -> Diagnostic {
+        Diagnostic::error("yaml-syntax", self.place(span), message).help(help)
+    }
+
+    /// What the parser says, in our words.
+    fn said(&self) -> Diagnostic {
+        syntax::finding(self.source, &self.failure.kind, self.failure.at)
+    }
+
+    fn other(&self) -> Diagnosis {
+        let mut line = self.lines.of(self.failure.at);
+        if self.failure.kind == ErrorKind::ExpectedDocumentStart && line > 1 {
+            line -= 1;
+        }
+        Diagnosis::new(self.said(), self.without_value_at(line, self.failure.at))
+    }
+
+    /// Ways to leave out the value of a line that `at` lies in; the line, where it lies in no value.
+    fn without_value_at(&self, line: usize, at: usize) -> Vec<Vec<Edit>> {
+        match self.lines.value_start(line) {
+            Some(start) if start <= at => self.without_value(line, start),
+            _ => self.without_line(line),
+        }
+    }
+
+    /// Ways to leave out a value that begins in a line: with the text that goes on below it, with all that is
+    /// indented below it, with all up to the next entry beside it.
+    fn without_value(&self, line: usize, start: usize) -> Vec<Vec<Edit>> {
+        let lines = self.lines;
+        let column = lines.key_column(line);
+        let text = lines.end_while(line, |below| lines.indent(below) > column && !lines.is_entry(below));
+        let deeper = lines.end_while(line, |below| lines.indent(below) > column);
+        let beside = lines.end_while(line, |below| lines.indent(below) > column || !lines.is_entry(below));
+        blanks(start, [text, deeper, beside])
+    }
+
+    /// Ways to leave out a whole line: alone, with what is indented below it, with all up to the next entry beside it.
+    fn without_line(&self, line: usize) -> Vec<Vec<Edit>> {
+        let lines = self.lines;
+        let indent = lines.indent(line);
+        let Range { start, end } = lines.content(line);
+        let deeper = lines.end_while(line, |below| lines.indent(below) > indent);
+        let beside = lines.end_while(line, |below| lines.indent(below) > indent || !lines.is_entry(below));
+        let opens = lines.value_start(line).is_none_or(|value| {
+            let value = lines.text[value..end.max(value)].trim_end();
+            value.is_empty() || value.starts_with(['|', '>']) || value.ends_with(':')
+        });
+        if opens { blanks(start, [deeper, end, beside]) } else { blanks(start, [end, deeper, beside]) }
+    }
+}
+
+fn blanks(start: usize, ends: impl IntoIterator<Item = usize>) -> Vec<Vec<Edit>> {
+    let mut seen = Vec::new();
+    for end in ends {
+        if end > start && !seen.contains(&end) {
+            seen.push(end);
+        }
+    }
+    seen.into_iter().map(|end| vec![Edit::blank(start..end)]).collect()
+}

@@ -1,0 +1,154 @@
+//! A text as its lines show it, whatever a parser makes of it.
+
+use std::ops::Range;
+
+use crate::diagnostic::Source;
+
+/// The lines of a source, as they read in a text of the same length.
+#[derive(Clone, Copy)]
+pub(super) struct Lines<'a> {
+    pub(super) source: &'a Source,
+    pub(super) text: &'a str,
+}
+
+impl<'a> Lines<'a> {
+    /// The number of the line that holds a byte, from 1.
+    pub(super) fn of(self, offset: usize) -> usize {
+        self.source.position(offset).0
+    }
+
+    /// The number of the last line.
+    pub(super) fn last(self) -> usize {
+        self.of(self.text.len())
+    }
+
+    /// The bytes of a line without its end.
+    pub(super) fn span(self, line: usize) -> Range<usize> {
+        self.source.line_span(line)
+    }
+
+    pub(super) fn text(self, line: usize) -> &'a str {
+        &self.text[self.span(line)]
+    }
+
+    /// Spaces in front.
+    pub(super) fn indent(self, line: usize) -> usize {
+        indent(self.text(line))
+    }
+
+    /// The line without white space around it.
+    pub(super) fn content(self, line: usize) -> Range<usize> {
+        let span = self.span(line);
+        let text = &self.text[span.clone()];
+        let start = span.start + (text.len() - text.trim_start().len());
+        start..start.max(span.start + text.trim_end().len())
+    }
+
+    /// Whether there is nothing but white space or a comment.
+    pub(super) fn is_blank(self, line: usize) -> bool {
+        let text = self.text(line).trim_start();
+        text.is_empty() || text.starts_with('#')
+    }
+
+    /// Where the value begins in `key: value`, `- value` or `- key: value`.
+    pub(super) fn value_start(self, line: usize) -> Option<usize> {
+        let text = self.text(line);
+        let (at, dashes) = after_dashes(text);
+        let value = match key(&text[at..]) {
+            Some(length) => Some(after_white(text, at + length + 1)),
+            None => dashes.then_some(at),
+        };
+        value.map(|value| self.span(line).start + value)
+    }
+
+    /// Whether a line begins an entry of a mapping or a list.
+    pub(super) fn is_entry(self, line: usize) -> bool {
+        self.value_start(line).is_some()
+    }
+
+    /// Whether a line begins with a key as people write them in job files.
+    pub(super) fn is_usual_key(self, line: usize) -> bool {
+        let text = self.text(line).trim_start();
+        key(text).is_some() && text.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '"')
+    }
+
+    /// The column of what stands behind the dashes of a line: its key, where it has one. From 0.
+    pub(super) fn key_column(self, line: usize) -> usize {
+        let text = self.text(line);
+        let (at, dashes) = after_dashes(text);
+        match key(&text[at..]) {
+            None if dashes => indent(text),
+            _ => at,
+        }
+    }
+
+    /// The end of a line, or of the last of those below it that `belongs` to it. Blank lines belong where one after
+    /// them does.
+    pub(super) fn end_while(self, line: usize, belongs: impl Fn(usize) -> bool) -> usize {
+        let mut end = self.span(line).end;
+        for below in line + 1..=self.last() {
+            if self.is_blank(below) {
+                continue;
+            }
+            if !belongs(below) {
+                break;
+            }
+            end = self.span(below).end;
+        }
+        end
+    }
+}
+
+pub(super) fn indent(text: &str) -> usize {
+    text.len() - text.trim_start_matches(' ').len()
+}
+
+fn after_white(text: &str, at: usize) -> usize {
+    text.len() - text[at..].trim_start_matches([' ', '\t']).len()
+}
+
+/// What comes behind the dashes of list items, and whether there are any.
+fn after_dashes(text: &str) -> (usize, bool) {
+    let mut at = indent(text);
+    let mut dashes = false;
+    while text[at..].starts_with("- ") || &text[at..] == "-" {
+        at = after_white(text, at + 1);
+        dashes = true;
+    }
+    (at, dashes)
+}
+
+/// The length of the key that a text begins with, if a `: ` or a `:` at the end follows.
+fn key(text: &str) -> Option<usize> {
+    let length = match text.chars().next()? {
+        quote @ ('"' | '\'') => text[1..].find(quote)? + 2,
+        _ => word(text),
+    };
+    let rest = text[length..].strip_prefix(':')?;
+    (length > 0 && (rest.is_empty() || rest.starts_with([' ', '\t']))).then_some(length)
+}
+
+/// The length of the single word that a text begins with.
+pub(super) fn word(text: &str) -> usize {
+    let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '/');
+    if text.starts_with('-') { 0 } else { text.find(|letter| !is_part(letter)).unwrap_or(text.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_line_shows() {
+        let text = "a: 1\n  - b\n  - c: \"d\"\n- - x\ne f: g\n'h: i': j\nk:\nl:m\n\n # n\nO: p\n";
+        let source = Source::new("f.yaml", text);
+        let lines = Lines { source: &source, text };
+        let value = |line| lines.value_start(line).map(|at| &text[at..lines.span(line).end]);
+        let values = [Some("1"), Some("b"), Some("\"d\""), Some("x"), None, Some("j"), Some(""), None];
+        assert_eq!((1..=8).map(value).collect::<Vec<_>>(), values);
+        assert_eq!([1, 2, 3, 4].map(|line| lines.key_column(line)), [0, 2, 4, 0]);
+        assert_eq!([8, 9, 10, 12].map(|line| lines.is_blank(line)), [false, true, true, true]);
+        assert_eq!([1, 2, 11].map(|line| lines.is_usual_key(line)), [true, false, false]);
+        assert_eq!(lines.end_while(1, |line| lines.indent(line) > 0), lines.span(3).end);
+    }
+}

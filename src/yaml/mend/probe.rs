@@ -1,0 +1,134 @@
+//! How far the parser comes.
+
+use std::ops::Range;
+
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, StructureStyle};
+
+use super::super::build::{clip, options};
+use super::scan::scan;
+
+/// Where and how the parser stopped.
+pub(super) struct Failure {
+    pub(super) kind: ErrorKind,
+    /// The byte that the parser names: where it was, or where what it couldn't read begins.
+    pub(super) at: usize,
+    /// The last scalar, alias or bracket before.
+    pub(super) last: Range<usize>,
+    pub(super) last_is: Last,
+    /// Where the brackets that are open begin, the outermost first.
+    pub(super) brackets: Vec<usize>,
+    /// Whether the outermost of them follows the text of a block.
+    pub(super) bracket_after_block: bool,
+    /// The quoted string that is open, or that the failure follows.
+    pub(super) quote: Option<usize>,
+}
+
+/// What came before the failure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    Block,
+    Alias,
+    Closed,
+    Other,
+}
+
+impl Failure {
+    /// The end of what the events have told.
+    fn looked_at(&self) -> usize {
+        let bracket = self.brackets.last().map_or(0, |bracket| bracket + 1);
+        self.last.end.max(bracket).min(self.at)
+    }
+
+    /// How much the parser has read.
+    pub(super) fn reached(&self, text: &str) -> usize {
+        if self.names_an_opener() { text.len() } else { self.at }
+    }
+
+    /// How far a way to mend this failure leads, given what is met on it. A comma costs nothing, so it need only lead on:
+    /// within brackets the parser looks ahead of what it reports, so that the next error may stand before this one.
+    pub(super) fn leads_to(&self, next: Option<&Self>, is_comma: bool) -> usize {
+        match next {
+            None => usize::MAX,
+            Some(next) if is_comma && next.at != self.at && !next.names_an_opener() => usize::MAX,
+            Some(next) => next.at,
+        }
+    }
+
+    /// Whether the place is where something begins that isn't closed anywhere behind it.
+    pub(super) fn names_an_opener(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::UnclosedFlowCollection { .. }
+                | ErrorKind::MismatchedFlowCollectionEnd { .. }
+                | ErrorKind::UnclosedQuotedScalar
+        )
+    }
+}
+
+/// Parses the text's first document; `None` where nothing is wrong with its syntax.
+pub(super) fn probe(text: &str) -> Option<Failure> {
+    let mut failure = Failure {
+        kind: ErrorKind::UnexpectedEof,
+        at: 0,
+        last: 0..0,
+        last_is: Last::Other,
+        brackets: Vec::new(),
+        bracket_after_block: false,
+        quote: None,
+    };
+    let mut open: Vec<bool> = Vec::new();
+    let mut documents = 0;
+    for event in Parser::new_from_str_with_options(text, options()) {
+        let (event, span) = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let at = error.marker().byte_offset().unwrap_or(0);
+                failure.at = clip(text, at..at).start;
+                failure.kind = error.kind().clone();
+                // What the parser has looked at ahead of its events.
+                let ahead = scan(text, failure.looked_at(), failure.at);
+                if failure.brackets.is_empty() {
+                    failure.bracket_after_block = failure.last_is == Last::Block;
+                }
+                failure.brackets.extend(ahead.brackets);
+                failure.quote = ahead.quote;
+                return Some(failure);
+            }
+        };
+        let range = clip(text, span.byte_range().unwrap_or(0..0));
+        let last_is = match event {
+            Event::DocumentStart(..) => {
+                documents += 1;
+                if documents > 1 {
+                    return None;
+                }
+                continue;
+            }
+            Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..) => Last::Block,
+            Event::Scalar(..) if range.is_empty() => continue,
+            Event::Scalar(..) => Last::Other,
+            Event::Alias(..) | Event::UnresolvedAlias(..) => Last::Alias,
+            Event::SequenceStart(style, ..) | Event::MappingStart(style, ..) => {
+                open.push(style == StructureStyle::Flow);
+                if style == StructureStyle::Flow {
+                    if failure.brackets.is_empty() {
+                        failure.bracket_after_block = failure.last_is == Last::Block;
+                    }
+                    failure.brackets.push(range.start);
+                }
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                if open.pop() != Some(true) {
+                    continue;
+                }
+                failure.brackets.pop();
+                Last::Closed
+            }
+            _ => continue,
+        };
+        failure.last = range;
+        failure.last_is = last_is;
+    }
+    None
+}

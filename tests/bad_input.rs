@@ -1,0 +1,189 @@
+//! Files that are no jobs, or made to hurt: each is an error with its place, in bounded memory and time, and no panic.
+
+use std::ffi::CString;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+
+/// The memory that the program may have for its data, in KiB.
+const MOST_DATA: u32 = 100_000;
+
+/// What is right in a job.
+const HEAD: &str = "model: anthropic/claude-sonnet-4-5\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
+
+/// The program with its data bounded, and with an end: nothing here takes as long if it is linear.
+fn bounded(folder: &Folder, arguments: &[&str]) -> Ended {
+    let program = env!("CARGO_BIN_EXE_legwork");
+    let limited = format!("ulimit -d {MOST_DATA} && exec \"$0\" \"$@\"");
+    let shell = [&["-c", limited.as_str(), program], arguments].concat();
+    folder.program("/bin/sh", &shell).timeout(Duration::from_secs(120)).run()
+}
+
+/// What is found in a file, which must be an error: code, line and column of each.
+#[track_caller]
+fn errors_in(text: impl AsRef<[u8]>) -> Vec<(String, u64, u64)> {
+    let folder = Folder::new();
+    folder.write("job.yaml", text);
+    let errors = errors(&folder, "job.yaml");
+    // As people see it, too.
+    let shown = bounded(&folder, &["validate", "job.yaml"]);
+    shown.code(3).nowhere("panicked").stdout_has("job.yaml:");
+    errors
+}
+
+#[track_caller]
+fn errors(folder: &Folder, path: &str) -> Vec<(String, u64, u64)> {
+    let ended = bounded(folder, &["validate", "--format", "json", path]);
+    ended.code(3).nowhere("panicked").stderr_is("");
+    let found = ended.json()["diagnostics"].as_array().unwrap().clone();
+    let number = |finding: &Value, key: &str| finding[key].as_u64().filter(|number| *number > 0).unwrap();
+    let place = |finding: &Value| (number(finding, "line"), number(finding, "column"));
+    let errors = found.iter().filter(|finding| finding["severity"] == "error");
+    errors.map(|error| (error["code"].as_str().unwrap().to_owned(), place(error).0, place(error).1)).collect()
+}
+
+/// The only error, at its place.
+#[track_caller]
+fn only(text: impl AsRef<[u8]>, code: &str, line: u64, column: u64) {
+    assert_eq!(errors_in(text), [(code.to_owned(), line, column)]);
+}
+
+/// The first of many errors of one kind, which are counted in the end.
+#[track_caller]
+fn many(text: &str, code: &str, line: u64, column: u64) {
+    let found = errors_in(text);
+    assert_eq!(found.first(), Some(&(code.to_owned(), line, column)), "{found:?}");
+    assert!(found.len() > 90 && found.len() <= 101, "{found:?}");
+    assert_eq!(found.last().map(|(code, ..)| code.as_str()), Some("too-many"), "{found:?}");
+}
+
+fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).map(line).collect()
+}
+
+#[test]
+fn what_is_no_file_is_refused_without_opening_it() {
+    let folder = Folder::new();
+    folder.write("full/notes.txt", "x");
+    symlink("loop.yaml", folder.at("loop.yaml")).unwrap();
+    symlink("gone", folder.at("dangling.yaml")).unwrap();
+    let pipe = CString::new(folder.at("pipe.yaml").into_os_string().into_encoded_bytes()).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    for path in
+        ["full", "loop.yaml", "dangling.yaml", "pipe.yaml", "gone.yaml", "/dev/zero", "/dev/null", "full/notes.txt/x"]
+    {
+        assert_eq!(errors(&folder, path), [("unreadable".to_owned(), 1, 1)], "{path}");
+        let ended = bounded(&folder, &["run", path, "--dry-run"]);
+        ended.code(3).stdout_is("").stderr_has("can't be read").nowhere("panicked");
+    }
+    folder.write("shut.yaml", HEAD);
+    std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();
+    // Root may read everything.
+    if std::fs::File::open(folder.at("shut.yaml")).is_err() {
+        assert_eq!(errors(&folder, "shut.yaml"), [("unreadable".to_owned(), 1, 1)]);
+    }
+}
+
+#[test]
+fn what_is_no_text_is_refused_at_its_first_byte_that_is_none() {
+    let utf16 = |bytes: fn(u16) -> [u8; 2]| HEAD.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+    only([b"\xff\xfe".as_slice(), &utf16(u16::to_le_bytes)].concat(), "not-utf8", 1, 1);
+    only([b"\xfe\xff".as_slice(), &utf16(u16::to_be_bytes)].concat(), "not-utf8", 1, 1);
+    only(utf16(u16::to_le_bytes), "yaml-syntax", 1, 2);
+    only(utf16(u16::to_be_bytes), "yaml-syntax", 1, 1);
+    only([HEAD.as_bytes(), b"env: [\xc3\xa4\xff]\n"].concat(), "not-utf8", 6, 8);
+    only(format!("{HEAD}env: [a\0b]\n"), "yaml-syntax", 6, 8);
+    only(format!("model: {}\n", "x".repeat(30_000_000)), "too-large", 1, 1);
+}
+
+#[test]
+fn what_is_no_job_is_refused() {
+    only("", "empty-file", 1, 1);
+    only("\u{feff}", "empty-file", 1, 1);
+    only("# one\n\n# two", "empty-file", 1, 1);
+    only("---\n...\n", "empty-file", 1, 1);
+    only("- a\n- b\n", "wrong-type", 1, 1);
+    only("just text\n", "wrong-type", 1, 1);
+    only(format!("{HEAD}---\n{HEAD}"), "second-document", 6, 1);
+}
+
+#[test]
+fn what_nests_without_end_is_refused_where_it_gets_too_deep() {
+    only("[".repeat(200_000), "too-deep", 1, 65);
+    only(format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)), "too-deep", 1, 65);
+    only("{a: ".repeat(200_000), "too-deep", 1, 257);
+    only("- ".repeat(200_000), "too-deep", 1, 129);
+    only(lines(300, |depth| format!("{}a:\n", " ".repeat(depth))), "too-deep", 65, 66);
+    let prompt = |text: &str| HEAD.replace("Go.", &format!("\"{text}\""));
+    only(prompt(&format!("{{{{ {}", "(".repeat(200_000))), "template-syntax", 4, 12);
+    only(prompt(&format!("{{% set x = {}", "{'a': [".repeat(50_000))), "template-syntax", 4, 12);
+    only(prompt(&"{% for a in [1] %}".repeat(100_000)), "template-syntax", 4, 2686);
+}
+
+#[test]
+fn aliases_of_aliases_are_counted_before_they_are_followed() {
+    let ten = |name: String| vec![name; 10].join(", ");
+    let bomb = lines(30, |level| match level {
+        0 => format!("a0: &a0 [{}]\n", ten("x".to_owned())),
+        _ => format!("a{level}: &a{level} [{}]\n", ten(format!("*a{}", level - 1))),
+    });
+    for text in [bomb.clone(), format!("{HEAD}{bomb}")] {
+        let found = errors_in(text);
+        assert!(found.iter().any(|(code, ..)| code == "too-large"), "{found:?}");
+    }
+    let text = format!("{HEAD}env: [&a \"{}\"{}]\n", "x".repeat(1_000_000), ", *a".repeat(1_000));
+    let found = errors_in(text);
+    assert!(found.iter().any(|(code, ..)| code == "too-large"), "{found:?}");
+}
+
+#[test]
+fn mistakes_without_end_are_counted() {
+    many(&format!("{HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))), "unknown-key", 6, 1);
+    many(&format!("{HEAD}{}", lines(100_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
+    let wrong = format!(
+        "{HEAD}subagents:\n{}",
+        lines(70_000, |number| format!("  agent-{number}: no mapping at all, but a long text\n"))
+    );
+    assert!(wrong.len() > 3 << 20);
+    many(&wrong, "wrong-type", 7, 12);
+}
+
+#[test]
+fn tools_variables_and_rules_without_end_are_looked_at_once() {
+    let listed = |count: usize, item: fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
+    many(&HEAD.replace("[]", &format!("[{}]", listed(100_000, |n| format!("tool{n}")))), "unknown-tool", 5, 11);
+    many(&format!("{HEAD}env: [{}]\n", listed(100_000, |n| format!("{n}X"))), "bad-env-name", 6, 7);
+}
+
+#[test]
+fn inputs_without_end_are_too_many_values_or_unused() {
+    let inputs =
+        |count| format!("{HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
+    only(inputs(100_000), "too-large", 62_504, 11);
+    let misspelt = inputs(10_000).replace("Go.", &"{{ inputs.o1 }}".repeat(10_000));
+    many(&misspelt, "undefined-variable", 4, 21);
+}
+
+#[test]
+fn tags_without_end_are_walked_once() {
+    let prompt =
+        |line: &dyn Fn(usize) -> String| HEAD.replace(" Go.", &format!(" |\n{}", lines(100_000, line).trim_end()));
+    many(&prompt(&|number| format!("    {{{{ no{number} }}}}\n")), "undefined-variable", 5, 8);
+    many(&prompt(&|number| format!("    {{{{ run.no{number} }}}}\n")), "undefined-variable", 5, 12);
+    many(&prompt(&|number| format!("    {{% include 'f{number}' %}}\n")), "unreadable-file", 5, 16);
+}
+
+#[test]
+fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
+    let long = "x".repeat(4_000_000);
+    only(format!("{HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
+    only(format!("{HEAD}network: {long}\n"), "unknown-value", 6, 10);
+    let folder = Folder::new();
+    folder.write("job.yaml", format!("{HEAD}env: [\"{long}\" y]\n"));
+    let shown = bounded(&folder, &["validate", "job.yaml"]);
+    assert!(shown.stdout.len() < 5_000, "{} bytes", shown.stdout.len());
+}

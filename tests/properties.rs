@@ -1,0 +1,156 @@
+//! What holds for every job, good or bad, on texts that are made at random and are the same each time.
+//!
+//! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` others.
+
+mod broken;
+mod holds;
+mod written;
+
+use std::sync::Arc;
+
+use legwork::diagnostic::{Diagnostic, Place, Source};
+use legwork::lints::{self, mend};
+use legwork::yaml;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use serde_json::Value;
+
+use broken::{Damage, FIXTURES, damage, damaged};
+use written::Dice;
+
+fn config() -> ProptestConfig {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let mut config = ProptestConfig::default();
+    if !is_set("PROPTEST_CASES") {
+        config.cases = 150;
+    }
+    if !is_set("PROPTEST_RNG_SEED") {
+        config.rng_seed = RngSeed::Fixed(20_260_801);
+    }
+    config.failure_persistence = None;
+    config
+}
+
+/// A fixture and what happens to it.
+fn fixture() -> impl Strategy<Value = (usize, Vec<Damage>)> {
+    (0..FIXTURES.len(), prop::collection::vec(damage(), 0..4))
+}
+
+/// A job in which nothing is wrong, and its text.
+fn written() -> impl Strategy<Value = Written> {
+    prop::collection::vec(any::<u8>(), 0..600).prop_map(|bytes| {
+        let mut dice = Dice(bytes.iter());
+        let job = written::job(&mut dice);
+        Written { text: written::yaml(&mut dice, &job), job }
+    })
+}
+
+struct Written {
+    job: Value,
+    text: String,
+}
+
+impl std::fmt::Debug for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}\n{}", self.text, self.text)
+    }
+}
+
+fn source(text: &str) -> Arc<Source> {
+    Source::new("job.yaml", text)
+}
+
+fn findings(text: &str) -> Vec<Diagnostic> {
+    lints::check(&source(text), None).findings
+}
+
+type Listed = (String, [(usize, usize); 2], Vec<[(usize, usize); 2]>);
+
+/// Findings with their places moved down by so many lines; some are about the file as a whole.
+fn listed(findings: &[Diagnostic], down: usize) -> Vec<Listed> {
+    let one = |finding: &Diagnostic| {
+        let Diagnostic { code, message, help, place, .. } = finding;
+        let is_whole = matches!(*code, "empty-file" | "bad-name") && place.span == (0..0);
+        let down = if is_whole { 0 } else { down };
+        let moved = |place: &Place| [place.start(), place.end()].map(|(line, column)| (line + down, column));
+        let labels = finding.labels.iter().map(|label| moved(&label.place)).collect();
+        (format!("[{code}] {message} | {help:?}"), moved(place), labels)
+    };
+    findings.iter().map(one).collect()
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_damaged_job_is_read_to_its_end((at, damages) in fixture(), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
+        let fixture = &FIXTURES[at];
+        let text = damaged(&fixture.text, &damages);
+        let end = if is_cut { cut.index(text.len() + 1) } else { text.len() };
+        holds::everything("job.yaml", &text.as_bytes()[..end], fixture.folder().as_ref());
+    }
+
+    #[test]
+    fn a_job_from_the_grammar_is_valid(written in written()) {
+        let Written { job, text } = written;
+        prop_assert_eq!(yaml::read::<Value>(&source(&text)).whole().ok(), Some(job));
+        let (findings, is_valid) = holds::everything("job.yaml", text.as_bytes(), None);
+        prop_assert!(is_valid, "{:#?}", findings);
+    }
+
+    #[test]
+    fn a_damaged_job_from_the_grammar_is_read_to_its_end(written in written(), damages in prop::collection::vec(damage(), 1..5)) {
+        holds::everything("job.yaml", damaged(&written.text, &damages).as_bytes(), None);
+    }
+
+    #[test]
+    fn the_same_text_gives_the_same_findings((at, damages) in fixture()) {
+        let text = damaged(&FIXTURES[at].text, &damages);
+        prop_assert_eq!(listed(&findings(&text), 0), listed(&findings(&text), 0));
+    }
+
+    #[test]
+    fn a_comment_before_the_job_moves_every_finding_down((at, damages) in fixture()) {
+        let text = damaged(&FIXTURES[at].text, &damages);
+        prop_assume!(!text.starts_with('\u{feff}'));
+        let below = findings(&format!("# A comment.\n{text}"));
+        prop_assert_eq!(listed(&below, 0), listed(&findings(&text), 1), "{}", text);
+    }
+
+    #[test]
+    fn mending_makes_better_what_it_changes_and_then_changes_nothing((at, damages) in fixture()) {
+        let fixture = &FIXTURES[at];
+        let before = source(&damaged(&fixture.text, &damages));
+        let folder = fixture.folder();
+        let weigh = |text: &str| {
+            let mut weight = [0, 0];
+            for finding in lints::check(&source(text), folder.as_ref()).findings {
+                weight[finding.severity as usize] += 1;
+            }
+            weight
+        };
+        let mended = mend::job(&before, folder.as_ref());
+        if mended.count == 0 {
+            prop_assert_eq!(&mended.text, &before.text);
+        } else {
+            prop_assert!(weigh(&mended.text) < weigh(&before.text), "{}", mended.text);
+            let comments = |text: &str| text.lines().filter(|line| line.trim_start().starts_with('#')).count();
+            prop_assert_eq!(comments(&mended.text), comments(&before.text));
+        }
+        let again = mend::job(&source(&mended.text), folder.as_ref());
+        prop_assert_eq!((again.count, &again.text), (0, &mended.text));
+        let found = lints::check(&source(&mended.text), folder.as_ref()).findings;
+        prop_assert_eq!(listed(&mended.findings, 0), listed(&found, 0));
+    }
+
+    #[test]
+    fn line_ends_of_either_kind_give_the_same_places((at, damages) in fixture()) {
+        let text = damaged(&FIXTURES[at].text, &damages);
+        prop_assume!(!text.contains('\r'));
+        prop_assert_eq!(
+            listed(&findings(&text.replace('\n', "\r\n")), 0),
+            listed(&findings(&text), 0),
+            "{}", text
+        );
+    }
+}
