@@ -53,9 +53,12 @@ impl Lint for Rendered {
         let (values, unknown) = values(subject);
         let mut ahead = templates.ahead(&values, unknown);
         let mut failed = 0;
+        let mut seen = HashSet::new();
         for (text, template, kind) in texts {
             let (is_failed, finding) = look(&mut ahead, text, template, kind);
-            findings.extend(finding);
+            // A file that several agents share fails for each of them in the same way.
+            findings
+                .extend(finding.filter(|it| seen.insert((it.place.source.name.clone(), it.place.span.start, it.code))));
             failed += usize::from(is_failed);
             if failed > MAX_FAILED || ahead.is_spent() {
                 return;

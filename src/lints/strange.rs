@@ -202,6 +202,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_fixed_is_right() {
+        let head = "model: replay/x.yaml\nsubagents: { reader: { tools: [] } }\nparent:\n  prompt: x\n  tools:";
+        for tools in [
+            "\n    - Bash(git diff:*)\n    - \"Task\"\n",
+            " [ 'Bash(git log --format=\"%h %s\":*)', reader ]\n",
+            " [Bash(cargo test), Task(reader), Read,Edit]\n",
+        ] {
+            let mended = crate::lints::mend::job(&Source::new("job.yaml", format!("{head}{tools}")), None);
+            assert!(mended.findings.is_empty(), "{}\n{:?}", mended.text, mended.findings);
+        }
+    }
+
+    #[test]
     fn only_the_certain_is_a_fix() {
         for written in [
             "[ls]",

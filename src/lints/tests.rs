@@ -200,7 +200,7 @@ fn what_is_large_and_right_takes_its_time_in_proportion() {
             &each(|number| format!("  a{number}: {{ type: string }}\n")),
         ),
         job(&"{{ inputs }}".repeat(5_000), &each(|number| format!("  a{number}: {{ type: string }}\n"))),
-        job(&each(|number| format!("{{% set a{number} = inputs.z %}}")), ""),
+        job(&each(|number| format!("{{% set a{number} = inputs.z %}}x")), ""),
         job(&"{{ inputs.z | upper | trim }}".repeat(5_000), ""),
         job(&"{% for a in [1] %}{% if inputs.z %}a{% endif %}{% endfor %}".repeat(5_000), ""),
     ] {

@@ -19,15 +19,13 @@ use std::sync::Arc;
 use granit_parser::ErrorKind;
 
 use self::lines::Lines;
-use self::probe::{Failure, Last, probe};
+use self::probe::{Failure, Last, Purse, probe};
 use super::build::clip;
 use super::syntax;
 use crate::diagnostic::{Diagnostic, Place, Source};
 
 /// How many errors are mended; behind the next one nothing is read.
 const MAX_ROUNDS: usize = 20;
-/// How many bytes are parsed in search of the best ways.
-const MAX_PARSED: usize = 24 << 20;
 
 /// A text that the parser takes.
 pub(super) struct Mended {
@@ -84,11 +82,14 @@ struct Spot<'a> {
     failure: &'a Failure,
 }
 
-/// Mends a text that the parser doesn't take; `None` with the finding where there is no sense in reading on.
+/// Mends a text that the parser doesn't take.
+///
+/// # Errors
+/// The finding behind which there is no sense in reading on.
 pub(super) fn mend(source: &Arc<Source>, text: String) -> Result<Mended, Box<Diagnostic>> {
     let mut mended = Mended { text, holes: Vec::new(), found: Vec::new(), cut_short: false };
-    let mut failure = probe(&mended.text);
-    let mut parsed = 0;
+    let mut purse = Purse::new();
+    let mut failure = probe(&mended.text, &mut purse);
     for round in 0.. {
         let Some(current) = failure else { return Ok(mended) };
         let spot = Spot { source, text: &mended.text, lines: Lines { source, text: &mended.text }, failure: &current };
@@ -98,7 +99,7 @@ pub(super) fn mend(source: &Arc<Source>, text: String) -> Result<Mended, Box<Dia
                 let (found, edits): (Vec<_>, Vec<_>) = conflicts.into_iter().unzip();
                 mended.found.extend(found);
                 mended.apply(&edits.concat());
-                failure = probe(&mended.text);
+                failure = probe(&mended.text, &mut purse);
                 continue;
             }
         }
@@ -109,12 +110,12 @@ pub(super) fn mend(source: &Arc<Source>, text: String) -> Result<Mended, Box<Dia
         if diagnosis.ways.is_empty() {
             diagnosis.ways = spot.without_line(spot.lines.of(current.at));
         }
-        if round >= MAX_ROUNDS || parsed > MAX_PARSED {
+        if round >= MAX_ROUNDS || purse.is_empty() {
             let from = spot.lines.content(spot.lines.of(diagnosis.from(&spot))).start;
             mended.say(diagnosis.finding);
             mended.apply(&[Edit::blank(from..mended.text.len())]);
             mended.cut_short = true;
-            if probe(&mended.text).is_some() {
+            if probe(&mended.text, &mut purse).is_some() {
                 mended.apply(&[Edit::blank(0..mended.text.len())]);
             }
             return Ok(mended);
@@ -122,13 +123,12 @@ pub(super) fn mend(source: &Arc<Source>, text: String) -> Result<Mended, Box<Dia
         let count = diagnosis.ways.len();
         let mut best: Option<(usize, usize, Vec<Edit>, Option<Failure>)> = None;
         for (number, way) in diagnosis.ways.into_iter().enumerate() {
-            let outcome = probe(&patched(&mended.text, &way));
-            parsed += outcome.as_ref().map_or(mended.text.len(), |next| next.reached(&mended.text));
+            let outcome = probe(&patched(&mended.text, &way), &mut purse);
             let reached = current.leads_to(outcome.as_ref(), way.iter().all(|edit| edit.with == b','));
             if best.as_ref().is_none_or(|(farthest, ..)| reached > *farthest) {
                 best = Some((reached, number, way, outcome));
             }
-            if reached == usize::MAX || parsed > MAX_PARSED {
+            if reached == usize::MAX || purse.is_empty() {
                 break;
             }
         }

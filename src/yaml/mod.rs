@@ -64,6 +64,7 @@ pub const RULES: &[Rule] = &[
     rule!(Error "unreadable"),
     rule!(Error "second-document"),
     rule!(Error "unknown-anchor"),
+    rule!(Error "cyclic-alias"),
     rule!(Error "unknown-tag"),
     rule!(Error "merge-key"),
     rule!(Error "duplicate-key"),

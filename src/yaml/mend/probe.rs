@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, StructureStyle};
 
+use super::super::MAX_NODES;
 use super::super::build::{clip, options};
 use super::scan::scan;
 
@@ -40,7 +41,7 @@ impl Failure {
     }
 
     /// How much the parser has read.
-    pub(super) fn reached(&self, text: &str) -> usize {
+    fn reached(&self, text: &str) -> usize {
         if self.names_an_opener() { text.len() } else { self.at }
     }
 
@@ -65,8 +66,33 @@ impl Failure {
     }
 }
 
-/// Parses the text's first document; `None` where nothing is wrong with its syntax.
-pub(super) fn probe(text: &str) -> Option<Failure> {
+/// What parsing may cost, over all tries together.
+pub(super) struct Purse {
+    bytes: usize,
+    events: usize,
+}
+
+impl Purse {
+    /// About half a second.
+    pub(super) fn new() -> Self {
+        Self { bytes: 16 << 20, events: 1_000_000 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0 || self.events == 0
+    }
+}
+
+/// Parses the text's first document; `None` where nothing is wrong with its syntax, as far as it may hold values at all.
+pub(super) fn probe(text: &str, purse: &mut Purse) -> Option<Failure> {
+    let mut events = 0;
+    let outcome = first_failure(text, &mut events);
+    purse.bytes = purse.bytes.saturating_sub(outcome.as_ref().map_or(text.len(), |failure| failure.reached(text)));
+    purse.events = purse.events.saturating_sub(events);
+    outcome
+}
+
+fn first_failure(text: &str, events: &mut usize) -> Option<Failure> {
     let mut failure = Failure {
         kind: ErrorKind::UnexpectedEof,
         at: 0,
@@ -79,6 +105,10 @@ pub(super) fn probe(text: &str) -> Option<Failure> {
     let mut open: Vec<bool> = Vec::new();
     let mut documents = 0;
     for event in Parser::new_from_str_with_options(text, options()) {
+        *events += 1;
+        if *events > 2 * MAX_NODES {
+            return None;
+        }
         let (event, span) = match event {
             Ok(event) => event,
             Err(error) => {
