@@ -3,24 +3,23 @@
 
 mod answer;
 mod failures;
+mod listener;
 mod masked;
 mod tree;
 
-use std::sync::Mutex;
-
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use self::failures::Failures;
+use self::listener::{Ended, Listener};
 pub use self::tree::{Halt, Tree, TreeParts};
-use crate::budget::LimitHit;
+use crate::budget::{LimitHit, Wish};
 use crate::event::{
-    AgentFinished, AgentStarted, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied, Retrying,
-    Told,
+    AgentFinished, AgentStarted, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied, Told,
 };
 use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
 use crate::plan::PlannedAgent;
-use crate::providers::{Ask, Conversation, Fault, FaultKind, Retry, Setup, Watch};
+use crate::price::Rates;
+use crate::providers::{Ask, Conversation, Fault, FaultKind, Setup};
 use crate::tools::toolbox::Toolbox;
 
 /// One agent at work.
@@ -162,11 +161,7 @@ impl<'t> Agent<'t> {
             }
             let reply = match self.ask(true).await? {
                 Answer::Reply(reply) => reply,
-                Answer::Limit(hit) => {
-                    self.record(LimitReached { limit: hit.limit.into(), message: hit.message.clone() })?;
-                    self.tree.note(Outcome::BudgetExceeded, &hit.message);
-                    return Ok(Outcome::BudgetExceeded);
-                }
+                Answer::Limit(hit) => return self.close(Outcome::BudgetExceeded, hit.limit, &hit.message).await,
                 Answer::Full(message) => {
                     self.tree.note(Outcome::ContextFull, &message);
                     return Ok(Outcome::ContextFull);
@@ -175,7 +170,7 @@ impl<'t> Agent<'t> {
             self.turns += 1;
             let calls: Vec<ToolCall> = reply.calls().cloned().collect();
             match reply.stop {
-                Stop::MaxTokens if self.lowered.is_some() => return self.cut_by_the_budget(),
+                Stop::MaxTokens if self.lowered.is_some() => return self.cut_by_the_budget(reply).await,
                 Stop::MaxTokens if calls.is_empty() => return Ok(Outcome::ReplyCut),
                 Stop::MaxTokens if asked_again || self.turns >= self.planned.max_turns => return Ok(Outcome::ReplyCut),
                 Stop::MaxTokens => {
@@ -211,13 +206,22 @@ impl<'t> Agent<'t> {
         }
     }
 
-    /// The reply would have been longer, but the budget had no more for it.
-    fn cut_by_the_budget(&self) -> Result<Outcome, Halt> {
+    /// The reply would have been longer, but the budget had no more for it. One amid its calls is dropped.
+    async fn cut_by_the_budget(&mut self, reply: Reply) -> Result<Outcome, Halt> {
         let left = self.lowered.unwrap_or_default();
         let message = format!("a reply was cut: the limits of the run left only {left} tokens for it");
-        self.record(LimitReached { limit: "limits".into(), message: message.clone() })?;
-        self.tree.note(Outcome::BudgetExceeded, &message);
-        Ok(Outcome::BudgetExceeded)
+        if self.toolbox.is_empty() {
+            // It had nothing to do but to answer, and this is its answer.
+            self.record(LimitReached { limit: "limits".into(), message: message.clone() })?;
+            self.tree.note(Outcome::BudgetExceeded, &message);
+            return Ok(Outcome::BudgetExceeded);
+        }
+        if reply.calls().next().is_some() {
+            self.record(Dropped { why: message.clone() })?;
+        } else {
+            self.conversation.push(&Message::Assistant(reply));
+        }
+        self.close(Outcome::BudgetExceeded, "limits", &message).await
     }
 
     /// One last request, without tools and not a turn, to sum up what there is. Whatever comes of it, the outcome
@@ -243,9 +247,19 @@ impl<'t> Agent<'t> {
         if let Some(message) = self.pending.take() {
             self.conversation.push(&Message::User(message));
         }
-        let model = &self.planned.model;
-        let rates = if self.tree.budget.bounds_cost() { self.tree.rates(model) } else { None };
-        let reservation = match self.tree.budget.reserve(self.prompt_tokens(), self.planned.max_tokens, rates) {
+        let (tree, model) = (self.tree, &self.planned.model);
+        let wish = Wish {
+            prompt_tokens: self.prompt_tokens(),
+            max_tokens: self.planned.max_tokens,
+            rates: self.rates(),
+            leaves_a_last_one: tools_allowed && !self.toolbox.is_empty(),
+        };
+        let reserved = tokio::select! {
+            biased;
+            halt = tree.stopped() => return Err(halt),
+            reserved = tree.budget.reserve(wish) => reserved,
+        };
+        let reservation = match reserved {
             Ok(reservation) => reservation,
             Err(hit) => return Ok(Answer::Limit(hit)),
         };
@@ -258,21 +272,14 @@ impl<'t> Agent<'t> {
             reserved_tokens: reservation.tokens,
         })?;
         let begun = Instant::now();
-        let watch = Listener {
-            tree: self.tree,
-            agent: &self.id,
-            spent: Mutex::default(),
-            failure: Mutex::default(),
-            failed: CancellationToken::new(),
-        };
-        let request = Ask { max_tokens: reservation.max_tokens, tools_allowed, deadline: self.tree.deadline.into() };
+        let watch = Listener::new(tree, &self.id, model, &reservation);
+        let request = Ask { max_tokens: reservation.max_tokens, tools_allowed, deadline: tree.deadline.into() };
         let asked = tokio::select! {
             biased;
-            halt = self.tree.stopped() => Err(halt),
-            () = watch.failed.cancelled() => Err(Halt::unwritten(take(&watch.failure))),
+            halt = tree.stopped() => Err(halt),
+            () = watch.ended() => Err(Halt::unwritten()),
             asked = self.conversation.ask(request, &watch) => Ok(asked),
         };
-        let failed_tries = take(&watch.spent);
         let used = match &asked {
             Ok(Ok(reply)) => reply.usage,
             Ok(Err(fault)) => fault.spent,
@@ -280,20 +287,20 @@ impl<'t> Agent<'t> {
             // reserved for it.
             Err(_) => Usage::default(),
         };
-        let mut spent = failed_tries;
+        let (mut spent, failed_cost, ended) = watch.finish();
+        let cost = tree.cost(model, &used);
+        reservation.settle(&used, cost);
         spent += used;
-        let cost = match (self.tree.cost(model, &failed_tries), self.tree.cost(model, &used)) {
-            (Some(failed), Some(used)) => Some(failed + used),
-            _ => None,
-        };
-        self.tree.budget.settle(&reservation, &spent, cost);
         self.usage += spent;
+        let cost = failed_cost.zip(cost).map(|(failed, used)| failed + used);
         self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
-        if watch.failed.is_cancelled() {
-            return Err(Halt::unwritten(take(&watch.failure)));
+        match ended {
+            Some(Ended::Unwritten(error)) => return Err(Halt::journal(&error)),
+            Some(Ended::Limit(hit)) => return Ok(Answer::Limit(hit)),
+            None => {}
         }
         let reply = match asked? {
-            Ok(reply) => masked::reply(&self.tree.mask, reply),
+            Ok(reply) => masked::reply(&tree.mask, reply),
             Err(Fault { kind: FaultKind::ContextFull, message, .. }) => return Ok(Answer::Full(message)),
             Err(fault) => return Err(fault.into()),
         };
@@ -320,41 +327,16 @@ impl<'t> Agent<'t> {
         tokens.saturating_add(new as u64 / 3)
     }
 
+    /// What its tokens cost; only where that is bounded.
+    fn rates(&self) -> Option<Rates> {
+        self.tree.budget.bounds_cost().then(|| self.tree.rates(&self.planned.model, self.prompt_tokens())).flatten()
+    }
+
     fn record(&self, event: impl Into<Event>) -> Result<(), Halt> {
         self.tree.record(&self.id, event, Durability::Written)
     }
 }
 
-/// Passes on what a provider tells while it is awaited.
-struct Listener<'a> {
-    tree: &'a Tree,
-    agent: &'a str,
-    spent: Mutex<Usage>,
-    failure: Mutex<Option<std::io::Error>>,
-    /// Cancelled with the first failure, so that no further try follows it.
-    failed: CancellationToken,
-}
-
-impl Watch for Listener<'_> {
-    fn text(&self, piece: &str) {
-        self.tree.sink.text(self.agent, piece);
-    }
-
-    fn retrying(&self, retry: &Retry) {
-        *lock(&self.spent) += retry.spent;
-        let why = self.tree.mask.text(&retry.why).into_owned();
-        let event = Retrying { retry: Retry { why, ..retry.clone() } }.into();
-        if let Err(error) = self.tree.sink.record(self.agent, event, Durability::Written) {
-            *lock(&self.failure) = Some(error);
-            self.failed.cancel();
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn take<T: Default>(mutex: &Mutex<T>) -> T {
-    std::mem::take(&mut *lock(mutex))
 }

@@ -1,13 +1,22 @@
 //! What the whole tree may spend: reserved before it is spent, settled with what was really used.
 
+mod room;
+
 use std::sync::Mutex;
 
+use tokio::sync::Notify;
+
+use self::room::{Rest, Room};
 use crate::message::Usage;
 use crate::plan::PlannedLimits;
 use crate::price::Rates;
 
 /// A reply needs room for at least this many tokens; where less is left, the limit is reached.
 pub const LEAST_REPLY_TOKENS: u32 = 256;
+
+/// So many tokens may come to a prompt between two requests, as far as room is kept for them: answers to calls, a
+/// subagent's summary, our own note. More is possible, and may then leave no room for the last request.
+pub const NEWS_TOKENS: u64 = 1_024;
 
 /// A limit of the tree that leaves no room for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,22 +27,48 @@ pub struct LimitHit {
     pub message: String,
 }
 
-/// What a request sets aside until its real usage is known. Settle it, also when the request failed.
+/// A request that is about to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    /// Its prompt, as estimated.
+    pub prompt_tokens: u64,
+    /// The longest reply that is wanted.
+    pub max_tokens: u32,
+    /// What its model's tokens cost; only looked at where costs are bounded.
+    pub rates: Option<Rates>,
+    /// Whether it is made only where, after it, one more can be made: with its prompt, its whole reply, and a little.
+    pub leaves_a_last_one: bool,
+}
+
+/// What a request has set aside until its real usage is known. Where it is dropped, nothing was used.
 #[derive(Debug)]
 #[must_use]
-pub struct Reservation {
+pub struct Reservation<'b> {
     /// The output tokens that the request may ask for: as wished, or what is left.
     pub max_tokens: u32,
     /// Tokens set aside.
     pub tokens: u64,
     cost: f64,
+    budget: &'b Budget,
+}
+
+/// What is kept from all others for a request that comes later, until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Kept<'b> {
+    tokens: u64,
+    cost: f64,
+    budget: &'b Budget,
 }
 
 #[derive(Debug, Default)]
 struct Spent {
     tokens: u64,
-    reserved_tokens: u64,
     cost: f64,
+    kept_tokens: u64,
+    kept_cost: f64,
+    reservations: usize,
+    reserved_tokens: u64,
     reserved_cost: f64,
     tool_calls: u64,
     subagents: u64,
@@ -44,12 +79,14 @@ struct Spent {
 pub struct Budget {
     limits: PlannedLimits,
     spent: Mutex<Spent>,
+    /// Told whenever a reservation ends.
+    settled: Notify,
 }
 
 impl Budget {
     /// A budget of which nothing is spent.
     pub fn new(limits: PlannedLimits) -> Self {
-        Self { limits, spent: Mutex::default() }
+        Self { limits, spent: Mutex::default(), settled: Notify::new() }
     }
 
     /// Whether costs are bounded, so that a request can't be made without knowing its model's rates.
@@ -57,64 +94,80 @@ impl Budget {
         self.limits.cost_usd.is_some()
     }
 
-    /// Sets aside what a request may use at most: its prompt as estimated and its reply, which is lowered to what is
-    /// left where that is less.
+    /// Sets aside what a request may use at most: its prompt and its reply, which is lowered to what is left where that
+    /// is less. What others have only reserved makes no reply shorter and ends nobody: the request waits for them. It
+    /// holds nothing by then, so agents can't wait for each other in a circle.
     ///
     /// # Errors
-    /// Where less than [`LEAST_REPLY_TOKENS`] would be left for the reply.
-    pub fn reserve(&self, prompt_tokens: u64, wish: u32, rates: Option<Rates>) -> Result<Reservation, LimitHit> {
-        let mut spent = self.lock();
-        let mut max_tokens = u64::from(wish);
-        let least = u64::from(LEAST_REPLY_TOKENS.min(wish));
-        if let Some(limit) = self.limits.tokens {
-            let left = limit.saturating_sub(spent.tokens.saturating_add(spent.reserved_tokens));
-            max_tokens = max_tokens.min(left.saturating_sub(prompt_tokens));
-            if max_tokens < least {
-                return Err(LimitHit {
-                    limit: "limits.tokens",
-                    message: format!(
-                        "{} of {limit} tokens are used, and the next request needs about {prompt_tokens} for its prompt alone",
-                        spent.tokens
-                    ),
-                });
+    /// Where what is spent leaves less than [`LEAST_REPLY_TOKENS`] for the reply.
+    pub async fn reserve(&self, wish: Wish) -> Result<Reservation<'_>, LimitHit> {
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            // From here on no end of a reservation is missed.
+            settled.as_mut().enable();
+            if let Some(reservation) = self.try_reserve(wish)? {
+                return Ok(reservation);
             }
+            settled.await;
         }
-        // A prompt's new tokens may be written to a cache, which can cost more than reading them.
-        let (input, output) =
-            rates.map_or((0.0, 0.0), |rates| (rates.input.max(rates.cache_write) / 1e6, rates.output / 1e6));
-        if let Some(limit) = self.limits.cost_usd {
-            let left = limit - spent.cost - spent.reserved_cost - prompt_tokens as f64 * input;
-            if output > 0.0 {
-                // `as` saturates: a negative rest is no tokens.
-                max_tokens = max_tokens.min((left / output) as u64);
-            }
-            if max_tokens < least || left < 0.0 {
-                return Err(LimitHit {
-                    limit: "limits.cost_usd",
-                    message: format!(
-                        "${:.4} of ${limit:.4} are spent, and the rest isn't enough for the next request",
-                        spent.cost
-                    ),
-                });
-            }
-        }
-        let reservation = Reservation {
-            max_tokens: u32::try_from(max_tokens).unwrap_or(wish),
-            tokens: prompt_tokens.saturating_add(max_tokens),
-            cost: prompt_tokens as f64 * input + max_tokens as f64 * output,
-        };
-        spent.reserved_tokens = spent.reserved_tokens.saturating_add(reservation.tokens);
-        spent.reserved_cost += reservation.cost;
-        Ok(reservation)
     }
 
-    /// Replaces a reservation by what was really used.
-    pub fn settle(&self, reservation: &Reservation, used: &Usage, cost: Option<f64>) {
+    /// `None` where it must wait.
+    fn try_reserve(&self, wish: Wish) -> Result<Option<Reservation<'_>>, LimitHit> {
         let mut spent = self.lock();
-        spent.reserved_tokens = spent.reserved_tokens.saturating_sub(reservation.tokens);
-        spent.reserved_cost = (spent.reserved_cost - reservation.cost).max(0.0);
-        spent.tokens = spent.tokens.saturating_add(used.total());
-        spent.cost += cost.unwrap_or(0.0);
+        let alone = self.room(&spent, false, &wish)?.max_tokens();
+        let max_tokens = if spent.reservations == 0 {
+            alone
+        } else {
+            match self.room(&spent, true, &wish) {
+                Ok(room) if room.max_tokens() >= alone => alone,
+                _ => return Ok(None),
+            }
+        };
+        let (tokens, cost) = room::needs(wish.prompt_tokens, max_tokens, wish.rates);
+        spent.reservations += 1;
+        spent.reserved_tokens = spent.reserved_tokens.saturating_add(tokens);
+        spent.reserved_cost += cost;
+        Ok(Some(Reservation { max_tokens, tokens, cost, budget: self }))
+    }
+
+    fn room(&self, spent: &Spent, with_reservations: bool, wish: &Wish) -> Result<Room, LimitHit> {
+        let tokens = spent.tokens.saturating_add(spent.kept_tokens);
+        let cost = spent.cost + spent.kept_cost;
+        let (tokens, cost) = if with_reservations {
+            (tokens.saturating_add(spent.reserved_tokens), cost + spent.reserved_cost)
+        } else {
+            (tokens, cost)
+        };
+        let rest = Rest {
+            tokens: self.limits.tokens.map(|limit| limit.saturating_sub(tokens)),
+            cost: self.limits.cost_usd.map(|limit| limit - cost),
+        };
+        Room::of(wish, &rest).map_err(|limit| self.hit(spent, limit, wish))
+    }
+
+    fn hit(&self, spent: &Spent, limit: &'static str, wish: &Wish) -> LimitHit {
+        let message = match (self.limits.cost_usd, self.limits.tokens) {
+            (Some(all), _) if limit == room::COST && wish.rates.is_some() => {
+                format!("${:.4} of ${all:.4} are spent, and the rest isn't enough to go on", spent.cost)
+            }
+            (_, Some(all)) if limit == room::TOKENS => format!(
+                "{} of {all} tokens are used, and the rest isn't enough to go on: the next prompt alone takes about {}",
+                spent.tokens, wish.prompt_tokens
+            ),
+            _ => "the model's price isn't known, so a limit on costs can't be kept".to_owned(),
+        };
+        LimitHit { limit, message }
+    }
+
+    /// Keeps room for a request with such a prompt and a short reply: for one who waits while others spend.
+    pub fn keep(&self, prompt_tokens: u64, rates: Option<Rates>) -> Kept<'_> {
+        let (tokens, cost) = room::needs(prompt_tokens, LEAST_REPLY_TOKENS, rates);
+        let mut spent = self.lock();
+        spent.kept_tokens = spent.kept_tokens.saturating_add(tokens);
+        spent.kept_cost += cost;
+        Kept { tokens, cost, budget: self }
     }
 
     /// Counts a tool call that is about to be made.
@@ -140,6 +193,62 @@ impl Budget {
     }
 }
 
+impl Reservation<'_> {
+    /// Counts what a failed try has used; what was set aside stays so for the next one.
+    ///
+    /// # Errors
+    /// Where the limits have no room for a next one beside it.
+    pub fn count_failed(&self, used: &Usage, cost: Option<f64>) -> Result<(), LimitHit> {
+        let mut spent = self.budget.lock();
+        spent.add(used, cost.unwrap_or(self.cost));
+        let limits = &self.budget.limits;
+        let tokens = spent.tokens.saturating_add(spent.kept_tokens).saturating_add(spent.reserved_tokens);
+        let cost = spent.cost + spent.kept_cost + spent.reserved_cost;
+        let over = match (limits.tokens, limits.cost_usd) {
+            (Some(limit), _) if tokens > limit => room::TOKENS,
+            (_, Some(limit)) if cost > limit => room::COST,
+            _ => return Ok(()),
+        };
+        Err(LimitHit { limit: over, message: "failed requests have used what another try would need".to_owned() })
+    }
+
+    /// Replaces what was set aside by what was really used. A cost that isn't known counts as what was set aside.
+    pub fn settle(self, used: &Usage, cost: Option<f64>) {
+        self.budget.lock().add(used, cost.unwrap_or(self.cost));
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        {
+            let mut spent = self.budget.lock();
+            spent.reservations = spent.reservations.saturating_sub(1);
+            spent.reserved_tokens = spent.reserved_tokens.saturating_sub(self.tokens);
+            // Sums of fractions don't come back to nothing by themselves.
+            let rest = (spent.reserved_cost - self.cost).max(0.0);
+            spent.reserved_cost = if spent.reservations == 0 { 0.0 } else { rest };
+        }
+        self.budget.settled.notify_waiters();
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        let mut spent = self.budget.lock();
+        spent.kept_tokens = spent.kept_tokens.saturating_sub(self.tokens);
+        spent.kept_cost = (spent.kept_cost - self.cost).max(0.0);
+        drop(spent);
+        self.budget.settled.notify_waiters();
+    }
+}
+
+impl Spent {
+    fn add(&mut self, used: &Usage, cost: f64) {
+        self.tokens = self.tokens.saturating_add(used.total());
+        self.cost += cost;
+    }
+}
+
 fn count(used: &mut u64, limit: Option<u64>, key: &'static str, what: &str) -> Result<(), LimitHit> {
     if let Some(limit) = limit
         && *used >= limit
@@ -151,58 +260,4 @@ fn count(used: &mut u64, limit: Option<u64>, key: &'static str, what: &str) -> R
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn limits() -> PlannedLimits {
-        PlannedLimits {
-            cost_usd: None,
-            tokens: None,
-            wall_clock_ms: None,
-            tool_calls: None,
-            subagents: None,
-            parallel_subagents: 1,
-        }
-    }
-
-    fn used(tokens: u64) -> Usage {
-        Usage { input_tokens: tokens, ..Usage::default() }
-    }
-
-    #[test]
-    fn a_reply_is_lowered_to_what_is_left_and_then_refused() {
-        let budget = Budget::new(PlannedLimits { tokens: Some(2_000), ..limits() });
-        let first = budget.reserve(500, 1_000, None).unwrap();
-        assert_eq!(first.max_tokens, 1_000);
-        assert_eq!(budget.reserve(100, 1_000, None).unwrap().max_tokens, 400, "what others reserved is not left");
-        assert_eq!(budget.reserve(100, 1_000, None).unwrap_err().limit, "limits.tokens");
-        budget.settle(&first, &used(600), None);
-        assert_eq!(budget.reserve(100, 1_000, None).unwrap().max_tokens, 800, "what wasn't used comes back");
-    }
-
-    #[test]
-    fn cost_counts_prompt_and_reply() {
-        let budget = Budget::new(PlannedLimits { cost_usd: Some(1.0), ..limits() });
-        let rates = Some(Rates { input: 100.0, output: 1000.0, cache_read: 10.0, cache_write: 100.0 });
-        let first = budget.reserve(1_000, 10_000, rates).unwrap();
-        assert_eq!(first.max_tokens, 900);
-        assert_eq!(budget.reserve(1, 10_000, rates).unwrap_err().limit, "limits.cost_usd");
-        budget.settle(&first, &used(1_000), Some(0.1));
-        assert_eq!(budget.reserve(0, 10_000, rates).unwrap().max_tokens, 900);
-    }
-
-    #[test]
-    fn a_small_wish_is_no_reached_limit() {
-        let budget = Budget::new(PlannedLimits { tokens: Some(100), ..limits() });
-        assert_eq!(budget.reserve(10, 50, None).unwrap().max_tokens, 50);
-    }
-
-    #[test]
-    fn calls_and_subagents_are_counted_to_their_limit() {
-        let budget = Budget::new(PlannedLimits { tool_calls: Some(1), subagents: Some(1), ..limits() });
-        budget.count_call().unwrap();
-        assert_eq!(budget.count_call().unwrap_err().limit, "limits.tool_calls");
-        budget.count_subagent().unwrap();
-        assert_eq!(budget.count_subagent().unwrap_err().limit, "limits.subagents");
-    }
-}
+mod tests;

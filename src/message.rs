@@ -112,9 +112,10 @@ pub struct ToolCall {
     pub id: String,
     /// The tool's name as the model wrote it; there need not be such a tool.
     pub tool: String,
-    /// The input as the model wrote it. Where that was no JSON it is a stand-in that the provider accepts back.
+    /// The input as the model wrote it. Where that can't be used it is a stand-in that the provider accepts back.
     pub input: Arc<RawValue>,
-    /// Why the input can't be read, where it was no JSON. Such a call is answered with this and never runs.
+    /// Why the input can't be used: it is no JSON, too long or nested too deep. Such a call is answered with this and
+    /// never runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }

@@ -31,7 +31,7 @@ impl Part {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Prices;
 
-/// US dollars for a million tokens of each kind, for a short prompt (some models cost more beyond a length).
+/// US dollars for a million tokens of each kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// Prompt tokens that no cache knows.
@@ -78,14 +78,18 @@ impl Prices {
         price.total_price.is_finite().then_some(price.total_price)
     }
 
-    /// What the single kinds cost at the prices of `at`; `None` where the table has no price for the model.
-    pub fn rates(self, provider: &str, model: &str, at: SystemTime) -> Option<Rates> {
-        let thousand = |usage| Some(self.cost(provider, model, &usage, at)? * 1000.0);
+    /// What the single kinds cost at the prices of `at`, with a prompt of that length: some models cost more beyond one.
+    /// `None` where the table has no price for the model.
+    pub fn rates(self, provider: &str, model: &str, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
+        let prompt = prompt_tokens.max(1000);
+        let cost = |usage| self.cost(provider, model, &usage, at);
+        let of_prompt = |usage| Some(cost(usage)? / prompt as f64 * 1e6);
+        let asked = Usage { input_tokens: prompt, ..Usage::default() };
         Some(Rates {
-            input: thousand(Usage { input_tokens: 1000, ..Usage::default() })?,
-            output: thousand(Usage { output_tokens: 1000, ..Usage::default() })?,
-            cache_read: thousand(Usage { cache_read_tokens: 1000, ..Usage::default() })?,
-            cache_write: thousand(Usage { cache_write_tokens: 1000, ..Usage::default() })?,
+            input: of_prompt(asked)?,
+            output: (cost(Usage { output_tokens: 1000, ..asked })? - cost(asked)?) * 1000.0,
+            cache_read: of_prompt(Usage { cache_read_tokens: prompt, ..Usage::default() })?,
+            cache_write: of_prompt(Usage { cache_write_tokens: prompt, ..Usage::default() })?,
         })
     }
 
@@ -131,7 +135,7 @@ mod tests {
     fn each_kind_of_token_has_its_own_price() {
         let prices = Prices::load_in_background(["anthropic"]);
         let now = at("2026-11-21T00:00:00Z");
-        let rates = prices.rates("anthropic", "claude-haiku-4-5-20251001", now).unwrap();
+        let rates = prices.rates("anthropic", "claude-haiku-4-5-20251001", 0, now).unwrap();
         let expected = [(rates.input, 1.0), (rates.output, 5.0), (rates.cache_read, 0.1), (rates.cache_write, 1.25)];
         assert!(expected.iter().all(|(rate, price)| (rate - price).abs() < 1e-9), "{rates:?}");
         let usage =
@@ -146,6 +150,13 @@ mod tests {
         let prices = Prices::new();
         let long = Usage { cache_read_tokens: 300_000, ..Usage::default() };
         assert!(close(prices.cost("anthropic", "claude-sonnet-4-5", &long, at("2026-11-21T00:00:00Z")), 0.18));
+        let rates =
+            |tokens| prices.rates("anthropic", "claude-sonnet-4-5", tokens, at("2026-11-21T00:00:00Z")).unwrap();
+        let each = |rates: Rates| [rates.input, rates.output, rates.cache_read, rates.cache_write];
+        let close_to =
+            |rates: Rates, to: [f64; 4]| each(rates).iter().zip(to).all(|(rate, to)| (rate - to).abs() < 1e-9);
+        assert!(close_to(rates(1_000), [3.0, 15.0, 0.3, 3.75]), "{:?}", rates(1_000));
+        assert!(close_to(rates(300_000), [6.0, 22.5, 0.6, 7.5]), "{:?}", rates(300_000));
         let before = prices.cost("anthropic", "claude-opus-4-6", &long, at("2026-02-20T00:00:00Z"));
         let after = prices.cost("anthropic", "claude-opus-4-6", &long, at("2026-11-21T00:00:00Z"));
         assert!(close(before, 0.3) && close(after, 0.15), "{before:?} {after:?}");
@@ -159,7 +170,7 @@ mod tests {
             [("anthropic", "nonesuch-1"), ("replay", "a.yaml"), ("nobody", "claude-haiku-4-5"), ("", "")]
         {
             assert_eq!(prices.cost(provider, model, &Usage::default(), now), None, "{provider}/{model}");
-            assert_eq!(prices.rates(provider, model, now), None);
+            assert_eq!(prices.rates(provider, model, 0, now), None);
             assert_eq!(prices.context_window(provider, model), None);
         }
     }

@@ -31,7 +31,8 @@ use crate::tools::workspace::Workspace;
 pub trait Observer: Send + Sync {
     /// An event that is in the record by now.
     fn event(&self, entry: &Entry);
-    /// A piece of an agent's text as it streams in.
+    /// A piece of an agent's text as it streams in. Whoever shows it takes it back where a `retrying` or `dropped` event
+    /// follows, or the agent's end without a `replied`: the text comes again or never.
     fn text(&self, agent: &str, piece: &str);
 }
 

@@ -15,7 +15,9 @@ mod house;
 mod jobs;
 mod loopback;
 mod properties;
+mod provider_faults;
 mod runs;
+mod spending;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
 mod validate;

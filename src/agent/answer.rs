@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{Agent, Halt};
+use crate::budget::NEWS_TOKENS;
 use crate::diagnostic::nearest;
 use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
 use crate::message::{ToolCall, ToolResult, UserMessage};
@@ -59,6 +60,10 @@ impl<'t> Agent<'t> {
         for call in group {
             answerers.push(self.prepare(call)?);
         }
+        let tasks = answerers.iter().filter(|answerer| matches!(answerer, Answerer::Subagent(_))).count() as u64;
+        // Whatever they spend, this agent can still read what came of it and sum up.
+        let kept = self.prompt_tokens().saturating_add(tasks * NEWS_TOKENS);
+        let _kept = (tasks > 0).then(|| self.tree.budget.keep(kept, self.rates()));
         let readers = Semaphore::new(READERS);
         let this = &*self;
         let answers = group.iter().zip(answerers).map(|(call, answerer)| this.answer_one(call, answerer, &readers));
@@ -116,7 +121,7 @@ impl<'t> Agent<'t> {
         let subagents = &self.tree.plan.subagents;
         let known = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         if let Some(why) = &call.broken {
-            return Answerer::Refused(format!("The input is no JSON: {why}."));
+            return Answerer::Refused(why.clone());
         }
         let input = match TaskInput::read(&call.input) {
             Ok(input) => input,

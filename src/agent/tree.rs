@@ -84,9 +84,9 @@ impl Halt {
         }
     }
 
-    /// The same, where the failure may have been told already.
-    pub(super) fn unwritten(error: Option<io::Error>) -> Self {
-        Self::journal(&error.unwrap_or_else(|| io::Error::other("an earlier write failed")))
+    /// The same, where the failure was told already.
+    pub(super) fn unwritten() -> Self {
+        Self::journal(&io::Error::other("an earlier write failed"))
     }
 
     /// Whether it ends an agent that is only summing up; a provider that fails then changes nothing.
@@ -210,8 +210,12 @@ impl Tree {
         self.prices.cost(&model.provider, &model.name, usage, (self.clock)().into())
     }
 
-    pub(super) fn rates(&self, model: &Model) -> Option<Rates> {
-        self.prices.rates(&model.provider, &model.name, (self.clock)().into())
+    /// What the tokens of a request with such a prompt cost.
+    pub(super) fn rates(&self, model: &Model, prompt_tokens: u64) -> Option<Rates> {
+        if model.provider == "replay" {
+            return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
+        }
+        self.prices.rates(&model.provider, &model.name, prompt_tokens, (self.clock)().into())
     }
 
     pub(super) fn toolbox(&self, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {

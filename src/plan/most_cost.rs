@@ -89,7 +89,7 @@ fn dearest_rate(provider: &str, name: &str, at: Timestamp) -> Option<f64> {
     let both = Usage { output_tokens: million, ..prompt };
     // Long prompts can cost more per token, so a long one is priced, too.
     let cost = |usage| Prices::new().cost(provider, name, &usage, at.into());
-    let short = Prices::new().rates(provider, name, at.into())?;
+    let short = Prices::new().rates(provider, name, 0, at.into())?;
     let long_reply = cost(both)? - cost(prompt)?;
     let rates = [short.input, short.cache_write, short.output, cost(prompt)?, cost(written)?, long_reply];
     Some(rates.into_iter().fold(0.0, f64::max))

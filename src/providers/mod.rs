@@ -95,7 +95,8 @@ pub trait Provider: Send + Sync {
 /// One agent's conversation. It keeps each message in the provider's own form from the moment it is pushed, so that
 /// a turn costs what is new in it.
 pub trait Conversation: Send {
-    /// Appends a message. User and assistant messages alternate, a user message first.
+    /// Appends a message, a user message first. A reply that goes on where the last one was paused, and a remark behind
+    /// a question whose reply was dropped, become part of the message before.
     fn push(&mut self, message: &Message);
 
     /// Asks for the next reply, trying again where that can help. The reply isn't appended: push it to go on from it.
@@ -118,7 +119,8 @@ pub struct Ask {
 
 /// Told what happens while a reply is awaited.
 pub trait Watch: Send + Sync {
-    /// A piece of the reply's text has come; to be shown, never recorded.
+    /// A piece of the reply's text has come; to be shown, never recorded. What came in a try that fails is void:
+    /// `retrying` or the fault follows it, and the next try begins from the start.
     fn text(&self, piece: &str);
     /// A try has failed and another follows after `retry.wait`.
     fn retrying(&self, retry: &Retry);

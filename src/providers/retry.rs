@@ -1,13 +1,13 @@
 //! When a failed request is worth another try, and how long to wait before it.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
-
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 use super::{Fault, FaultKind, Retry};
 
 /// How often a request is repeated: six tries in all.
-const REPEATS: usize = 5;
+const REPEATS: u32 = 5;
 /// A server that asks for a longer pause than this is believed, and not waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// No new try begins later than this after the first.
@@ -52,8 +52,8 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Pauses that begin near one second, or near `LEGWORK_RETRY_BASE_MS` milliseconds (not for users: it lets tests of
-    /// the whole program fail quickly).
+    /// Pauses of at most one second at first, or of what `LEGWORK_RETRY_BASE_MS` says (not for users: it lets tests of the
+    /// whole program fail quickly).
     ///
     /// # Errors
     /// The variable holds something else than a number.
@@ -63,45 +63,44 @@ impl Patience {
 
     /// The tries of one request, none of them begun after `deadline`.
     pub(super) fn begin(&self, deadline: Instant) -> Tries {
-        // backon adds up to its own length to each pause: half of it is fixed, half is chance, so that agents that
-        // were throttled together don't come back together.
-        let waits = ExponentialBuilder::new()
-            .with_min_delay(self.base / 2)
-            .with_max_delay(self.base * 15)
-            .with_max_times(REPEATS)
-            .with_jitter()
-            .build();
-        Tries { waits, attempt: 0, deadline, end: Instant::now() + LONGEST_EFFORT }
+        Tries { base: self.base, attempt: 0, deadline, end: Instant::now() + LONGEST_EFFORT, chance }
     }
 }
 
 /// The tries of one request.
 #[derive(Debug)]
 pub(super) struct Tries {
-    waits: ExponentialBackoff,
+    base: Duration,
     attempt: u32,
     deadline: Instant,
     end: Instant,
+    chance: fn() -> f64,
 }
 
 impl Tries {
-    /// What follows a failed try: a pause and another one, or the fault that ends it.
+    /// What follows a failed try: a pause and another one, or the fault that ends it. The pause is anything between
+    /// nothing and a bound that doubles each time, so that agents that were throttled together don't come back together;
+    /// where the server asked for a longer one, it is that.
     ///
     /// # Errors
     /// The fault, where no further try is worth it or in time.
     pub(super) fn after(&mut self, failure: Failure) -> Result<Retry, Fault> {
+        let bound = self.base.saturating_mul(1 << self.attempt.min(REPEATS));
         self.attempt += 1;
         let Failure { mut fault, again } = failure;
+        if fault.kind == FaultKind::Failed {
+            fault.hint.get_or_insert_with(|| "the provider, or the way to it, has trouble: try again later".to_owned());
+        }
         let asked = match again {
             Again::Never => return Err(fault),
             Again::Soon => Duration::ZERO,
             Again::After(asked) => asked,
         };
-        let Some(wait) = self.waits.next() else {
+        if self.attempt > REPEATS {
             fault.message = format!("{} (tried {} times)", fault.message, self.attempt);
             return Err(fault);
-        };
-        let wait = wait.max(asked);
+        }
+        let wait = bound.mul_f64((self.chance)()).max(asked);
         let left = self.deadline.min(self.end).saturating_duration_since(Instant::now());
         if wait > LONGEST_WAIT || wait >= left {
             let left = left.min(LONGEST_WAIT);
@@ -121,6 +120,13 @@ impl Tries {
             spent: fault.spent,
         })
     }
+}
+
+/// A random number from 0 up to 1.
+fn chance() -> f64 {
+    // Every RandomState has fresh keys, so an empty hash is a random number. A float holds 53 bits of it.
+    let random = RandomState::new().build_hasher().finish() >> 11;
+    random as f64 / (1_u64 << 53) as f64
 }
 
 /// The pause that a server asks for: `retry-after-ms` (as OpenAI and Anthropic send it), or `retry-after` in seconds or as
@@ -154,24 +160,40 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    #[test]
-    fn pauses_grow_and_end() {
-        let mut tries = tries(100, HOUR);
-        let mut least = 50;
-        for attempt in 1..=5 {
-            let retry = tries.after(failure(Again::Soon)).unwrap();
+    /// The pauses of all tries, where chance is the given number.
+    fn pauses(chance: fn() -> f64, again: Again) -> Vec<u64> {
+        let mut tries = Tries { chance, ..tries(100, HOUR) };
+        let pauses = (1..=5).map(|attempt| {
+            let retry = tries.after(failure(again)).unwrap();
             assert_eq!(retry.attempt, attempt);
-            assert!((least..=2 * least).contains(&retry.wait_ms), "{} after {attempt}", retry.wait_ms);
-            least *= 2;
+            retry.wait_ms
+        });
+        let pauses = pauses.collect();
+        assert_eq!(tries.after(failure(again)).unwrap_err().message, "overloaded (tried 6 times)");
+        pauses
+    }
+
+    #[test]
+    fn pauses_are_anything_below_a_bound_that_doubles() {
+        assert_eq!(pauses(|| 0.0, Again::Soon), [0; 5]);
+        assert_eq!(pauses(|| 0.5, Again::Soon), [50, 100, 200, 400, 800]);
+        assert_eq!(pauses(|| 1.0, Again::Soon), [100, 200, 400, 800, 1600]);
+    }
+
+    #[test]
+    fn chance_is_even() {
+        let mut tenths = [0; 10];
+        for _ in 0..10_000 {
+            tenths[(chance() * 10.0) as usize] += 1;
         }
-        assert_eq!(tries.after(failure(Again::Soon)).unwrap_err().message, "overloaded (tried 6 times)");
+        // Nine standard deviations.
+        assert!(tenths.iter().all(|count| (730..=1_270).contains(count)), "{tenths:?}");
     }
 
     #[test]
     fn the_servers_wish_is_a_floor() {
-        let mut tries = tries(100, HOUR);
-        assert_eq!(tries.after(failure(Again::After(Duration::from_secs(7)))).unwrap().wait_ms, 7000);
-        assert!(tries.after(failure(Again::After(Duration::from_millis(1)))).unwrap().wait_ms >= 100);
+        assert_eq!(pauses(|| 0.5, Again::After(Duration::from_millis(300))), [300, 300, 300, 400, 800]);
+        assert_eq!(pauses(|| 0.5, Again::After(Duration::ZERO)), [50, 100, 200, 400, 800]);
     }
 
     #[test]

@@ -98,6 +98,11 @@ impl Toolbox {
         self.find(name).is_some()
     }
 
+    /// Whether there are no tools.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
     /// The agent's plan, as its last call of `todo` left it.
     pub fn todo(&self) -> Vec<TodoItem> {
         self.memory.todo()
@@ -120,7 +125,7 @@ impl Toolbox {
     async fn run(&self, call: &ToolCall, limits: &CallLimits) -> Result<String, Refusal> {
         let Some(tool) = self.find(&call.tool) else { return Err(self.unknown(&call.tool)) };
         if let Some(why) = &call.broken {
-            return Err(Refusal(format!("the input is no JSON: {why}")));
+            return Err(Refusal(why.clone()));
         }
         let scope = Scope {
             call_id: &call.id,

@@ -9,6 +9,11 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::message::{Block, ToolCall, View};
 
+/// The greatest size in bytes of a call's input: several times the longest reply of any model.
+const LONGEST_INPUT: usize = 4 << 20;
+/// The greatest depth of a call's input. Whoever reads it, the API when it comes back included, bounds that, too.
+const DEEPEST_INPUT: usize = 100;
+
 /// The fields of a JSON object, each value as it was written.
 pub(super) type Fields = IndexMap<String, Box<RawValue>>;
 
@@ -20,7 +25,7 @@ pub(super) struct Growing {
     /// Fields that grow by deltas, whole.
     texts: IndexMap<String, String>,
     citations: Vec<Box<RawValue>>,
-    /// The pieces of `input`.
+    /// The pieces of `input`, as far as its bound and one piece beyond it.
     input: Option<String>,
 }
 
@@ -54,7 +59,10 @@ impl Growing {
             self.append("thinking", &piece);
         }
         if let Some(Lossy(piece)) = delta.partial_json {
-            self.input.get_or_insert_default().push_str(&piece);
+            let input = self.input.get_or_insert_default();
+            if input.len() <= LONGEST_INPUT {
+                input.push_str(&piece);
+            }
         }
         if let Some(Lossy(whole)) = delta.signature {
             // It comes once and whole; the official clients replace it, too.
@@ -142,9 +150,15 @@ impl Growing {
 fn read_input(written: Option<&str>) -> (Box<RawValue>, Option<String>) {
     let (written, fault) = match written.map(str::trim) {
         None | Some("null" | "\"\"") => ("{}", None),
+        Some(written) if written.len() > LONGEST_INPUT => {
+            ("{}", Some(format!("the input is longer than {LONGEST_INPUT} bytes")))
+        }
         Some(written) => match serde_json::from_str::<IgnoredAny>(written) {
-            Ok(_) if written.starts_with('{') => (written, None),
-            Ok(_) => ("{}", Some("the input is no JSON object".to_owned())),
+            Ok(_) if !written.starts_with('{') => ("{}", Some("the input is no JSON object".to_owned())),
+            Ok(_) if is_too_deep(written) => {
+                ("{}", Some(format!("the input is nested deeper than {DEEPEST_INPUT} levels")))
+            }
+            Ok(_) => (written, None),
             Err(error) => ("{}", Some(format!("the input is no valid JSON: {error}"))),
         },
     };
@@ -152,6 +166,26 @@ fn read_input(written: Option<&str>) -> (Box<RawValue>, Option<String>) {
         Ok(input) => (input, fault),
         Err(error) => (RawValue::NULL.to_owned(), Some(format!("the input is no valid JSON: {error}"))),
     }
+}
+
+/// Whether valid JSON is nested too deep.
+fn is_too_deep(json: &str) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST_INPUT {
+            return true;
+        }
+    }
+    false
 }
 
 /// `{}`.

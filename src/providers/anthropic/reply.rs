@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::block::{Fields, Growing, Lossy};
-use crate::message::{Block, Reply, Stop, Usage};
+use crate::message::{Block, Reply, Stop, Usage, View};
 use crate::providers::sse::TooLong;
 
 /// The greatest size in bytes of one event and of one of its lines.
@@ -38,6 +38,8 @@ pub(super) struct Growth {
     model: Option<String>,
     blocks: BTreeMap<u64, Growing>,
     usage: Counts,
+    /// Bytes of what came in deltas.
+    heard: u64,
     stop: Option<Stop>,
     ended: bool,
 }
@@ -133,6 +135,7 @@ impl Growth {
                 let Some(block) = self.blocks.get_mut(&event.index.unwrap_or_default()) else {
                     return Err(Broken::Nonsense("a block goes on that never began".to_owned()));
                 };
+                self.heard += event.delta.map_or(0, said);
                 if let Some(delta) = event.delta
                     && let Some(piece) = block.grow(delta).map_err(wrong)?
                 {
@@ -198,11 +201,13 @@ impl Growth {
         self.ended
     }
 
-    /// What has been used so far.
+    /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, what was heard is
+    /// counted here, four bytes to a token.
     pub(super) fn usage(&self) -> Usage {
+        let counted = self.usage.output_tokens.unwrap_or_default();
         Usage {
             input_tokens: self.usage.input_tokens.unwrap_or_default(),
-            output_tokens: self.usage.output_tokens.unwrap_or_default(),
+            output_tokens: if self.stop.is_some() { counted } else { counted.max(self.heard / 4) },
             cache_read_tokens: self.usage.cache_read_input_tokens.unwrap_or_default(),
             cache_write_tokens: self.usage.cache_creation_input_tokens.unwrap_or_default(),
         }
@@ -219,8 +224,17 @@ impl Growth {
         };
         let blocks: Result<Vec<Block>, _> = self.blocks.into_values().map(Growing::finish).collect();
         let blocks = blocks.map_err(|error| Broken::Nonsense(format!("a block can't be read: {error}")))?;
+        if stop == Stop::ToolUse && !blocks.iter().any(|block| matches!(block.view, View::Call(_))) {
+            return Err(Broken::Nonsense("a reply that waits for the answers to calls and makes none".to_owned()));
+        }
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
     }
+}
+
+/// How many bytes a delta says, its own syntax aside.
+fn said(delta: &RawValue) -> u64 {
+    const SYNTAX: usize = r#"{"type":"text_delta","text":""}"#.len();
+    delta.get().len().saturating_sub(SYNTAX) as u64
 }
 
 /// The reasons of <https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>.

@@ -81,9 +81,10 @@ impl Body {
         self.size
     }
 
-    /// Writes a message down. A reply after a reply goes on where that one was paused, in the same message: the API
-    /// itself makes one message of two neighbours of a role (<https://platform.claude.com/docs/en/api/messages>), but not
-    /// every compatible server takes them.
+    /// Writes a message down. One after another of the same role goes on in the same message: a reply where the one
+    /// before was paused, a remark behind a question whose reply was dropped. The API itself makes one message of two
+    /// neighbours of a role (<https://platform.claude.com/docs/en/api/messages>), but not every compatible server takes
+    /// them.
     ///
     /// # Errors
     /// It can't be written as JSON, which no message's content leads to.
@@ -92,7 +93,7 @@ impl Body {
             Message::User(message) => (true, user_blocks(message)?),
             Message::Assistant(reply) => (false, assistant_blocks(reply)?),
         };
-        if !is_user && let Some(Written { json, is_user: false }) = self.messages.last_mut() {
+        if let Some(Written { json, .. }) = self.messages.last_mut().filter(|last| last.is_user == is_user) {
             // Before `]}`: the end of the list, of the message.
             let begun = String::from_utf8_lossy(&json[..json.len().saturating_sub(2)]);
             let whole = Bytes::from(format!("{begun},{}]}}", blocks.join(",")));

@@ -20,9 +20,16 @@ pub(crate) struct Answer {
     pub(super) end: End,
     pub(super) hang: bool,
     pub(super) chunk: Option<usize>,
+    /// Changes the bytes of each event.
+    pub(super) form: Option<Form>,
+    /// How often a ping follows, for ever.
+    pub(super) pings: Option<Duration>,
     pub(super) streamed: bool,
     pub(super) raw: Option<Vec<u8>>,
 }
+
+/// What becomes of an event's bytes.
+pub(crate) type Form = fn(&[u8]) -> Vec<u8>;
 
 #[derive(Clone)]
 pub(super) enum Block {
@@ -65,6 +72,8 @@ impl Answer {
             end: End::Whole,
             hang: false,
             chunk: None,
+            form: None,
+            pings: None,
             streamed: true,
             raw: None,
         }
@@ -204,6 +213,18 @@ impl Answer {
         self
     }
 
+    /// Sends each event in another form.
+    pub(crate) fn form(mut self, form: Form) -> Self {
+        self.form = Some(form);
+        self
+    }
+
+    /// After what comes before the cut, sends pings until the client goes.
+    pub(crate) fn pings(mut self, every: Duration) -> Self {
+        self.pings = Some(every);
+        self
+    }
+
     /// Answers with one JSON body, even to a request that asks for a stream.
     pub(crate) fn non_streaming(mut self) -> Self {
         self.streamed = false;
@@ -228,7 +249,7 @@ impl Answer {
 
     /// Whether a client that got all of it has a reply.
     pub(super) fn is_whole(&self) -> bool {
-        self.status == 200 && self.raw.is_none() && !self.hang && matches!(self.end, End::Whole)
+        self.status == 200 && self.raw.is_none() && !self.hang && self.pings.is_none() && matches!(self.end, End::Whole)
     }
 
     pub(super) fn stop_reason(&self) -> &str {

@@ -27,6 +27,8 @@ struct Reply {
     paused: bool,
     /// Whether the client must have all of it.
     whole: bool,
+    /// Whether it may be dropped for being cut short, and asked for again.
+    short: bool,
 }
 
 impl History {
@@ -70,9 +72,10 @@ impl History {
         let content = answer.content();
         let blocks: Vec<Value> = content.iter().filter(|block| !is_blank_text(block)).map(one_form_block).collect();
         let whole = answer.is_whole();
+        let short = answer.stop_reason() == "max_tokens";
         let free = answer.free || (whole && blocks.is_empty());
         if let Some(conversation) = self.conversations.get_mut(index) {
-            conversation.reply = Some(Reply { blocks, free, paused, whole });
+            conversation.reply = Some(Reply { blocks, free, paused, whole, short });
         }
     }
 }
@@ -93,7 +96,9 @@ impl Conversation {
             _ => (self.asked.as_slice(), None),
         };
         let Some(more) = messages.strip_prefix(base) else {
-            return if self.shares_calls_with(messages) {
+            return if self.dropped() && self.has_a_remark_in(messages) {
+                Fit::Good
+            } else if self.shares_calls_with(messages) {
                 Fit::Wrong(String::from("it changed what it had sent before"))
             } else {
                 Fit::Stranger
@@ -129,7 +134,7 @@ impl Conversation {
     fn repeated_by(&self, messages: &[Value], repeats_allowed: bool) -> Fit {
         let twin = messages.len() == 1;
         match &self.reply {
-            Some(reply) if reply.whole && !repeats_allowed => {
+            Some(reply) if reply.whole && !reply.short && !repeats_allowed => {
                 if twin {
                     Fit::Stranger
                 } else {
@@ -139,6 +144,20 @@ impl Conversation {
             None if twin => Fit::Stranger,
             _ => Fit::Good,
         }
+    }
+
+    /// Whether the reply may be nothing to the client.
+    fn dropped(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.short || !reply.whole)
+    }
+
+    /// Whether the messages are those of the last request with something behind the last one.
+    fn has_a_remark_in(&self, messages: &[Value]) -> bool {
+        let Some(((last, base), (now, before))) = self.asked.split_last().zip(messages.split_last()) else {
+            return false;
+        };
+        let blocks = |message: &Value| message["content"].as_array().cloned().unwrap_or_default();
+        base == before && last["role"] == "user" && now["role"] == "user" && blocks(now).starts_with(&blocks(last))
     }
 
     /// Whether the messages hold a call that was made in this conversation.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use answer::Answer;
+pub(crate) use answer::{Answer, Form};
 pub(crate) use request::Request;
 pub(crate) use script::Script;
 
@@ -299,6 +299,15 @@ fn send(
     }
     for piece in &wire.pieces {
         writer.write_all(piece)?;
+    }
+    if let Some(every) = answer.pings {
+        let ping = b"event: ping\ndata: {\"type\": \"ping\"}\n\n";
+        let chunk = [format!("{:x}\r\n", ping.len()).as_bytes(), ping, b"\r\n"].concat();
+        // Ends when the client goes away or the server is dropped.
+        loop {
+            writer.write_all(&chunk)?;
+            thread::sleep(every);
+        }
     }
     if wire.hang {
         // Ends when the client goes away, when the server is dropped, or when its patience does.

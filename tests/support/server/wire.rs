@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Block, End};
 use super::request::Request;
 
+/// The longest piece of a call's input in one event.
+const LONGEST_PIECE: usize = 512 << 10;
+
 /// An answer's bytes.
 pub(super) struct Wire {
     /// One write each.
@@ -126,6 +129,17 @@ impl Answer {
         }
     }
 
+    /// Where each event of the stream ends, in bytes of the body.
+    pub(crate) fn event_ends(&self, request: &Request) -> Vec<usize> {
+        let lengths = self.clone().number_calls(request.number).events(request).into_iter().map(|event| event.len());
+        lengths
+            .scan(0, |end, length| {
+                *end += length;
+                Some(*end)
+            })
+            .collect()
+    }
+
     /// The stream, event by event.
     fn events(&self, request: &Request) -> Vec<Vec<u8>> {
         let start = self.message(request, &[], &Value::Null, &self.usage_json(1));
@@ -144,7 +158,10 @@ impl Answer {
         let usage = self.usage_json(self.usage[1]);
         events.push(event("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})));
         events.push(event("message_stop", &json!({"type": "message_stop"})));
-        events
+        match self.form {
+            Some(form) => events.iter().map(|event| form(event)).collect(),
+            None => events,
+        }
     }
 }
 
@@ -175,7 +192,10 @@ impl Block {
     fn deltas(&self, index: usize, events: &mut Vec<Vec<u8>>) {
         let mut push = |kind: &str, field: &str, text: &str| {
             // By hand: a long stream has thousands of these.
-            let text = Value::from(text);
+            // Nor are long ones looked at letter by letter.
+            let plain =
+                text.len() > LONGEST_PIECE / 2 && !['"', '\\', '\n'].iter().any(|special| text.contains(*special));
+            let text = if plain { format!("\"{text}\"") } else { Value::from(text).to_string() };
             let event = format!(
                 "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\
                  \"delta\":{{\"type\":\"{kind}\",\"{field}\":{text}}}}}\n\n"
@@ -194,7 +214,13 @@ impl Block {
                 push("input_json_delta", "partial_json", "");
                 // The API sends no more than that for a call without input.
                 if input != "{}" {
-                    let (head, tail) = halves(input);
+                    let mut rest = input.as_str();
+                    while rest.len() > 2 * LONGEST_PIECE {
+                        let (piece, later) = rest.split_at(rest.floor_char_boundary(LONGEST_PIECE));
+                        push("input_json_delta", "partial_json", piece);
+                        rest = later;
+                    }
+                    let (head, tail) = halves(rest);
                     push("input_json_delta", "partial_json", head);
                     push("input_json_delta", "partial_json", tail);
                 }

@@ -17,7 +17,10 @@ pub(super) const SECRET: &str = "sk-ant-test-0123456789";
 
 #[derive(Default)]
 pub(super) struct Seen {
+    /// The text so far, without that of failed tries.
     pub(super) text: Mutex<String>,
+    /// The text of each failed try.
+    pub(super) dropped: Mutex<Vec<String>>,
     pub(super) retries: Mutex<Vec<Retry>>,
 }
 
@@ -26,6 +29,7 @@ impl Watch for Seen {
         self.text.lock().unwrap().push_str(piece);
     }
     fn retrying(&self, retry: &Retry) {
+        self.dropped.lock().unwrap().push(std::mem::take(&mut self.text.lock().unwrap()));
         self.retries.lock().unwrap().push(retry.clone());
     }
 }

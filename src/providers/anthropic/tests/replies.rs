@@ -129,6 +129,55 @@ async fn a_stream_that_is_cut_is_tried_again() {
 }
 
 #[tokio::test]
+async fn who_shows_text_is_told_when_it_is_void() {
+    let piece = |text: &str| json!({ "type": "text_delta", "text": text });
+    let body = reply(&[(json!({ "type": "text", "text": "" }), vec![piece("Hel"), piece("lo")])], "end_turn");
+    let cut = body.find("\"lo\"").unwrap();
+    let answers = [&body[..cut], &body[..cut], &body].map(|part| Answer::stream([part.as_bytes()]));
+    let server = Server::start(answers).await;
+    let seen = Seen::default();
+    prompted(&server.url).ask(request(), &seen).await.unwrap();
+    assert_eq!(*seen.dropped.lock().unwrap(), ["Hel", "Hel"]);
+    assert_eq!(*seen.text.lock().unwrap(), "Hello");
+}
+
+#[tokio::test]
+async fn what_was_heard_of_a_cut_reply_counts() {
+    let text = "word ".repeat(200);
+    let body = reply(&[said(&text)], "end_turn");
+    let server = Server::start(
+        [&body[..body.find("content_block_stop").unwrap()], &body[..]].map(|part| Answer::stream([part.as_bytes()])),
+    )
+    .await;
+    let seen = Seen::default();
+    let whole = prompted(&server.url).ask(request(), &seen).await.unwrap();
+    assert_eq!(seen.retries.lock().unwrap()[0].spent.output_tokens, 250, "the API had said 1");
+    assert_eq!(whole.usage.output_tokens, 42);
+}
+
+#[tokio::test]
+async fn inputs_are_bounded_in_length_and_depth() {
+    let nested = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    let quoted = format!("{{\"a\":\"{}\\\"{}\"}}", "[{".repeat(200), "[".repeat(200));
+    let long = |length: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(length - 8));
+    for (input, broken) in [
+        (nested(100), None),
+        (nested(101), Some("the input is nested deeper than 100 levels")),
+        (nested(100_000), Some("the input is nested deeper than 100 levels")),
+        (quoted, None),
+        (long(4 << 20), None),
+        (long((4 << 20) + 1), Some("the input is longer than 4194304 bytes")),
+        (long(20 << 20), Some("the input is longer than 4194304 bytes")),
+    ] {
+        let pieces: Vec<&str> = input.as_bytes().chunks(1 << 20).map(|piece| str::from_utf8(piece).unwrap()).collect();
+        let reply = ask_once(&reply(&[called("a", &pieces)], "tool_use")).await;
+        let call = reply.calls().next().unwrap();
+        assert_eq!(call.broken.as_deref(), broken);
+        assert_eq!(call.input.get(), if broken.is_some() { "{}" } else { &input });
+    }
+}
+
+#[tokio::test]
 async fn an_answer_in_one_piece_is_taken_too() {
     let message = json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
         "content": [{ "type": "text", "text": "Hi" }, { "type": "thinking", "thinking": "t", "signature": "s" },
@@ -230,7 +279,7 @@ async fn stop_reasons_have_their_own_words() {
         ("tea_time", Stop::Other("tea_time".to_owned())),
     ];
     for (word, stop) in cases {
-        assert_eq!(ask_once(&reply(&[said("x")], word)).await.stop, stop);
+        assert_eq!(ask_once(&reply(&[called("x", &[])], word)).await.stop, stop);
     }
 }
 

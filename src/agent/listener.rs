@@ -1,0 +1,78 @@
+//! What a provider tells while it is awaited: written down, counted, passed on.
+
+use std::io;
+use std::sync::Mutex;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Tree, lock};
+use crate::budget::{LimitHit, Reservation};
+use crate::event::{Durability, Retrying};
+use crate::message::Usage;
+use crate::providers::{Model, Retry, Watch};
+
+/// Why no further try may follow.
+pub(super) enum Ended {
+    /// The journal can't be written.
+    Unwritten(io::Error),
+    /// What the failed tries have used leaves no room for another one.
+    Limit(LimitHit),
+}
+
+/// Listens during one request.
+pub(super) struct Listener<'a> {
+    tree: &'a Tree,
+    agent: &'a str,
+    model: &'a Model,
+    reservation: &'a Reservation<'a>,
+    told: Mutex<Told>,
+    /// Cancelled with the first reason to end.
+    ended: CancellationToken,
+}
+
+struct Told {
+    spent: Usage,
+    cost: Option<f64>,
+    ended: Option<Ended>,
+}
+
+impl<'a> Listener<'a> {
+    pub(super) fn new(tree: &'a Tree, agent: &'a str, model: &'a Model, reservation: &'a Reservation<'a>) -> Self {
+        let told = Mutex::new(Told { spent: Usage::default(), cost: Some(0.0), ended: None });
+        Self { tree, agent, model, reservation, told, ended: CancellationToken::new() }
+    }
+
+    /// Waits until no further try may follow.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// What the failed tries have used and cost, and why no further one may follow.
+    pub(super) fn finish(self) -> (Usage, Option<f64>, Option<Ended>) {
+        let told = self.told.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (told.spent, told.cost, told.ended)
+    }
+}
+
+impl Watch for Listener<'_> {
+    fn text(&self, piece: &str) {
+        self.tree.sink.text(self.agent, piece);
+    }
+
+    fn retrying(&self, retry: &Retry) {
+        let why = self.tree.mask.text(&retry.why).into_owned();
+        let event = Retrying { retry: Retry { why, ..retry.clone() } }.into();
+        let written = self.tree.sink.record(self.agent, event, Durability::Written);
+        let cost = self.tree.cost(self.model, &retry.spent);
+        let counted = self.reservation.count_failed(&retry.spent, cost);
+        let mut told = lock(&self.told);
+        told.spent += retry.spent;
+        told.cost = told.cost.zip(cost).map(|(before, now)| before + now);
+        told.ended = match (written, counted) {
+            (Err(error), _) => Some(Ended::Unwritten(error)),
+            (Ok(()), Err(hit)) => Some(Ended::Limit(hit)),
+            (Ok(()), Ok(())) => return,
+        };
+        self.ended.cancel();
+    }
+}

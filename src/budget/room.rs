@@ -1,0 +1,88 @@
+//! How long a reply may be so that no limit is overshot.
+
+use super::{LEAST_REPLY_TOKENS, NEWS_TOKENS, Wish};
+use crate::price::Rates;
+
+/// The limits' keys in the job file.
+pub(super) const TOKENS: &str = "limits.tokens";
+pub(super) const COST: &str = "limits.cost_usd";
+
+/// What the limits leave; `None` where there is no such limit.
+pub(super) struct Rest {
+    pub(super) tokens: Option<u64>,
+    /// US dollars; may be less than nothing.
+    pub(super) cost: Option<f64>,
+}
+
+/// Room for a request.
+pub(super) struct Room(u32);
+
+impl Room {
+    /// The longest reply, at most as wished, that the rest has room for.
+    ///
+    /// # Errors
+    /// The key of the limit that leaves too little.
+    pub(super) fn of(wish: &Wish, rest: &Rest) -> Result<Self, &'static str> {
+        let least = LEAST_REPLY_TOKENS.min(wish.max_tokens);
+        let mut longest = wish.max_tokens;
+        if let Some(left) = rest.tokens {
+            longest = longest.min(by_tokens(wish, left, least));
+            if longest < least {
+                return Err(TOKENS);
+            }
+        }
+        if let Some(left) = rest.cost {
+            longest = longest.min(by_cost(wish, left, least));
+            if longest < least {
+                return Err(COST);
+            }
+        }
+        Ok(Self(longest))
+    }
+
+    pub(super) fn max_tokens(&self) -> u32 {
+        self.0
+    }
+}
+
+/// The next prompt holds this prompt and this reply: so with a last request to come, the reply counts twice.
+fn by_tokens(wish: &Wish, left: u64, least: u32) -> u32 {
+    let longest = if wish.leaves_a_last_one {
+        let last = wish.prompt_tokens.saturating_add(NEWS_TOKENS).saturating_add(u64::from(least));
+        left.saturating_sub(wish.prompt_tokens).saturating_sub(last) / 2
+    } else {
+        left.saturating_sub(wish.prompt_tokens)
+    };
+    u32::try_from(longest).unwrap_or(u32::MAX)
+}
+
+fn by_cost(wish: &Wish, left: f64, least: u32) -> u32 {
+    let Some(rates) = wish.rates else { return 0 };
+    let (input, output) = dearest(rates);
+    let prompt = wish.prompt_tokens as f64 * input;
+    let (left, each) = if wish.leaves_a_last_one {
+        let last = prompt + NEWS_TOKENS as f64 * input + f64::from(least) * output;
+        (left - prompt - last, output + input)
+    } else {
+        (left - prompt, output)
+    };
+    match left {
+        left if left < 0.0 => 0,
+        _ if each <= 0.0 => u32::MAX,
+        // `as` saturates.
+        left => (left / each) as u32,
+    }
+}
+
+/// What a request uses at most: tokens and US dollars; without rates it costs nothing.
+pub(super) fn needs(prompt_tokens: u64, max_tokens: u32, rates: Option<Rates>) -> (u64, f64) {
+    let (input, output) = rates.map_or((0.0, 0.0), dearest);
+    let cost = prompt_tokens as f64 * input + f64::from(max_tokens) * output;
+    (prompt_tokens.saturating_add(u64::from(max_tokens)), cost)
+}
+
+/// US dollars for a token of a prompt and of a reply. A prompt's new tokens may be written to a cache, which can cost
+/// more than reading them.
+fn dearest(rates: Rates) -> (f64, f64) {
+    (rates.input.max(rates.cache_write) / 1e6, rates.output / 1e6)
+}

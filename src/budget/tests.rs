@@ -1,0 +1,186 @@
+use futures_util::FutureExt;
+
+use super::*;
+
+fn limits() -> PlannedLimits {
+    PlannedLimits {
+        cost_usd: None,
+        tokens: None,
+        wall_clock_ms: None,
+        tool_calls: None,
+        subagents: None,
+        parallel_subagents: 1,
+    }
+}
+
+fn of_tokens(limit: u64) -> Budget {
+    Budget::new(PlannedLimits { tokens: Some(limit), ..limits() })
+}
+
+fn of_cost(limit: f64) -> Budget {
+    Budget::new(PlannedLimits { cost_usd: Some(limit), ..limits() })
+}
+
+fn used(tokens: u64) -> Usage {
+    Usage { input_tokens: tokens, ..Usage::default() }
+}
+
+fn wish(prompt_tokens: u64, max_tokens: u32) -> Wish {
+    let rates = Rates { input: 100.0, output: 1000.0, cache_read: 10.0, cache_write: 100.0 };
+    Wish { prompt_tokens, max_tokens, rates: Some(rates), leaves_a_last_one: false }
+}
+
+fn work(prompt_tokens: u64, max_tokens: u32) -> Wish {
+    Wish { leaves_a_last_one: true, ..wish(prompt_tokens, max_tokens) }
+}
+
+/// What comes at once; `None` where it waits.
+fn try_now(budget: &Budget, wish: Wish) -> Option<Result<Reservation<'_>, LimitHit>> {
+    budget.reserve(wish).now_or_never()
+}
+
+fn now(budget: &Budget, wish: Wish) -> Reservation<'_> {
+    try_now(budget, wish).expect("it doesn't wait").unwrap()
+}
+
+fn refused(budget: &Budget, wish: Wish) -> &'static str {
+    try_now(budget, wish).expect("it doesn't wait").unwrap_err().limit
+}
+
+#[test]
+fn a_reply_is_lowered_to_what_is_left_and_then_refused() {
+    let budget = of_tokens(2_000);
+    now(&budget, wish(500, 1_000)).settle(&used(1_400), None);
+    assert_eq!(now(&budget, wish(100, 1_000)).max_tokens, 500);
+    assert_eq!(now(&budget, wish(344, 1_000)).max_tokens, 256);
+    assert_eq!(refused(&budget, wish(345, 1_000)), "limits.tokens");
+    now(&budget, wish(100, 1_000)).settle(&used(700), None);
+    assert_eq!(refused(&budget, wish(0, 1_000)), "limits.tokens", "overspent");
+}
+
+#[test]
+fn cost_counts_prompt_and_reply() {
+    let budget = of_cost(1.0);
+    let first = now(&budget, wish(1_000, 10_000));
+    assert_eq!(first.max_tokens, 900);
+    first.settle(&used(1_000), Some(0.1));
+    assert_eq!(now(&budget, wish(0, 10_000)).max_tokens, 900);
+    now(&budget, wish(0, 600)).settle(&used(600), None);
+    let hit = try_now(&budget, wish(1_000, 10_000)).unwrap().unwrap_err();
+    assert_eq!(hit.limit, "limits.cost_usd", "what isn't known costs what was set aside");
+    assert_eq!(hit.message, "$0.7000 of $1.0000 are spent, and the rest isn't enough to go on");
+    let unpriced = Wish { rates: None, ..wish(1, 1) };
+    assert!(try_now(&budget, unpriced).unwrap().unwrap_err().message.contains("isn't known"));
+}
+
+#[test]
+fn a_small_wish_is_no_reached_limit() {
+    assert_eq!(now(&of_tokens(100), wish(10, 50)).max_tokens, 50);
+}
+
+#[test]
+fn what_others_only_reserved_is_waited_for() {
+    let budget = of_tokens(2_000);
+    let first = now(&budget, wish(500, 1_000));
+    let mut second = Box::pin(budget.reserve(wish(100, 1_000)));
+    assert!(second.as_mut().now_or_never().is_none(), "no reply is made shorter by a reservation");
+    assert_eq!(now(&budget, wish(100, 400)).max_tokens, 400, "what fits beside it doesn't wait");
+    assert!(second.as_mut().now_or_never().is_none());
+    assert_eq!(refused(&budget, wish(1_800, 400)), "limits.tokens", "what never fits doesn't wait");
+    first.settle(&used(600), None);
+    let second = second.now_or_never().expect("it was woken").unwrap();
+    assert_eq!(second.max_tokens, 1_000);
+    drop(second);
+    assert_eq!(now(&budget, wish(0, 2_000)).max_tokens, 1_400, "a reservation that is dropped has used nothing");
+}
+
+#[test]
+fn one_that_waits_is_refused_when_the_others_have_used_everything() {
+    let budget = of_cost(1.0);
+    let first = now(&budget, wish(1_000, 900));
+    let mut second = Box::pin(budget.reserve(wish(1_000, 900)));
+    assert!(second.as_mut().now_or_never().is_none());
+    first.settle(&used(1_900), Some(0.95));
+    assert_eq!(second.now_or_never().unwrap().unwrap_err().limit, "limits.cost_usd");
+}
+
+#[tokio::test]
+async fn many_side_by_side_stay_within_the_limit_and_all_come_to_an_end() {
+    let budget = of_tokens(10_000);
+    let agent = |number: u64| {
+        let budget = &budget;
+        async move {
+            let mut requests = 0;
+            while let Ok(reservation) = budget.reserve(wish(100 + number, 900)).await {
+                tokio::task::yield_now().await;
+                let all = reservation.tokens;
+                reservation.settle(&used(all), None);
+                requests += 1;
+            }
+            requests
+        }
+    };
+    let requests: u32 = futures_util::future::join_all((0..20).map(agent)).await.into_iter().sum();
+    let spent = budget.lock();
+    assert!(spent.tokens <= 10_000 && spent.tokens > 10_000 - 256 - 120, "{} by {requests}", spent.tokens);
+    assert_eq!((spent.reservations, spent.reserved_tokens), (0, 0));
+}
+
+#[test]
+fn work_leaves_room_for_a_last_request() {
+    for left in (0..20_000).step_by(7) {
+        let budget = of_tokens(left);
+        match try_now(&budget, work(500, 3_000)).unwrap() {
+            Ok(reservation) => {
+                // At worst it uses everything, and all of the news that room was kept for comes to the prompt.
+                let prompt = reservation.tokens + NEWS_TOKENS;
+                let all = reservation.tokens;
+                reservation.settle(&used(all), None);
+                assert!(now(&budget, wish(prompt, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{left}");
+            }
+            Err(hit) => assert!(left < 2 * 500 + 3 * 256 + NEWS_TOKENS, "{left}: {hit:?}"),
+        }
+    }
+    for cents in 0..500 {
+        let budget = of_cost(f64::from(cents) / 100.0);
+        if let Ok(reservation) = try_now(&budget, work(500, 3_000)).unwrap() {
+            let (tokens, cost) = (reservation.tokens, reservation.cost);
+            // A little less, for sums of fractions aren't exact.
+            reservation.settle(&used(tokens), Some(cost - 1e-9));
+            assert!(now(&budget, wish(tokens + NEWS_TOKENS, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{cents}");
+        } else {
+            assert!(cents < 100, "{cents}");
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_for_later_is_there_later() {
+    let budget = of_tokens(5_000);
+    let kept = budget.keep(1_000, None);
+    now(&budget, wish(100, 8_000)).settle(&used(3_744), None);
+    assert_eq!(refused(&budget, wish(0, 8_000)), "limits.tokens");
+    drop(kept);
+    assert_eq!(now(&budget, wish(1_000, 8_000)).max_tokens, 256);
+}
+
+#[test]
+fn failed_tries_end_where_the_next_would_overshoot() {
+    let budget = of_tokens(3_000);
+    let reservation = now(&budget, wish(500, 1_000));
+    for _ in 0..3 {
+        reservation.count_failed(&used(500), None).unwrap();
+    }
+    assert_eq!(reservation.count_failed(&used(500), None).unwrap_err().limit, "limits.tokens");
+    reservation.settle(&Usage::default(), None);
+    assert_eq!(now(&budget, wish(500, 1_000)).max_tokens, 500);
+}
+
+#[test]
+fn calls_and_subagents_are_counted_to_their_limit() {
+    let budget = Budget::new(PlannedLimits { tool_calls: Some(1), subagents: Some(1), ..limits() });
+    budget.count_call().unwrap();
+    assert_eq!(budget.count_call().unwrap_err().limit, "limits.tool_calls");
+    budget.count_subagent().unwrap();
+    assert_eq!(budget.count_subagent().unwrap_err().limit, "limits.subagents");
+}

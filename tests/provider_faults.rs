@@ -1,0 +1,191 @@
+//! Providers that fail, each in its own way: a run ends as documented, after a bounded number of requests.
+
+mod replies;
+mod streams;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::peer::{Manner, Peer};
+use crate::support::program::{Ended, Program};
+use crate::support::server::{Answer, KEY, Request, Server};
+
+const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n  max_turns: 99\n";
+/// All tries of one request.
+const TRIES: usize = 6;
+
+/// A run that has ended, and the folder that it ran in.
+struct Ran {
+    folder: Folder,
+    ended: Ended,
+}
+
+impl Ran {
+    fn of(folder: Folder, start: impl FnOnce(Program) -> Program) -> Self {
+        let program = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_RETRY_BASE_MS", "1");
+        let ended = start(program).run();
+        Self { folder, ended }
+    }
+
+    /// The job that goes against a server.
+    fn against(server: &Server) -> Self {
+        Self::of(folder_with(JOB), |program| program.provider(server))
+    }
+
+    fn result(&self) -> Value {
+        self.ended.run_folder().result()
+    }
+
+    /// The failed tries after which another one followed.
+    fn retries(&self) -> Vec<Value> {
+        let events = self.ended.run_folder().events();
+        let of_retries = events.into_iter().filter(|event| event["type"] == "retrying");
+        of_retries.map(|event| event["data"]["retry"].clone()).collect()
+    }
+
+    /// It ended so.
+    #[track_caller]
+    fn is(&self, code: i32, outcome: &str) -> &Self {
+        self.ended.code(code);
+        assert_eq!(self.result()["outcome"], outcome, "{}", self.ended.all());
+        self
+    }
+}
+
+/// The first requests get these, all others the last one.
+fn first(answers: Vec<Answer>, all_others: Answer) -> Server {
+    let count = AtomicUsize::new(0);
+    Server::start(move |_: &Request| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        answers.get(number).unwrap_or(&all_others).clone()
+    })
+}
+
+fn call(command: &str) -> Answer {
+    Answer::calls(&[("bash", json!({"command": command}))])
+}
+
+#[test]
+fn statuses_that_may_pass_are_tried_again() {
+    for statuses in [[408, 409, 429, 500, 529], [501, 502, 503, 504, 599]] {
+        let answers = statuses.map(|status| Answer::status(status).error("some_error", "later"));
+        let server = first(answers.to_vec(), Answer::text("There."));
+        let ran = Ran::against(&server);
+        ran.is(0, "completed").ended.stdout_is("There.\n");
+        assert_eq!(server.finish().len(), TRIES);
+        let retries = ran.retries();
+        for (at, status) in statuses.iter().enumerate() {
+            assert!(retries[at]["why"].as_str().unwrap().contains(&format!("answered {status}")), "{retries:?}");
+            assert!(retries[at]["wait_ms"].as_u64().unwrap() <= 1 << at, "a pause beyond its bound: {retries:?}");
+        }
+    }
+}
+
+#[test]
+fn a_provider_that_never_recovers_is_left_after_six_tries() {
+    for status in [408, 409, 429, 500, 503, 529] {
+        let server = Server::start(move |_: &Request| Answer::status(status).error("overloaded_error", "Overloaded"));
+        let ran = Ran::against(&server);
+        ran.is(75, "provider_failed").ended.stderr_has("(tried 6 times)").stderr_has("help:");
+        assert_eq!((server.finish().len(), ran.retries().len()), (TRIES, TRIES - 1), "{status}");
+    }
+}
+
+#[test]
+fn what_the_provider_refuses_is_final() {
+    for status in [400, 401, 402, 403, 404, 405, 413, 422] {
+        let server = Server::start(move |_: &Request| Answer::status(status).error("some_error", "never"));
+        let ran = Ran::against(&server);
+        ran.is(5, "provider_rejected").ended.stderr_has("never");
+        assert_eq!((server.finish().len(), ran.retries().len()), (1, 0), "{status}");
+    }
+    let too_long = "prompt is too long: 209000 tokens > 200000 maximum";
+    let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", too_long));
+    Ran::against(&server).is(4, "context_full");
+    assert_eq!(server.finish().len(), 1);
+}
+
+#[test]
+fn the_servers_pause_is_kept_and_one_that_is_too_long_ends_the_run() {
+    let throttled = |name: &str, value: &str| Answer::status(429).header(name, value).error("rate_limit_error", "slow");
+    let server = first(
+        vec![throttled("retry-after-ms", "40"), throttled("retry-after", "0"), throttled("retry-after", "0.05")],
+        Answer::text("There."),
+    );
+    let ran = Ran::against(&server);
+    ran.is(0, "completed");
+    let waits: Vec<u64> = ran.retries().iter().map(|retry| retry["wait_ms"].as_u64().unwrap()).collect();
+    assert!(waits[0] == 40 && waits[1] <= 2 && waits[2] == 50, "{waits:?}");
+    assert_eq!(server.finish().len(), 4);
+
+    for (limits, seconds) in [("wall_clock: 1m", "90"), ("wall_clock: none", "7200")] {
+        let value = seconds.to_owned();
+        let server = Server::start(move |_: &Request| throttled("retry-after", &value));
+        let ran = Ran::of(folder_with(&format!("{JOB}limits: {{ {limits} }}\n")), |program| program.provider(&server));
+        ran.is(75, "provider_failed").ended.stderr_has(&format!("the next try would be {seconds}.0 s away"));
+        assert_eq!(server.finish().len(), 1);
+    }
+}
+
+#[test]
+fn the_servers_advice_on_trying_again_is_followed() {
+    let server = Server::start(|_: &Request| Answer::status(503).header("x-should-retry", "false").error("e", "no"));
+    Ran::against(&server).is(75, "provider_failed");
+    assert_eq!(server.finish().len(), 1);
+    let passing = Answer::status(400).header("x-should-retry", "true").error("e", "soon");
+    let server = first(vec![passing.clone()], Answer::text("There."));
+    Ran::against(&server).is(0, "completed");
+    assert_eq!(server.finish().len(), 2);
+    let server = first(vec![], passing);
+    Ran::against(&server).is(75, "provider_failed");
+    assert_eq!(server.finish().len(), TRIES);
+}
+
+/// A run whose tries all fail. A peer that hangs needs a short timeout; any other may take its time.
+fn unanswered(url: &str, hangs: bool) -> Ran {
+    let ran = Ran::of(folder_with(JOB), |program| {
+        program
+            .env("ANTHROPIC_BASE_URL", url)
+            .env("ANTHROPIC_API_KEY", KEY)
+            .env("LEGWORK_IDLE_TIMEOUT_MS", if hangs { "40" } else { "20000" })
+    });
+    ran.is(75, "provider_failed").ended.stderr_has("tried 6 times").stderr_has("help:");
+    assert_eq!(ran.retries().len(), TRIES - 1);
+    assert_eq!(ran.result()["usage"]["input_tokens"], 0);
+    ran
+}
+
+#[test]
+fn connections_that_come_to_nothing_are_tried_six_times() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    unanswered(&format!("http://127.0.0.1:{port}"), false).ended.stderr_has("refused");
+    for (manner, why) in
+        [(Manner::Reset, "broke off"), (Manner::Close, "broke off"), (Manner::Silent, "didn't answer for 120ms")]
+    {
+        let peer = Peer::start(manner);
+        unanswered(&peer.url(), matches!(manner, Manner::Silent)).ended.stderr_has(why);
+        peer.wait_for(TRIES);
+    }
+}
+
+#[test]
+fn heads_that_do_not_end_are_tried_six_times() {
+    let half = "HTTP/1.1 200 OK\r\ncontent-type: text/ev";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\n";
+    for (text, hangs, why) in [
+        (half, false, "broke off"),
+        (half, true, "didn't answer for 120ms"),
+        (head, false, "broke off"),
+        (head, true, "sent nothing for 40ms"),
+        ("SSH-2.0-OpenSSH_9.6\r\n", false, "broke off"),
+    ] {
+        let answer = if hangs { Answer::raw(text).hang() } else { Answer::raw(text) };
+        let server = Server::start(move |_: &Request| answer.clone());
+        unanswered(&server.url(), hangs).ended.stderr_has(why);
+        server.wait_for(TRIES);
+        assert_eq!(server.finish().len(), TRIES, "{why}");
+    }
+}

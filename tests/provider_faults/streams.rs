@@ -1,0 +1,183 @@
+//! Streams that are cut, malformed, or never end.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{JOB, Ran, TRIES, call, first};
+use crate::runs::folder_with;
+use crate::support::server::{Answer, Form, Request, Script, Server};
+
+#[test]
+fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
+    let cut_before = Mutex::new(HashSet::new());
+    let cuts_seen = Arc::new(AtomicUsize::new(0));
+    let cuts_made = Arc::clone(&cuts_seen);
+    // Each turn is a reply that is first cut in another place, and then comes whole.
+    let server = Server::start(move |request: &Request| {
+        let turn = request.turn();
+        let answer = Answer::text("Working on it.")
+            .thinking("Hm.", "c2ln")
+            .then_call_as(&format!("toolu_{turn:03}"), "bash", &json!({"command": format!("echo {turn} >>ran")}))
+            .usage(100, 10);
+        let ends = answer.event_ends(request);
+        // Before all events; in the middle of each, before its last byte, and behind it. Behind the last it is whole.
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let in_events = starts.zip(&ends).flat_map(|(start, end)| [usize::midpoint(start, *end), end - 1, *end]);
+        let mut cuts: Vec<usize> = std::iter::once(0).chain(in_events).collect();
+        cuts.pop();
+        cuts_made.store(cuts.len(), Ordering::SeqCst);
+        match cuts.get(turn) {
+            None => Answer::text("Done.").usage(100, 10),
+            Some(cut) if cut_before.lock().unwrap().insert(turn) => answer.cut_after_bytes(*cut),
+            Some(_) => answer,
+        }
+    });
+    let ran = Ran::against(&server);
+    ran.is(0, "completed").ended.stdout_is("Done.\n");
+    let cuts = cuts_seen.load(Ordering::SeqCst);
+    assert!(cuts > 40, "{cuts}");
+    assert_eq!(server.finish().len(), 2 * cuts + 1);
+    assert_eq!(ran.retries().len(), cuts);
+    let once_each: String = (0..cuts).map(|turn| format!("{turn}\n")).collect();
+    assert_eq!(ran.folder.read("ran"), once_each, "no tool of a dropped reply ran");
+    // A cut before the end of the first event is a reply of which nothing is known; it has four cuts.
+    let known = 2 * cuts + 1 - 3;
+    let result = ran.result();
+    assert_eq!(result["usage"]["input_tokens"], 100 * known);
+    assert!(result["usage"]["output_tokens"].as_u64().unwrap() as usize > 10 * (cuts + 1));
+    assert!(result["cost_usd"].as_f64().unwrap() > 100.0 * known as f64 * 3e-6);
+    let texts = ran.ended.run_folder().transcript().matches("Working on it.").count();
+    assert_eq!(texts, cuts, "no text of a dropped reply is kept");
+}
+
+#[test]
+fn an_error_in_a_stream_means_what_its_kind_means() {
+    for (kind, code, outcome, requests) in [
+        ("overloaded_error", 75, "provider_failed", TRIES),
+        ("rate_limit_error", 75, "provider_failed", TRIES),
+        ("api_error", 75, "provider_failed", TRIES),
+        ("error_of_tomorrow", 75, "provider_failed", TRIES),
+        ("invalid_request_error", 5, "provider_rejected", 1),
+        ("authentication_error", 5, "provider_rejected", 1),
+        ("permission_error", 5, "provider_rejected", 1),
+    ] {
+        let server = Server::start(move |_: &Request| call("touch ran").fail_after_events(6, kind, "sorry"));
+        let ran = Ran::against(&server);
+        ran.is(code, outcome).ended.stderr_has("sorry");
+        assert_eq!(server.finish().len(), requests, "{kind}");
+        assert_eq!(ran.result()["usage"]["input_tokens"], 12 * requests, "{kind}");
+        assert!(!ran.folder.exists("ran"));
+    }
+    let overloaded = call("touch ran").fail_after_events(6, "overloaded_error", "busy");
+    let server = first(vec![overloaded], Answer::text("There."));
+    Ran::against(&server).is(0, "completed");
+    assert_eq!(server.finish().len(), 2);
+}
+
+fn text(event: &[u8]) -> String {
+    String::from_utf8(event.to_vec()).unwrap()
+}
+
+#[test]
+fn every_form_that_the_standard_allows_is_read() {
+    let forms: [Form; 6] = [
+        |event| event.iter().map(|byte| if *byte == b'\n' { b'\r' } else { *byte }).collect(),
+        |event| text(event).replace('\n', "\r\n").into_bytes(),
+        // The data over several lines: line ends between its tokens.
+        |event| text(event).replace(",\"", "\ndata: ,\ndata:\"").into_bytes(),
+        |event| [b": a comment\n:\nid: 7\nretry: 1\nunknown\n", event].concat(),
+        // The name behind the data, and no space behind the colons.
+        |event| {
+            let lines: Vec<String> = text(event).lines().rev().map(|line| line.replacen(": ", ":", 1)).collect();
+            format!("{}\n\n", lines.join("\n").trim_start()).into_bytes()
+        },
+        |event| [b"\n\ndata:\n\nevent: nothing\n\n", event].concat(),
+    ];
+    for (number, form) in forms.into_iter().enumerate() {
+        for size in [1, 100_000] {
+            let answers = [call("echo once >>ran"), Answer::text("Grüße.")].map(|answer| answer.form(form).chunk(size));
+            let server = Server::start(Script::of(answers));
+            let ran = Ran::against(&server);
+            ran.is(0, "completed").ended.stdout_is("Grüße.\n");
+            assert_eq!(server.finish().len(), 2, "form {number} in pieces of {size}");
+            assert_eq!(ran.folder.read("ran"), "once\n");
+        }
+    }
+}
+
+#[test]
+fn nonsense_in_a_stream_is_dropped_and_tried_again() {
+    let forms: [Form; 6] = [
+        |event| text(event).replace('}', "").into_bytes(),
+        // All indices one too high for their block, but not of its start.
+        |event| {
+            String::from_utf8(event.to_vec())
+                .unwrap()
+                .replace("delta\",\"index\":0", "delta\",\"index\":9")
+                .into_bytes()
+        },
+        |event| event.iter().map(|byte| if *byte == b'"' { 0xff } else { *byte }).collect(),
+        |event| text(event).replace("\"tool_use\"", "null").into_bytes(),
+        |event| if event.starts_with(b"event: message_stop") { Vec::new() } else { event.to_vec() },
+        |event| if event.starts_with(b"event: content_block") { Vec::new() } else { event.to_vec() },
+    ];
+    for (number, form) in forms.into_iter().enumerate() {
+        let server = first(vec![call("touch ran").form(form); 2], Answer::text("There."));
+        let ran = Ran::against(&server);
+        ran.is(0, "completed").ended.stdout_is("There.\n");
+        assert_eq!((server.finish().len(), ran.retries().len()), (3, 2), "form {number}");
+        assert!(!ran.folder.exists("ran"));
+        let server = first(vec![], call("touch ran").form(form));
+        Ran::against(&server).is(75, "provider_failed");
+        assert_eq!(server.finish().len(), TRIES, "form {number}");
+    }
+}
+
+#[test]
+fn an_event_without_an_end_is_not_read_to_its_end() {
+    let endless: Form = |event| {
+        let mut long = event.to_vec();
+        long.truncate(long.len() - 2);
+        long.resize(9 << 20, b'x');
+        long
+    };
+    let server = first(vec![Answer::text("long").form(endless)], Answer::text("There."));
+    let ran = Ran::against(&server);
+    ran.is(0, "completed").ended.stdout_is("There.\n");
+    assert_eq!(server.finish().len(), 2);
+    assert!(ran.retries()[0]["why"].as_str().unwrap().contains("longer than 8388608 bytes"));
+}
+
+#[test]
+fn pings_for_ever_end_with_the_total_and_slow_ones_with_the_idle_timeout() {
+    for (every, idle, total, why) in [(5, "10000", "150", "within 150ms"), (60_000, "50", "60000", "nothing for 50ms")]
+    {
+        let pings = Answer::text("never").cut_after_events(3).pings(Duration::from_millis(every));
+        let server = first(vec![], pings);
+        let ran = Ran::of(folder_with(JOB), |program| {
+            program.provider(&server).env("LEGWORK_IDLE_TIMEOUT_MS", idle).env("LEGWORK_REQUEST_TIMEOUT_MS", total)
+        });
+        ran.is(75, "provider_failed").ended.stderr_has(why);
+        server.wait_for(TRIES);
+        assert_eq!(server.count(), TRIES);
+        // A try whose first event came too late counts nothing.
+        let used = ran.result()["usage"]["input_tokens"].as_u64().unwrap() as usize;
+        assert!(used > 0 && used <= 12 * TRIES && used.is_multiple_of(12), "{used}");
+    }
+}
+
+/// An event whose own JSON is nested deep.
+fn deep_event() -> Vec<u8> {
+    format!("event: message_start\ndata: {}\n\n", "{\"message\":".repeat(10_000)).into_bytes()
+}
+
+#[test]
+fn an_event_nested_ten_thousand_deep_is_nonsense() {
+    let server = first(vec![], Answer::text("x").form(|_| deep_event()));
+    Ran::against(&server).is(75, "provider_failed");
+    assert_eq!(server.finish().len(), TRIES);
+}

@@ -1,0 +1,76 @@
+//! Something that listens and speaks no HTTP.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What it does with a connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Manner {
+    /// Reads nothing, says nothing, and stays.
+    Silent,
+    /// Ends it with what was sent unread, which the other side sees as a reset.
+    Reset,
+    /// Reads the request and ends it in good order.
+    Close,
+}
+
+/// A listener on a loopback port, until it is dropped.
+pub(crate) struct Peer {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Peer {
+    pub(crate) fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+        let address = listener.local_addr().expect("the port's number");
+        let connections = Arc::new(AtomicUsize::new(0));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (counted, stopped) = (Arc::clone(&connections), Arc::clone(&stopping));
+        thread::spawn(move || {
+            let mut kept = Vec::new();
+            for mut stream in listener.incoming().flatten() {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                match manner {
+                    Manner::Silent => kept.push(stream),
+                    Manner::Reset => {
+                        let _ = stream.peek(&mut [0]);
+                    }
+                    Manner::Close => {
+                        let _ = stream.read(&mut [0; 64 << 10]);
+                    }
+                }
+            }
+        });
+        Self { address, connections, stopping }
+    }
+
+    /// The base address, as `ANTHROPIC_BASE_URL` takes it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Waits until there have been so many connections; fails the test after ten seconds, and where there are more.
+    pub(crate) fn wait_for(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.connections.load(Ordering::SeqCst) < count && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(self.connections.load(Ordering::SeqCst), count, "connections");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
