@@ -5,21 +5,25 @@ mod answer;
 mod failures;
 mod listener;
 mod masked;
+mod past;
+mod recall;
 mod tree;
 
 use tokio::time::Instant;
 
 use self::failures::Failures;
 use self::listener::{Ended, Listener};
+use self::past::Calls;
+pub use self::past::{Past, Stopwatch};
 pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::{LimitHit, Wish};
 use crate::event::{
-    AgentFinished, AgentStarted, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied, Told,
+    AgentFinished, AgentStarted, AskFailed, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied,
+    Told,
 };
 use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
 use crate::plan::PlannedAgent;
-use crate::price::Rates;
-use crate::providers::{Ask, Conversation, Fault, FaultKind, Setup};
+use crate::providers::{Ask, Conversation, FaultKind, Setup};
 use crate::tools::toolbox::Toolbox;
 
 /// One agent at work.
@@ -43,6 +47,9 @@ pub struct Agent<'t> {
     usage: Usage,
     cost_usd: Option<f64>,
     last_text: String,
+    past: Past,
+    /// The calls of the last reply that were begun before the run was cut off.
+    calls: Calls,
 }
 
 /// What came of a request.
@@ -67,7 +74,9 @@ impl<'t> Agent<'t> {
         planned: &'t PlannedAgent,
         prompt: String,
     ) -> AgentFinished {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
+        // Whether its journal has its end already.
+        let mut known = false;
         let mut finished = AgentFinished {
             id: id.clone(),
             subagent: subagent.clone(),
@@ -91,12 +100,18 @@ impl<'t> Agent<'t> {
                 finished.tool_calls = agent.tool_calls;
                 finished.usage = agent.usage;
                 finished.cost_usd = agent.cost_usd;
+                begun = begun.checked_sub(agent.past.elapsed).unwrap_or(begun);
+                known = agent.past.ends();
             }
             Err(halt) => finished.outcome = tree.halt(halt, finished.subagent.is_none()),
         }
         finished.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         for journal in [Some(finished.id.as_str()), finished.subagent.is_some().then_some(PARENT)].into_iter().flatten()
         {
+            let known = if journal == finished.id { known } else { tree.knows_end_of(&finished.id) };
+            if known {
+                continue;
+            }
             if let Err(halt) = tree.record(journal, finished.clone(), Durability::Written) {
                 finished.outcome = tree.halt(halt, finished.subagent.is_none());
             }
@@ -118,6 +133,7 @@ impl<'t> Agent<'t> {
             system: planned.system.clone(),
             tools: toolbox.specs(),
         })?;
+        let past = tree.past_of(&id);
         Ok(Self {
             tree,
             id,
@@ -136,6 +152,8 @@ impl<'t> Agent<'t> {
             usage: Usage::default(),
             cost_usd: Some(0.0),
             last_text: String::new(),
+            past,
+            calls: Calls::default(),
         })
     }
 
@@ -196,6 +214,9 @@ impl<'t> Agent<'t> {
             self.known = Some((tokens, self.conversation.size()));
             if !calls.is_empty() {
                 self.pending = Some(self.answer(calls).await?);
+                if self.limit.is_none() {
+                    self.limit = self.past.limit().filter(|hit| hit.limit.starts_with("limits"));
+                }
                 // Calls that a limit stopped fail all alike; the limit is why.
                 if let Some(why) = self.failures.stuck().filter(|_| self.limit.is_none()) {
                     self.record(LimitReached { limit: "stuck".into(), message: why.clone() })?;
@@ -247,11 +268,15 @@ impl<'t> Agent<'t> {
         if let Some(message) = self.pending.take() {
             self.conversation.push(&Message::User(message));
         }
+        if let Some(answer) = self.recall() {
+            return answer;
+        }
         let (tree, model) = (self.tree, &self.planned.model);
+        let rates = tree.rates(model, self.prompt_tokens());
         let wish = Wish {
             prompt_tokens: self.prompt_tokens(),
             max_tokens: self.planned.max_tokens,
-            rates: self.rates(),
+            rates,
             leaves_a_last_one: tools_allowed && !self.toolbox.is_empty(),
         };
         let reserved = tokio::select! {
@@ -270,6 +295,7 @@ impl<'t> Agent<'t> {
             max_tokens: reservation.max_tokens,
             tools_allowed,
             reserved_tokens: reservation.tokens,
+            reserved_cost_usd: rates.map(|_| reservation.cost),
         })?;
         let begun = Instant::now();
         let watch = Listener::new(tree, &self.id, model, &reservation);
@@ -296,25 +322,40 @@ impl<'t> Agent<'t> {
         self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
         match ended {
             Some(Ended::Unwritten(error)) => return Err(Halt::journal(&error)),
-            Some(Ended::Limit(hit)) => return Ok(Answer::Limit(hit)),
+            Some(Ended::Limit(hit)) => {
+                // What its tries used stands in their own events.
+                let why = hit.message.clone();
+                self.record(AskFailed { kind: FaultKind::Failed, why, spent: Usage::default() })?;
+                return Ok(Answer::Limit(hit));
+            }
             None => {}
         }
         let reply = match asked? {
             Ok(reply) => masked::reply(&tree.mask, reply),
-            Err(Fault { kind: FaultKind::ContextFull, message, .. }) => return Ok(Answer::Full(message)),
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => {
+                let why = tree.mask.text(&fault.message).into_owned();
+                self.record(AskFailed { kind: fault.kind, why, spent: used })?;
+                return match fault.kind {
+                    FaultKind::ContextFull => Ok(Answer::Full(fault.message)),
+                    _ => Err(fault.into()),
+                };
+            }
         };
         self.record(Replied {
             turn,
             reply: reply.clone(),
             duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         })?;
+        self.take_in(&reply);
+        Ok(Answer::Reply(reply))
+    }
+
+    fn take_in(&mut self, reply: &Reply) {
         self.known = Some((reply.usage.prompt(), self.conversation.size()));
         let text = reply.text();
         if !text.trim().is_empty() {
             self.last_text = text;
         }
-        Ok(Answer::Reply(reply))
     }
 
     /// What the next prompt will take: the last reply's own count, and about three bytes a token for what is new.
@@ -327,13 +368,13 @@ impl<'t> Agent<'t> {
         tokens.saturating_add(new as u64 / 3)
     }
 
-    /// What its tokens cost; only where that is bounded.
-    fn rates(&self) -> Option<Rates> {
-        self.tree.budget.bounds_cost().then(|| self.tree.rates(&self.planned.model, self.prompt_tokens())).flatten()
-    }
-
-    fn record(&self, event: impl Into<Event>) -> Result<(), Halt> {
-        self.tree.record(&self.id, event, Durability::Written)
+    /// Writes an event down, unless the journal has it from before.
+    fn record(&mut self, event: impl Into<Event>) -> Result<(), Halt> {
+        let event = event.into();
+        if self.past.is_over() {
+            return self.tree.record(&self.id, event, Durability::Written);
+        }
+        if self.past.take(&event) { Ok(()) } else { Err(Halt::unlike(&self.id, event.kind())) }
     }
 }
 

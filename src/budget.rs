@@ -48,7 +48,8 @@ pub struct Reservation<'b> {
     pub max_tokens: u32,
     /// Tokens set aside.
     pub tokens: u64,
-    cost: f64,
+    /// What they cost at most in US dollars; 0 where no rates were given.
+    pub cost: f64,
     budget: &'b Budget,
 }
 
@@ -87,6 +88,15 @@ impl Budget {
     /// A budget of which nothing is spent.
     pub fn new(limits: PlannedLimits) -> Self {
         Self { limits, spent: Mutex::default(), settled: Notify::new() }
+    }
+
+    /// Takes over what an earlier part of the run has spent.
+    pub fn resume(&self, tokens: u64, cost: f64, tool_calls: u64, subagents: u64) {
+        let mut spent = self.lock();
+        spent.tokens = spent.tokens.saturating_add(tokens);
+        spent.cost += cost;
+        spent.tool_calls = spent.tool_calls.saturating_add(tool_calls);
+        spent.subagents = spent.subagents.saturating_add(subagents);
     }
 
     /// Whether costs are bounded, so that a request can't be made without knowing its model's rates.

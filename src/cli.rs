@@ -3,8 +3,10 @@
 mod explain;
 mod init;
 mod input;
+mod live;
 mod print;
 mod progress;
+mod resume;
 mod run;
 mod script;
 mod show;
@@ -32,6 +34,8 @@ struct Arguments {
 enum Command {
     /// Run a job
     Run(run::Options),
+    /// Go on with a run that was cut off
+    Resume(resume::Options),
     /// Check job files: everything that is wrong, each in its place
     Validate(validate::Options),
     /// Say what findings mean, with examples
@@ -111,6 +115,7 @@ pub fn main() -> u8 {
 fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
     match command {
         Command::Run(options) => run::run(&options, around),
+        Command::Resume(options) => resume::resume(&options, around),
         Command::Validate(options) => validate::validate(&options, around),
         Command::Explain(options) => explain::explain(&options, around),
         Command::Show(options) => show::show(&options, around),

@@ -62,6 +62,30 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// Another process has the run's folder.
+    #[error("{}: the run is still going on", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run has ended, so that it can't be resumed.
+    #[error("the run {run_id} has ended: {outcome}")]
+    Ended {
+        /// Its id.
+        run_id: String,
+        /// How.
+        outcome: Outcome,
+        /// The exit code that it had.
+        exit_code: u8,
+    },
+    /// The workspace isn't as the run left it.
+    #[error("the workspace is at another commit than the run was: {now} instead of {then}")]
+    Moved {
+        /// The commit that is checked out.
+        now: String,
+        /// The one that was.
+        then: String,
+    },
     /// No run fits the name.
     #[error("no run is called `{wanted}` in {}", out.display())]
     NoSuchRun {
@@ -104,6 +128,9 @@ impl Error {
                 "Make one with `legwork run JOB.yaml`, or name the folder that holds your runs with --out DIR.".into(),
             ),
             Self::SeveralRuns { .. } => Some("Write more of the id.".into()),
+            Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
+            Self::Ended { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
+            Self::Moved { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
             Self::Invalid(_) | Self::Unreadable { .. } | Self::Environment { .. } | Self::NotARecord { .. } => None,
         }
     }
@@ -115,7 +142,10 @@ impl Error {
             | Self::NoSuchRun { .. }
             | Self::NoRuns { .. }
             | Self::SeveralRuns { .. }
+            | Self::Moved { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
+            Self::Ended { exit_code, .. } => *exit_code,
+            Self::InUse { .. } => EXIT_ENVIRONMENT,
             Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
             Self::Record { .. } | Self::Workspace { .. } | Self::Environment { .. } => EXIT_ENVIRONMENT,
             Self::Provider(fault) => match fault.kind {

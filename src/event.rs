@@ -4,6 +4,7 @@ mod outcome;
 mod result;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::result::{CheckResult, RunResult, SubagentResult};
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
-use crate::providers::Retry;
+use crate::providers::{FaultKind, Retry};
 
 /// Version of the journal's lines and of `result.json`.
 pub const FORMAT: u32 = 1;
@@ -58,6 +59,8 @@ macro_rules! events {
 events! {
     /// The run begins.
     RunStarted = "run_started",
+    /// The run goes on after it was cut off; in the parent's journal.
+    Resumed = "resumed",
     /// An agent begins.
     AgentStarted = "agent_started",
     /// A request is about to be made.
@@ -66,6 +69,8 @@ events! {
     Retrying = "retrying",
     /// A whole reply has come.
     Replied = "replied",
+    /// No reply came, and no further try follows.
+    AskFailed = "ask_failed",
     /// A reply can't be used and is asked for again.
     Dropped = "dropped",
     /// A call is about to be answered.
@@ -97,6 +102,28 @@ pub struct RunStarted {
     pub workspace: String,
     /// How tools are confined.
     pub sandbox: String,
+    /// The commit that is checked out in the workspace, where there is one.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// The job file and its prompts, absolute: what tools may not change.
+    #[serde(default)]
+    pub protected: Vec<String>,
+    /// The scripts that models of the plan answer from, by the model's name, absolute.
+    #[serde(default)]
+    pub scripts: BTreeMap<String, String>,
+}
+
+/// The run goes on after it was cut off.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Resumed {
+    /// Version of the legwork that goes on.
+    pub version: String,
+    /// The workspace, absolute.
+    pub workspace: String,
+    /// How tools are confined.
+    pub sandbox: String,
+    /// The commit that is checked out in the workspace, where there is one.
+    pub commit: Option<String>,
 }
 
 /// An agent begins.
@@ -123,6 +150,9 @@ pub struct Asked {
     pub tools_allowed: bool,
     /// Tokens set aside for it until its real usage is known.
     pub reserved_tokens: u64,
+    /// What these cost in US dollars, where the price is known.
+    #[serde(default)]
+    pub reserved_cost_usd: Option<f64>,
 }
 
 /// A try failed and another follows.
@@ -141,6 +171,17 @@ pub struct Replied {
     pub reply: Reply,
     /// From request to last byte, retries included, in milliseconds.
     pub duration_ms: u64,
+}
+
+/// No reply came, and no further try follows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AskFailed {
+    /// What that means for the run.
+    pub kind: FaultKind,
+    /// Why, in one sentence.
+    pub why: String,
+    /// What the last try has used of tokens, as far as it is known; earlier ones have their own events.
+    pub spent: Usage,
 }
 
 /// A reply can't be used and is asked for again.

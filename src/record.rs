@@ -2,7 +2,10 @@
 
 mod find;
 mod journal;
+mod lock;
+mod reopen;
 mod reserve;
+mod trial;
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -18,7 +21,10 @@ use jiff::Timestamp;
 pub use self::find::find_run;
 use self::journal::Journal;
 pub use self::journal::{Entries, Flaw};
+use self::lock::Lock;
+pub use self::reopen::Reopened;
 use self::reserve::Reserve;
+use self::trial::Trial;
 use crate::error::Error;
 use crate::event::{Durability, Entry, Event, PARENT, RunResult};
 use crate::formats::{self, Story};
@@ -46,6 +52,12 @@ pub struct Recorder {
     run_id: String,
     journals: Mutex<HashMap<String, Journal>>,
     reserve: Reserve,
+    /// Held as long as the run goes on.
+    _lock: Lock,
+    /// The journals that an earlier part of the run wrote: how many lines each has, and the last one's checksum.
+    earlier: HashMap<String, (u64, String)>,
+    /// What is to go wrong, for tests.
+    pub trial: Trial,
 }
 
 impl Recorder {
@@ -76,7 +88,16 @@ impl Recorder {
             }
         };
         let reserve = Reserve::hold(&folder);
-        let recorder = Self { folder, run_id, journals: Mutex::default(), reserve };
+        let lock = Lock::take(&folder)?;
+        let recorder = Self {
+            folder,
+            run_id,
+            journals: Mutex::default(),
+            reserve,
+            _lock: lock,
+            earlier: HashMap::new(),
+            trial: Trial::default(),
+        };
         let latest = of_job.join("latest");
         let fresh = of_job.join(format!(".latest-{}", recorder.run_id));
         std::os::unix::fs::symlink(&recorder.run_id, &fresh)
@@ -105,13 +126,18 @@ impl Recorder {
             Some(journal) => journal,
             None => {
                 let path = self.folder.join(journal_file(agent));
+                self.trial.operation()?;
                 self.make_folder_of(&path)?;
-                let file = private().append(true).create_new(true).open(path)?;
-                journals.entry(agent.to_owned()).or_insert(Journal::new(file))
+                let journal = match self.earlier.get(agent) {
+                    Some((lines, sum)) => Journal::resume(private().append(true).open(path)?, *lines, sum.clone()),
+                    None => Journal::new(private().append(true).create_new(true).open(path)?),
+                };
+                journals.entry(agent.to_owned()).or_insert(journal)
             }
         };
         let entry = Entry { seq: journal.next(), at, agent: agent.to_owned(), event };
-        journal.append(&entry, durability)?;
+        journal.append(&entry, durability, &self.trial)?;
+        self.trial.event();
         let ended = matches!(&entry.event, Event::AgentFinished(finished) if finished.id == agent && agent != PARENT);
         if ended {
             // Hundreds of subagents would otherwise hold hundreds of descriptors.
@@ -143,11 +169,13 @@ impl Recorder {
 
     fn write_with(&self, name: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let path = self.folder.join(name);
+        self.trial.operation()?;
         let folder = self.make_folder_of(&path)?;
         // tempfile makes its files 0600.
         let mut file = io::BufWriter::with_capacity(64 * 1024, tempfile::NamedTempFile::new_in(folder)?);
         write(&mut file)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        self.trial.operation()?;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Wires plan, providers, tools, record and formats into one run, and ends it on a signal.
 
+mod before;
+mod checkout;
 mod signals;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,12 +12,14 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+pub use self::before::Before;
+pub use self::checkout::commit;
 use self::signals::Signals;
 use crate::agent::{Agent, Tree, TreeParts};
 use crate::error::Error;
 use crate::event::{
-    AgentFinished, Durability, Entry, Event, FORMAT, Outcome, PARENT, RunFinished, RunResult, RunStarted, Sink,
-    SubagentResult, Trouble,
+    AgentFinished, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunResult, RunStarted,
+    Sink, SubagentResult, Trouble,
 };
 use crate::formats::markdown;
 use crate::job::Keep;
@@ -58,6 +62,10 @@ pub struct Run<'a> {
     pub observers: Vec<Arc<dyn Observer>>,
     /// The wall clock.
     pub clock: fn() -> Timestamp,
+    /// The scripts that models of the plan answer from, by the model's name, absolute.
+    pub scripts: BTreeMap<String, String>,
+    /// What it did before it was cut off; `None` for a new run.
+    pub before: Option<Before>,
 }
 
 /// Opens every provider that the plan needs; contacts nobody. A missing key is found here.
@@ -90,27 +98,54 @@ impl Run<'_> {
     /// # Errors
     /// Where the run couldn't begin, or its result couldn't be written.
     pub async fn live(self) -> Result<RunResult, Error> {
-        let started_at = (self.clock)();
+        let started_at = self.before.as_ref().map_or_else(self.clock, Before::started_at);
         let stop = CancellationToken::new();
         let signals = Signals::catch(stop.clone())
             .map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })?;
         let folder = self.recorder.folder().to_owned();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let root = Path::new(&self.plan.workspace);
+        let commit = commit(root);
         let mut protected = self.protected;
+        let names = protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         protected.push(self.out.clone());
         let workspace = Workspace::open(root, protected, vec![self.out])
             .map_err(|source| Error::Workspace { path: root.to_owned(), source })?;
-        let plan_json = serde_json::to_vec_pretty(&self.plan).map_err(io::Error::from).map_err(record_failed)?;
-        self.recorder.write("job.yaml", self.job_file).map_err(record_failed)?;
-        self.recorder.write("plan.json", &plan_json).map_err(record_failed)?;
+        let children = self.before.as_ref().map(Before::children).unwrap_or_default();
+        if self.before.is_none() {
+            let plan_json = serde_json::to_vec_pretty(&self.plan).map_err(io::Error::from).map_err(record_failed)?;
+            self.recorder.write("job.yaml", self.job_file).map_err(record_failed)?;
+            self.recorder.write("plan.json", &plan_json).map_err(record_failed)?;
+        }
+        for child in children.finished.values() {
+            // The run may have been cut off just before it was written.
+            let summary = markdown::summary(child);
+            self.recorder.write(&summary_file(&child.id), summary.as_bytes()).map_err(record_failed)?;
+        }
 
         let keeper = Arc::new(Keeper {
             recorder: self.recorder,
             observers: self.observers,
             clock: self.clock,
-            children: Mutex::default(),
+            children: Mutex::new(children),
         });
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let workspace_name = self.plan.workspace.clone();
+        let opening: Event = match &self.before {
+            None => RunStarted {
+                format: FORMAT,
+                version,
+                run_id: keeper.recorder.run_id().to_owned(),
+                job: self.plan.job.clone(),
+                workspace: workspace_name,
+                sandbox: SANDBOX.to_owned(),
+                commit,
+                protected: names,
+                scripts: self.scripts,
+            }
+            .into(),
+            Some(_) => Resumed { version, workspace: workspace_name, sandbox: SANDBOX.to_owned(), commit }.into(),
+        };
         let needed: BTreeSet<String> = self.plan.agents().map(|agent| agent.model.provider.clone()).collect();
         let tree = Tree::new(TreeParts {
             plan: self.plan.clone(),
@@ -122,16 +157,11 @@ impl Run<'_> {
             environment: Arc::new(self.environment),
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
             stop,
+            elapsed: self.before.as_ref().map(Before::elapsed).unwrap_or_default(),
+            past: self.before.map(Before::past).unwrap_or_default(),
         });
-        let opening = RunStarted {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            run_id: keeper.recorder.run_id().to_owned(),
-            job: self.plan.job.clone(),
-            workspace: self.plan.workspace.clone(),
-            sandbox: SANDBOX.to_owned(),
-        };
-        keeper.record(PARENT, opening.into(), Durability::Flushed).map_err(record_failed)?;
+        keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
+        keeper.recorder.forget_result().map_err(record_failed)?;
 
         let parent = Agent::parent(&tree).await;
         let exit_code = parent.outcome.exit_code(signals.first());
@@ -234,7 +264,7 @@ struct Keeper {
 }
 
 /// The subagents in the order of the calls, and how those ended that did.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Children {
     order: Vec<String>,
     finished: HashMap<String, AgentFinished>,
@@ -246,7 +276,9 @@ impl Sink for Keeper {
             // Before it is written: what a subagent has spent counts, even where it can't be written any more.
             let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match &event {
-                Event::CallStarted(started) => children.order.extend(started.child.clone()),
+                Event::CallStarted(started) => {
+                    children.order.extend(started.child.clone());
+                }
                 Event::AgentFinished(finished) if agent == PARENT && finished.subagent.is_some() => {
                     children.finished.insert(finished.id.clone(), finished.clone());
                 }

@@ -367,3 +367,18 @@ fn commands_end_whole_where_our_session_is_not_of_our_namespace() {
     let results: Vec<_> = events.iter().filter(|event| event["type"] == "call_finished").collect();
     assert!(results.len() == 1 && results[0]["data"]["result"]["is_error"] != true, "{events:#?}");
 }
+
+#[test]
+fn a_run_whose_parent_vanishes_ends_as_by_sigterm() {
+    let folder = folder_with(JOB);
+    let server = Server::start(|_: &Request| Answer::empty().hang());
+    let line = format!("{} run job.yaml & while ! [ -e go ]; do sleep 0.02; done", env!("CARGO_BIN_EXE_legwork"));
+    let shell = folder.program("sh", &["-c", &line]).provider(&server).spawn();
+    server.wait_for(1);
+    folder.write("go", "");
+    // The shell has ended; what it started holds its outputs until it ends as well.
+    let ended = shell.wait();
+    ended.code(0);
+    let result = ended.run_folder().result();
+    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("interrupted"), &json!(143)));
+}

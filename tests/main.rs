@@ -16,6 +16,7 @@ mod jobs;
 mod loopback;
 mod properties;
 mod provider_faults;
+mod resume;
 mod runs;
 mod spending;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]

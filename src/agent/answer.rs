@@ -5,6 +5,7 @@ use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::recall::interrupted;
 use super::{Agent, Halt};
 use crate::budget::NEWS_TOKENS;
 use crate::diagnostic::nearest;
@@ -28,6 +29,10 @@ struct Delegation<'t> {
 
 /// What will answer a call.
 enum Answerer<'t> {
+    /// Answered before the run was cut off: by what, and by whom.
+    Known(ToolResult, Option<Box<AgentFinished>>),
+    /// Begun before the run was cut off, and perhaps done.
+    Interrupted,
     Tool,
     Subagent(Delegation<'t>),
     Refused(String),
@@ -35,6 +40,7 @@ enum Answerer<'t> {
 
 impl<'t> Agent<'t> {
     pub(super) async fn answer(&mut self, calls: Vec<ToolCall>) -> Result<UserMessage, Halt> {
+        self.calls = self.past.calls();
         let mut results = Vec::with_capacity(calls.len());
         let mut rest = calls.as_slice();
         while let Some(first) = rest.first() {
@@ -63,7 +69,7 @@ impl<'t> Agent<'t> {
         let tasks = answerers.iter().filter(|answerer| matches!(answerer, Answerer::Subagent(_))).count() as u64;
         // Whatever they spend, this agent can still read what came of it and sum up.
         let kept = self.prompt_tokens().saturating_add(tasks * NEWS_TOKENS);
-        let _kept = (tasks > 0).then(|| self.tree.budget.keep(kept, self.rates()));
+        let _kept = (tasks > 0).then(|| self.tree.budget.keep(kept, self.tree.rates(&self.planned.model, kept)));
         let readers = Semaphore::new(READERS);
         let this = &*self;
         let answers = group.iter().zip(answerers).map(|(call, answerer)| this.answer_one(call, answerer, &readers));
@@ -88,6 +94,9 @@ impl<'t> Agent<'t> {
 
     /// Counts a call, decides who answers it and writes down that it is about to be answered.
     fn prepare(&mut self, call: &ToolCall) -> Result<Answerer<'t>, Halt> {
+        if let Some((call_id, child)) = self.calls.begun.pop_front() {
+            return self.take_up(call, &call_id, child);
+        }
         let answerer = match self.tree.budget.count_call() {
             Err(hit) => {
                 let refusal = format!("Not run: {}.", hit.message);
@@ -97,7 +106,7 @@ impl<'t> Agent<'t> {
             Ok(()) => {
                 self.tool_calls += 1;
                 if call.tool == Task::NAME && self.toolbox.has(Task::NAME) {
-                    self.delegate(call)
+                    self.delegate(call, None).map_or_else(Answerer::Refused, Answerer::Subagent)
                 } else {
                     Answerer::Tool
                 }
@@ -117,16 +126,35 @@ impl<'t> Agent<'t> {
         Ok(answerer)
     }
 
-    fn delegate(&mut self, call: &ToolCall) -> Answerer<'t> {
+    /// Goes on with a call that was begun before the run was cut off. It is counted already.
+    fn take_up(&mut self, call: &ToolCall, call_id: &str, child: Option<String>) -> Result<Answerer<'t>, Halt> {
+        self.tool_calls += 1;
+        if call_id != call.id {
+            return Err(Halt::unlike(&self.id, "call_started"));
+        }
+        let ended = child.as_ref().and_then(|id| self.calls.children.remove(id));
+        if let Some(id) = &child {
+            let subagent = id.rsplit_once('-').map_or(id.as_str(), |(subagent, _)| subagent);
+            self.tree.take_id(subagent, id);
+        }
+        if let Some(result) = self.calls.answer(call_id) {
+            return Ok(Answerer::Known(result, ended.map(Box::new)));
+        }
+        match child {
+            Some(id) => Ok(self.delegate(call, Some(id)).map_or_else(Answerer::Refused, Answerer::Subagent)),
+            None if self.toolbox.reads_only(&call.tool) => Ok(Answerer::Tool),
+            None => Ok(Answerer::Interrupted),
+        }
+    }
+
+    /// Who answers a `task` call: a new subagent, or the one of that id. Else what the model is told.
+    fn delegate(&mut self, call: &ToolCall, id: Option<String>) -> Result<Delegation<'t>, String> {
         let subagents = &self.tree.plan.subagents;
         let known = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         if let Some(why) = &call.broken {
-            return Answerer::Refused(why.clone());
+            return Err(why.clone());
         }
-        let input = match TaskInput::read(&call.input) {
-            Ok(input) => input,
-            Err(Refusal(why)) => return Answerer::Refused(why),
-        };
+        let input = TaskInput::read(&call.input).map_err(|Refusal(why)| why)?;
         let (subagent, planned) = match &input.agent {
             Some(name) => match subagents.get_key_value(name) {
                 Some(found) => found,
@@ -134,24 +162,26 @@ impl<'t> Agent<'t> {
                     let meant = nearest(name, subagents.keys().map(String::as_str));
                     let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
                     let name: String = name.chars().take(100).collect();
-                    return Answerer::Refused(format!(
-                        "No subagent is called `{name}`.{meant} There are: {}.",
-                        known()
-                    ));
+                    return Err(format!("No subagent is called `{name}`.{meant} There are: {}.", known()));
                 }
             },
             None => match (subagents.len(), subagents.first()) {
                 (1, Some(only)) => only,
-                _ => return Answerer::Refused(format!("`agent` is missing. There are: {}.", known())),
+                _ => return Err(format!("`agent` is missing. There are: {}.", known())),
             },
         };
-        if let Err(hit) = self.tree.budget.count_subagent() {
-            let refusal = format!("Not run: {}.", hit.message);
-            self.limit.get_or_insert(hit);
-            return Answerer::Refused(refusal);
-        }
-        let id = self.tree.next_id(subagent);
-        Answerer::Subagent(Delegation { id, subagent: subagent.clone(), planned, input })
+        let id = match id {
+            Some(id) => id,
+            None => {
+                if let Err(hit) = self.tree.budget.count_subagent() {
+                    let refusal = format!("Not run: {}.", hit.message);
+                    self.limit.get_or_insert(hit);
+                    return Err(refusal);
+                }
+                self.tree.next_id(subagent)
+            }
+        };
+        Ok(Delegation { id, subagent: subagent.clone(), planned, input })
     }
 
     async fn answer_one(
@@ -163,6 +193,8 @@ impl<'t> Agent<'t> {
         let begun = Instant::now();
         let mut child = None;
         let result = match answerer {
+            Answerer::Known(result, child) => return Ok((result, child.map(|child| *child))),
+            Answerer::Interrupted => interrupted(&call.id),
             Answerer::Refused(text) => ToolResult { call_id: call.id.clone(), text, is_error: true },
             Answerer::Tool => {
                 let _turn = readers.acquire().await;

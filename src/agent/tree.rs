@@ -1,8 +1,9 @@
 //! What all agents of a run share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -10,8 +11,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::lock;
+use super::past::{Past, Spent};
 use crate::budget::Budget;
-use crate::event::{Durability, Event, Outcome, Sink, Trouble};
+use crate::event::{Durability, Event, Outcome, PARENT, Sink, Trouble};
 use crate::mask::Mask;
 use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
@@ -42,6 +44,10 @@ pub struct TreeParts {
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
     pub stop: CancellationToken,
+    /// What the journals hold already, by the agents' ids; empty for a new run.
+    pub past: HashMap<String, Past>,
+    /// How long the run has run before.
+    pub elapsed: Duration,
 }
 
 /// What all agents of a run share: one budget, one clock, one place for events.
@@ -61,6 +67,9 @@ pub struct Tree {
     numbers: Mutex<HashMap<String, u32>>,
     halt: Mutex<Option<Halt>>,
     notes: Mutex<Vec<(Outcome, String)>>,
+    past: Mutex<HashMap<String, Past>>,
+    /// The subagents whose end the parent's journal holds.
+    ended: HashSet<String>,
 }
 
 /// Why the whole run ends before its parent does by itself.
@@ -87,6 +96,15 @@ impl Halt {
     /// The same, where the failure was told already.
     pub(super) fn unwritten() -> Self {
         Self::journal(&io::Error::other("an earlier write failed"))
+    }
+
+    /// The journal and the plan don't fit each other.
+    pub(super) fn unlike(agent: &str, kind: &str) -> Self {
+        Self {
+            outcome: Outcome::EnvironmentFailed,
+            message: format!("the journal of {agent} goes on otherwise than its plan: there is no `{kind}`"),
+            hint: Some("The record was changed, or another version wrote it: run the job anew.".into()),
+        }
     }
 
     /// Whether it ends an agent that is only summing up; a provider that fails then changes nothing.
@@ -118,10 +136,11 @@ impl Tree {
         // A run without a limit of its own still ends some day; a century keeps the arithmetic safe.
         let longest = std::time::Duration::from_secs(100 * 365 * 24 * 3600);
         let wall_clock = parts.plan.limits.wall_clock_ms.map_or(longest, std::time::Duration::from_millis).min(longest);
-        Self {
+        let ended = parts.past.get(PARENT).map(Past::ended).unwrap_or_default();
+        let tree = Self {
             budget: Budget::new(parts.plan.limits.clone()),
             children: Semaphore::new(parts.plan.limits.parallel_subagents.max(1) as usize),
-            deadline: Instant::now() + wall_clock,
+            deadline: Instant::now() + wall_clock.saturating_sub(parts.elapsed),
             plan: parts.plan,
             prices: parts.prices,
             clock: parts.clock,
@@ -134,6 +153,53 @@ impl Tree {
             numbers: Mutex::default(),
             halt: Mutex::default(),
             notes: Mutex::default(),
+            past: Mutex::new(parts.past),
+            ended,
+        };
+        tree.spend_the_past();
+        tree
+    }
+
+    /// What was spent stays spent, by agents that have ended as well.
+    fn spend_the_past(&self) {
+        for (id, past) in &*lock(&self.past) {
+            let Some(model) = self.model_of(id) else { continue };
+            let (mut tokens, mut cost) = (0_u64, 0.0);
+            for spent in past.spent() {
+                tokens = tokens.saturating_add(spent.usage.total());
+                cost += self.cost_of(model, &spent).unwrap_or_default();
+            }
+            let (calls, subagents) = past.calls_begun();
+            self.budget.resume(tokens, cost, calls, subagents);
+        }
+    }
+
+    /// The model of an agent, by its id.
+    fn model_of(&self, id: &str) -> Option<&Model> {
+        let planned = match id.rsplit_once('-') {
+            _ if id == PARENT => &self.plan.parent,
+            Some((name, _)) => self.plan.subagents.get(name)?,
+            None => return None,
+        };
+        Some(&planned.model)
+    }
+
+    /// What the journal holds of an agent; nothing from the second time on.
+    pub(super) fn past_of(&self, id: &str) -> Past {
+        lock(&self.past).remove(id).unwrap_or_default()
+    }
+
+    /// Whether the parent's journal holds a subagent's end.
+    pub(super) fn knows_end_of(&self, id: &str) -> bool {
+        self.ended.contains(id)
+    }
+
+    /// What a request cost that is in the journal.
+    pub(super) fn cost_of(&self, model: &Model, spent: &Spent) -> Option<f64> {
+        match spent.reserved_cost_usd {
+            _ if model.provider == "replay" || spent.usage == Usage::default() => Some(0.0),
+            Some(reserved) => reserved,
+            None => self.prices.cost(&model.provider, &model.name, &spent.usage, spent.at.into()),
         }
     }
 
@@ -239,6 +305,14 @@ impl Tree {
         let number = numbers.entry(subagent.to_owned()).or_default();
         *number += 1;
         format!("{subagent}-{number}")
+    }
+
+    /// An id that was given before.
+    pub(super) fn take_id(&self, subagent: &str, id: &str) {
+        let given: u32 = id.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or_default();
+        let mut numbers = lock(&self.numbers);
+        let number = numbers.entry(subagent.to_owned()).or_default();
+        *number = given.max(*number);
     }
 }
 

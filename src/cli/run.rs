@@ -1,21 +1,17 @@
 //! `legwork run`: from a job file to a record, or with `--dry-run` to the plan.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use super::{Surroundings, format_parser, input, progress, script};
+use super::live::{Live, confidences, connect, live};
+use super::{Surroundings, format_parser, input};
 use crate::error::Error;
-use crate::event::{Entry, RunResult};
 use crate::formats::{self, Preview, Subject};
 use crate::lints::{self, ValidJob};
-use crate::mask::Mask;
 use crate::plan::{Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
-use crate::providers::{Connect, Model, Provider};
 use crate::record::{RUNS, Recorder};
-use crate::run::{self, Observer, Run, SANDBOX};
-use crate::tools::environment::Environment;
+use crate::run::SANDBOX;
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +48,7 @@ pub(super) struct Options {
 }
 
 /// What the sandbox's tier means.
-const UNCONFINED: &str = "they can do whatever you can do";
+pub(super) const UNCONFINED: &str = "they can do whatever you can do";
 
 pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
@@ -84,7 +80,8 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         return preview(options, around, &plan.masked(&mask));
     }
 
-    let providers = connect(options, around, &plan, model.is_some())?;
+    let scripts = scripts(options, around, &plan);
+    let providers = connect(around, &plan, &scripts)?;
     let out = around.folder.join(&options.out);
     let started = (around.clock)();
     let recorder = Recorder::create(&out, job.name(), started)?;
@@ -92,43 +89,22 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let today = started.strftime("%Y-%m-%d").to_string();
     let (plan, secrets) = Plan::new(&job, &given, &facts(recorder.run_id(), &today)).map_err(Error::Invalid)?;
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
-    let (mask, environment) = confidences(around, &plan, &secrets);
-    let plan = plan.masked(&mask);
-    let ci = around.variable("CI").is_some_and(|ci| ci != "false" && ci != "0");
-    let dumb = around.variable("TERM").is_none_or(|term| term == "dumb");
-    let jsonl = options.format == "jsonl";
-    // Lines of JSON on the same terminal would tear the live lines apart.
-    let torn = jsonl && std::io::stdout().is_terminal();
-    let live = !(ci || dumb || torn);
-    let mut observers = vec![progress::observer(around.out, live)];
-    if jsonl {
-        observers.push(Arc::new(Lines { out: around.out }));
-    }
-    around.out.warning(&format!("tools are not confined (sandbox: {SANDBOX}): {UNCONFINED}"));
-    around.out.beside(&format!("record: {}", shown_folder.display()));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
-    let result = runtime.block_on(
-        Run {
+    live(
+        Live {
             plan,
+            secrets,
             job_file: source.text.as_bytes(),
             protected: protected(&options.job, &job),
             out,
+            shown_folder: &shown_folder,
+            format: &options.format,
             providers,
-            mask,
-            environment,
+            scripts,
             recorder,
-            observers,
-            clock: around.clock,
-        }
-        .live(),
-    )?;
-    // Calls end with their processes; a thread that still reads a slow disk must not hold the exit back.
-    runtime.shutdown_background();
-    report(options, around, &result, &shown_folder);
-    Ok(result.exit_code)
+            before: None,
+        },
+        around,
+    )
 }
 
 /// Prints a plan.
@@ -151,7 +127,7 @@ fn preview(options: &Options, around: &Surroundings, plan: &Plan) -> Result<u8, 
     Ok(0)
 }
 
-fn workspace(folder: &Path) -> Result<PathBuf, Error> {
+pub(super) fn workspace(folder: &Path) -> Result<PathBuf, Error> {
     let refused = |why: String| Error::Usage {
         message: format!("--workspace {}: {why}", folder.display()),
         hint: Some("Name a folder that exists.".into()),
@@ -166,7 +142,24 @@ fn given(options: &Options, around: &Surroundings) -> Result<Given, Error> {
     if let Some(path) = &options.inputs {
         given.file(&input::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
     }
-    for argument in &options.set {
+    give(&mut given, &options.set, &options.set_env, around);
+    Ok(given)
+}
+
+/// The secret inputs of a run that goes on, which no record holds.
+pub(super) fn given_secrets(
+    set: &[String],
+    set_env: &[String],
+    around: &Surroundings,
+    names: &[String],
+) -> Result<Secrets, Error> {
+    let mut given = Given::default();
+    give(&mut given, set, set_env, around);
+    given.secrets(names).map_err(Error::Invalid)
+}
+
+fn give(given: &mut Given, set: &[String], set_env: &[String], around: &Surroundings) {
+    for argument in set {
         given.set(argument, |contents| match contents {
             Contents::Stdin => {
                 let mut bytes = Vec::new();
@@ -178,62 +171,26 @@ fn given(options: &Options, around: &Surroundings) -> Result<Given, Error> {
             }
         });
     }
-    for argument in &options.set_env {
+    for argument in set_env {
         given.set_env(argument, |variable| around.variables.get(variable).map(Into::into));
     }
-    Ok(given)
 }
 
 /// An argument of the form `NAME=...`.
-fn pair(argument: &str) -> Result<String, &'static str> {
+pub(super) fn pair(argument: &str) -> Result<String, &'static str> {
     match argument.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(argument.to_owned()),
         _ => Err("there is no `=` after a name"),
     }
 }
 
-/// Opens what the plan's models need. A script that the command line names lies relative to the current folder, one
-/// that the job names relative to the job's.
-fn connect(
-    options: &Options,
-    around: &Surroundings,
-    plan: &Plan,
-    from_command_line: bool,
-) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
-    let folder = if from_command_line { None } else { options.job.parent() };
-    let open_script = |model: &Model| match folder {
-        Some(folder) => script::open(&folder.join(&model.name)),
-        None => script::open(Path::new(&model.name)),
-    };
-    let variable = |name: &str| around.variable(name).map(str::to_owned);
-    run::connect(plan, |model| {
-        Ok(Connect {
-            variable: &variable,
-            script: if model.provider == "replay" { Some(open_script(model)?) } else { None },
-            user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
-        })
-    })
-}
-
-/// What must be masked, and what `bash` sees.
-fn confidences(around: &Surroundings, plan: &Plan, secrets: &Secrets) -> (Mask, Environment) {
-    let mut masked: Vec<(String, String)> = secrets.pairs().to_vec();
-    masked.extend(
-        plan.env
-            .iter()
-            .filter(|name| looks_secret(name))
-            .filter_map(|name| Some((name.clone(), around.variable(name)?.to_owned()))),
-    );
-    let (mask, too_short) = Mask::new(&masked);
-    for name in too_short {
-        around.out.warning(&format!("{name} is too short to be masked; it may show in the record"));
-    }
-    (mask, Environment::from(&around.variables, &plan.env, secrets.pairs()))
-}
-
-/// Whether a variable's name says that its value is a secret.
-fn looks_secret(name: &str) -> bool {
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH"].iter().any(|part| name.contains(part))
+/// The scripts that models answer from, absolute. One that the command line names lies relative to the current folder,
+/// one that the job names relative to the job's.
+fn scripts(options: &Options, around: &Surroundings, plan: &Plan) -> BTreeMap<String, PathBuf> {
+    let folder = if options.model.is_some() { None } else { options.job.parent() };
+    let folder = around.folder.join(folder.unwrap_or(Path::new("")));
+    let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.provider == "replay");
+    replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
 }
 
 /// The job file and its prompts, absolute.
@@ -241,45 +198,4 @@ fn protected(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
     let prompts = job.prompts().templates.files().map(|file| folder.join(file));
     std::iter::once(job_file.to_owned()).chain(prompts).filter_map(|path| path.canonicalize().ok()).collect()
-}
-
-/// Prints the answer to stdout, and beside it how the run ended and where its record lies.
-fn report(options: &Options, around: &Surroundings, result: &RunResult, folder: &Path) {
-    let figures = formats::figures::sum(result);
-    match &result.error {
-        Some(error) => {
-            around.out.beside(&format!("{}: {}", error.code, super::print::printable(&error.message)));
-            if let Some(hint) = &error.hint {
-                around.out.beside(&format!("help:   {}", super::print::printable(hint)));
-            }
-            around.out.beside(&format!("spent:  {figures}"));
-        }
-        None => around.out.beside(&format!("{}: {figures}", result.outcome)),
-    }
-    for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
-        let file = folder.join(file);
-        // A full disk may have left no room for it.
-        if around.folder.join(&file).exists() {
-            around.out.beside(&format!("{what}:   {}", file.display()));
-        }
-    }
-    let answer = formats::find(&options.format).and_then(|format| format.answer(result));
-    if let Some(answer) = answer {
-        around.out.answer(&answer);
-    }
-}
-
-/// Prints each event as a line of JSON.
-struct Lines {
-    out: super::print::Out,
-}
-
-impl Observer for Lines {
-    fn event(&self, entry: &Entry) {
-        if let Some(line) = formats::find("jsonl").and_then(|format| format.event(entry)) {
-            self.out.answer(&line);
-        }
-    }
-
-    fn text(&self, _: &str, _: &str) {}
 }

@@ -113,6 +113,10 @@ fn parts(entry: Entry) -> Vec<Value> {
         Event::Retrying(retrying) => vec![part("note", "Tried again".into(), &retrying.retry.why)],
         Event::Dropped(dropped) => vec![part("note", "Asked again".into(), &dropped.why)],
         Event::LimitReached(limit) => vec![part("note", format!("Limit {}", limit.limit), &limit.message)],
+        Event::AskFailed(failed) => vec![part("note", "No reply".into(), &failed.why)],
+        Event::Resumed(_) => {
+            vec![part("turn", format!("Resumed at {}", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")), "")]
+        }
         Event::RunStarted(_)
         | Event::CallStarted(_)
         | Event::Asked(_)

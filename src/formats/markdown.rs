@@ -121,6 +121,11 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
             }
             Event::Dropped(dropped) => writeln!(out, "_Asked again: {}_\n", one_line(&dropped.why))?,
             Event::LimitReached(limit) => writeln!(out, "_Limit `{}`: {}_\n", limit.limit, one_line(&limit.message))?,
+            Event::AskFailed(failed) => writeln!(out, "_No reply: {}_\n", one_line(&failed.why))?,
+            Event::Resumed(_) => {
+                unanswered(out, &mut open, &calls)?;
+                writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
+            }
             Event::RunStarted(_) | Event::Asked(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
         }
     }

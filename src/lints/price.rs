@@ -1,7 +1,7 @@
 //! A limit on cost that can be kept.
 
 use super::{Lint, Subject, models};
-use crate::diagnostic::{Diagnostic, Place, Rule, rule};
+use crate::diagnostic::{Diagnostic, Place, Rule, nearest, rule};
 use crate::price::Prices;
 use crate::providers::Model;
 
@@ -31,8 +31,9 @@ pub fn unpriced(limit: Place, model: &Model) -> Option<Diagnostic> {
         return None;
     }
     let message = format!("the price of `{model}` isn't known, so this limit can't be kept");
-    Some(
-        Diagnostic::error("unknown-price", limit, message)
-            .help("bound the run with `tokens` instead, or name another model"),
-    )
+    let help = match nearest(&model.name, Prices::new().models(&model.provider)) {
+        Some(near) => format!("did you mean the model `{near}`? For another, bound the run with `tokens` instead"),
+        None => "bound the run with `tokens` instead, or name another model".to_owned(),
+    };
+    Some(Diagnostic::error("unknown-price", limit, message).help(help))
 }

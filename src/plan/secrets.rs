@@ -1,5 +1,8 @@
 //! Values that are in no plan.
 
+use super::Given;
+use crate::diagnostic::{Diagnostic, Place, Source, nearest};
+
 /// The values of a job's secret inputs, by name. They are never shown, not even to `{:?}`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(Vec<(String, String)>);
@@ -18,5 +21,49 @@ impl Secrets {
 impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Secrets({})", self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Given {
+    /// The secret inputs of a plan that was made before, by their names: all of them, and nothing else.
+    ///
+    /// # Errors
+    /// What is missing, empty or not wanted.
+    pub fn secrets(&self, names: &[String]) -> Result<Secrets, Vec<Diagnostic>> {
+        let mut findings = self.findings.clone();
+        let mut secrets = Secrets::default();
+        for text in self.texts.iter().filter(|text| !names.contains(&text.name)) {
+            let (name, _) = text.places(true);
+            let message = format!("`{}` is no secret input of this run", text.name);
+            let finding = Diagnostic::error("unknown-input", name, message);
+            findings.push(match nearest(&text.name, names.iter().map(String::as_str)) {
+                Some(meant) => finding.help(format!("did you mean `{meant}`?")),
+                None => finding.help("the others are in the run's plan and stay as they are"),
+            });
+        }
+        for name in names {
+            let mut texts = self.texts.iter().filter(|text| text.name == *name);
+            match (texts.next(), texts.next()) {
+                (Some(_), Some(second)) => {
+                    let message = format!("the input `{name}` is given twice");
+                    let finding = Diagnostic::error("duplicate-input", second.places(true).0, message);
+                    findings.push(finding.help("give it once"));
+                }
+                (Some(text), None) if text.value.trim().is_empty() => {
+                    let message = format!("the input `{name}` is secret, and empty");
+                    let finding = Diagnostic::error("bad-input", text.places(true).1, message);
+                    findings.push(finding.help("set the variable where legwork is started"));
+                }
+                (Some(text), None) => secrets.push(name, text.value.clone()),
+                (None, _) if !self.findings.is_empty() => {}
+                (None, _) => {
+                    let place = Place { source: Source::new("--set-env", ""), span: 0..0 };
+                    let message = format!("the secret input `{name}` is in no record and has to be given again");
+                    let finding = Diagnostic::error("missing-input", place, message);
+                    findings.push(finding.help(format!("give it with `--set-env {name}=VARIABLE`")));
+                }
+            }
+        }
+        if findings.is_empty() { Ok(secrets) } else { Err(findings) }
     }
 }

@@ -102,6 +102,9 @@ pub trait Conversation: Send {
     /// Asks for the next reply, trying again where that can help. The reply isn't appended: push it to go on from it.
     fn ask<'a>(&'a mut self, ask: Ask, watch: &'a dyn Watch) -> BoxFuture<'a, Result<Reply, Fault>>;
 
+    /// Takes note of a reply that the journal holds and that is not asked for again. Push it to go on from it.
+    fn recall(&mut self) {}
+
     /// Size in bytes of what the next request would send as prompt: system, tools and messages.
     fn size(&self) -> usize;
 }
@@ -160,7 +163,8 @@ pub struct Fault {
 }
 
 /// What a fault means for the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// No key, or the provider refuses the key, the model or the request for good.
     Rejected,

@@ -20,7 +20,7 @@ pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
         return Err(Error::NoRuns { out: out.to_owned() });
     }
     if wanted == "latest" {
-        return runs.into_iter().max_by_key(|run| run.file_name().map(ToOwned::to_owned)).ok_or_else(none);
+        return runs.into_iter().max_by_key(|run| age(run)).ok_or_else(none);
     }
     if wanted.contains('/') {
         let below = out.join(wanted);
@@ -38,6 +38,17 @@ pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
             ids: fitting.iter().filter_map(|run| Some(run.file_name()?.to_string_lossy().into_owned())).collect(),
         }),
     }
+}
+
+/// When a run began: the second that its id tells, and within that one whether its job's `latest` leads to it, and since
+/// when.
+fn age(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
+    const SECOND: usize = "20260101-000000".len();
+    let id = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let link = run.parent().map(|job| job.join("latest"));
+    let link = link.filter(|link| fs::read_link(link).is_ok_and(|target| target.as_os_str() == id.as_str()));
+    let made = link.and_then(|link| fs::symlink_metadata(link).ok()?.modified().ok());
+    (id.chars().take(SECOND).collect(), made, id)
 }
 
 fn is_run(folder: &Path) -> bool {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use super::trial::Trial;
 use crate::event::{Durability, Entry};
 
 /// What every line ends with: the first 16 hexadecimal digits of SHA-256 over the checksum before it (nothing for
@@ -29,11 +30,16 @@ impl Journal {
         Self { file, seq: 0, sum: String::new(), broken: false }
     }
 
+    /// Goes on with a journal that was read to its end: after `seq` lines, the last one with the checksum `sum`.
+    pub(super) fn resume(file: File, seq: u64, sum: String) -> Self {
+        Self { file, seq, sum, broken: false }
+    }
+
     pub(super) fn next(&self) -> u64 {
         self.seq + 1
     }
 
-    pub(super) fn append(&mut self, entry: &Entry, durability: Durability) -> io::Result<()> {
+    pub(super) fn append(&mut self, entry: &Entry, durability: Durability, trial: &Trial) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));
         }
@@ -47,8 +53,13 @@ impl Journal {
         line.push_str(SUM);
         line.push_str(&sum);
         line.push_str("\"}\n");
+        if let Err(error) = trial.operation() {
+            self.file.write_all(&line.as_bytes()[..line.len() / 2])?;
+            return Err(error);
+        }
         self.file.write_all(line.as_bytes())?;
         if durability == Durability::Flushed {
+            trial.operation()?;
             self.file.sync_data()?;
         }
         self.seq = entry.seq;
@@ -94,6 +105,8 @@ pub struct Entries<R> {
     lines: R,
     line: u64,
     sum: String,
+    /// Bytes of whole lines up to here.
+    whole: u64,
     done: bool,
 }
 
@@ -110,7 +123,7 @@ impl Entries<BufReader<File>> {
 impl<R: BufRead> Entries<R> {
     /// Reads from anything.
     pub fn new(lines: R) -> Self {
-        Self { lines, line: 0, sum: String::new(), done: false }
+        Self { lines, line: 0, sum: String::new(), whole: 0, done: false }
     }
 
     fn step(&mut self) -> Result<Option<Entry>, Flaw> {
@@ -133,9 +146,15 @@ impl<R: BufRead> Entries<R> {
         if checksum(&self.sum, body) != sum {
             return Err(changed("its checksum is another"));
         }
-        self.sum = sum.to_owned();
         let entry = Entry::from_json(&format!("{body}}}")).map_err(|error| changed(&error.to_string()))?;
+        self.sum = sum.to_owned();
+        self.whole += line.len() as u64;
         Ok(Some(entry))
+    }
+
+    /// How many bytes the lines take that were read, and the checksum of the last.
+    pub(super) fn end(&self) -> (u64, &str) {
+        (self.whole, &self.sum)
     }
 }
 
@@ -164,7 +183,7 @@ mod tests {
             let event = Event::Told(Told { text: (*text).to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
             let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
-            journal.append(&entry, Durability::Written).unwrap();
+            journal.append(&entry, Durability::Written, &Trial::default()).unwrap();
         }
         std::fs::read_to_string(file.path()).unwrap()
     }

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, getppid};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// A run that hasn't ended by itself so long after a signal is left where it is. Its journal is whole by then.
 const GRACE: Duration = Duration::from_millis(2_700);
+
+/// How often it is looked whether the process that started us is still there.
+const GLANCE: Duration = Duration::from_millis(300);
 
 /// What was caught so far.
 pub(super) struct Signals {
@@ -18,7 +22,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on the first SIGINT, SIGTERM or SIGHUP cancels `stop`; a second SIGINT, or [`GRACE`] without an end,
+    /// From now on the first SIGINT, SIGTERM or SIGHUP, or the end of the process that started us, cancels `stop`; a second SIGINT, or [`GRACE`] without an end,
     /// ends the process.
     ///
     /// # Errors
@@ -31,6 +35,7 @@ impl Signals {
                 interrupt: signal(SignalKind::interrupt())?,
                 terminate: signal(SignalKind::terminate())?,
                 hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
+                parent: getppid(),
             }
         };
         let first = Arc::new(AtomicU8::new(0));
@@ -55,14 +60,31 @@ fn hangup_is_ignored() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
+/// Waits until the process isn't our parent any more: then it has ended. A signal at its end would be simpler, but it
+/// comes at the end of the thread that started us.
+async fn vanished(parent: Option<Pid>) {
+    match parent {
+        None => std::future::pending().await,
+        Some(parent) => {
+            while getppid() == Some(parent) {
+                tokio::time::sleep(GLANCE).await;
+            }
+        }
+    }
+}
+
 struct Caught {
     interrupt: Signal,
     terminate: Signal,
     hangup: Option<Signal>,
+    /// Who started us; `None` where that is outside of our namespace of processes.
+    parent: Option<Pid>,
 }
 
 impl Caught {
     async fn next(&mut self) -> u8 {
+        // Whoever ignores hang-ups wants to outlive what started it.
+        let watched = self.parent.filter(|parent| self.hangup.is_some() && *parent != Pid::INIT);
         let hung_up = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -73,11 +95,14 @@ impl Caught {
             _ = self.interrupt.recv() => 2,
             _ = self.terminate.recv() => 15,
             _ = hung_up => 1,
+            () = vanished(watched) => 15,
         }
     }
 
+    /// The first signal, and then only signals: a parent vanishes once.
     async fn listen(mut self, stop: &CancellationToken, told: &AtomicU8) {
         let first = self.next().await;
+        self.parent = None;
         told.store(first, Ordering::SeqCst);
         stop.cancel();
         let again = async { while self.next().await != 2 {} };

@@ -82,6 +82,10 @@ impl Conversation for Dialogue {
         Box::pin(std::future::ready(reply))
     }
 
+    fn recall(&mut self) {
+        self.next += 1;
+    }
+
     fn size(&self) -> usize {
         self.size
     }

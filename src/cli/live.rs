@@ -1,0 +1,165 @@
+//! What `run` and `resume` have in common: a run that goes on before somebody's eyes.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::run::UNCONFINED;
+use super::{Surroundings, progress, script};
+use crate::error::Error;
+use crate::event::{Entry, RunResult};
+use crate::formats;
+use crate::mask::Mask;
+use crate::plan::{Plan, Secrets};
+use crate::providers::{Connect, Provider};
+use crate::record::Recorder;
+use crate::run::{self, Before, Observer, Run, SANDBOX};
+use crate::tools::environment::Environment;
+
+/// A run that is about to begin or to go on.
+pub(super) struct Live<'a> {
+    pub(super) plan: Plan,
+    pub(super) secrets: Secrets,
+    pub(super) job_file: &'a [u8],
+    /// Absolute paths that tools may not change.
+    pub(super) protected: Vec<PathBuf>,
+    /// The folder of all runs, absolute.
+    pub(super) out: PathBuf,
+    /// The run's folder, as the user would name it.
+    pub(super) shown_folder: &'a Path,
+    /// What stdout gets.
+    pub(super) format: &'a str,
+    pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
+    pub(super) scripts: BTreeMap<String, PathBuf>,
+    pub(super) recorder: Recorder,
+    pub(super) before: Option<Before>,
+}
+
+pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
+    // Not for users, and without effect in a release.
+    let number = |name: &str| around.variable(name).and_then(|number| number.parse().ok());
+    if let Some(events) = number("LEGWORK_KILL_AFTER") {
+        live.recorder.trial.kill_after(events);
+    }
+    if let Some(operation) = number("LEGWORK_FAIL_AT") {
+        live.recorder.trial.fail_at(operation);
+    }
+    let (mask, environment) = confidences(around, &live.plan, &live.secrets);
+    let ci = around.variable("CI").is_some_and(|ci| ci != "false" && ci != "0");
+    let dumb = around.variable("TERM").is_none_or(|term| term == "dumb");
+    let jsonl = live.format == "jsonl";
+    // Lines of JSON on the same terminal would tear the live lines apart.
+    let torn = jsonl && std::io::stdout().is_terminal();
+    let mut observers = vec![progress::observer(around.out, !(ci || dumb || torn))];
+    if jsonl {
+        observers.push(Arc::new(Lines { out: around.out }));
+    }
+    around.out.warning(&format!("tools are not confined (sandbox: {SANDBOX}): {UNCONFINED}"));
+    around.out.beside(&format!("record: {}", live.shown_folder.display()));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
+    let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
+    let result = runtime.block_on(
+        Run {
+            plan: live.plan.masked(&mask),
+            job_file: live.job_file,
+            protected: live.protected,
+            out: live.out,
+            providers: live.providers,
+            mask,
+            environment,
+            recorder: live.recorder,
+            observers,
+            clock: around.clock,
+            scripts: scripts.collect(),
+            before: live.before,
+        }
+        .live(),
+    )?;
+    // Calls end with their processes; a thread that still reads a slow disk must not hold the exit back.
+    runtime.shutdown_background();
+    report(live.format, around, &result, live.shown_folder);
+    Ok(result.exit_code)
+}
+
+/// Opens what the plan's models need.
+pub(super) fn connect(
+    around: &Surroundings,
+    plan: &Plan,
+    scripts: &BTreeMap<String, PathBuf>,
+) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
+    let variable = |name: &str| around.variable(name).map(str::to_owned);
+    run::connect(plan, |model| {
+        let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
+        Ok(Connect {
+            variable: &variable,
+            script: script.map(|path| script::open(path)).transpose()?,
+            user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
+        })
+    })
+}
+
+/// What must be masked, and what `bash` sees.
+pub(super) fn confidences(around: &Surroundings, plan: &Plan, secrets: &Secrets) -> (Mask, Environment) {
+    let mut masked: Vec<(String, String)> = secrets.pairs().to_vec();
+    masked.extend(
+        plan.env
+            .iter()
+            .filter(|name| looks_secret(name))
+            .filter_map(|name| Some((name.clone(), around.variable(name)?.to_owned()))),
+    );
+    let (mask, too_short) = Mask::new(&masked);
+    for name in too_short {
+        around.out.warning(&format!("{name} is too short to be masked; it may show in the record"));
+    }
+    (mask, Environment::from(&around.variables, &plan.env, secrets.pairs()))
+}
+
+/// Whether a variable's name says that its value is a secret.
+fn looks_secret(name: &str) -> bool {
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH"].iter().any(|part| name.contains(part))
+}
+
+/// Prints the answer to stdout, and beside it how the run ended and where its record lies.
+fn report(format: &str, around: &Surroundings, result: &RunResult, folder: &Path) {
+    let figures = formats::figures::sum(result);
+    match &result.error {
+        Some(error) => {
+            around.out.beside(&format!("{}: {}", error.code, super::print::printable(&error.message)));
+            if let Some(hint) = &error.hint {
+                around.out.beside(&format!("help:   {}", super::print::printable(hint)));
+            }
+            around.out.beside(&format!("spent:  {figures}"));
+        }
+        None => around.out.beside(&format!("{}: {figures}", result.outcome)),
+    }
+    for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
+        let file = folder.join(file);
+        // A full disk may have left no room for it.
+        if around.folder.join(&file).exists() {
+            around.out.beside(&format!("{what}:   {}", file.display()));
+        }
+    }
+    let answer = formats::find(format).and_then(|format| format.answer(result));
+    if let Some(answer) = answer {
+        around.out.answer(&answer);
+    }
+}
+
+/// Prints each event as a line of JSON.
+struct Lines {
+    out: super::print::Out,
+}
+
+impl Observer for Lines {
+    fn event(&self, entry: &Entry) {
+        if let Some(line) = formats::find("jsonl").and_then(|format| format.event(entry)) {
+            self.out.answer(&line);
+        }
+    }
+
+    fn text(&self, _: &str, _: &str) {}
+}

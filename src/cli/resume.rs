@@ -1,0 +1,83 @@
+//! `legwork resume`: goes on with a run that was cut off.
+
+use std::path::{Path, PathBuf};
+
+use super::live::{Live, connect, live};
+use super::run::{given_secrets, pair, workspace};
+use super::{Surroundings, format_parser};
+use crate::error::Error;
+use crate::formats::Subject;
+use crate::record::{RUNS, Recorder, Reopened, find_run};
+use crate::run::{Before, commit};
+
+/// Options of `legwork resume`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// A folder, a run id or the start of one, JOB/latest, or latest
+    run: String,
+    /// Give a secret input again: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<String>,
+    /// Give a secret input again, from an environment variable
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair)]
+    set_env: Vec<String>,
+    /// The folder that the tools work in; default: the run's own
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Go on even where another commit is checked out than the run began with
+    #[arg(long)]
+    force: bool,
+    /// Where the runs lie
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    out: PathBuf,
+    /// What stdout gets: the last text, result.json, or the events as they happen
+    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
+    format: String,
+}
+
+pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    let folder = find_run(&options.out, &options.run)?;
+    let reopened = match Recorder::reopen(&folder) {
+        Err(ended @ Error::Ended { .. }) => {
+            around.out.beside(&format!("{ended}; only one that was cut off can go on"));
+            return Ok(ended.exit_code());
+        }
+        reopened => reopened?,
+    };
+    let Reopened { recorder, record, journals } = reopened;
+    let mut plan = record.plan;
+    let before = Before::new(journals).ok_or_else(|| Error::NotARecord {
+        path: folder.clone(),
+        why: "it was cut off before anything happened; start the job anew".to_owned(),
+    })?;
+    let own = Path::new(&plan.workspace);
+    let workspace = workspace(options.workspace.as_deref().unwrap_or(own))?;
+    let (then, now) = (before.started().commit.clone(), commit(&workspace));
+    if then != now && !options.force {
+        let named = |commit: Option<String>| commit.unwrap_or_else(|| "none".to_owned());
+        return Err(Error::Moved { now: named(now), then: named(then) });
+    }
+    plan.workspace = workspace.to_string_lossy().into_owned();
+    let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
+    let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
+    let providers = connect(around, &plan, &scripts)?;
+    let out = recorder.folder().ancestors().nth(2).unwrap_or(recorder.folder()).to_owned();
+    let job_file = std::fs::read(folder.join("job.yaml"))
+        .map_err(|source| Error::Record { path: folder.join("job.yaml"), source })?;
+    live(
+        Live {
+            plan,
+            secrets,
+            job_file: &job_file,
+            protected: before.started().protected.iter().map(PathBuf::from).collect(),
+            out,
+            shown_folder: &folder,
+            format: &options.format,
+            providers,
+            scripts,
+            recorder,
+            before: Some(before),
+        },
+        around,
+    )
+}

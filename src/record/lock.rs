@@ -1,0 +1,47 @@
+//! One process at a time writes a run's folder.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::Error;
+
+/// The folder's lock. The system lets go of it when this process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _folder: File,
+}
+
+impl Lock {
+    /// Takes it, without waiting. A file system that knows no locks gives one that holds nobody off.
+    ///
+    /// # Errors
+    /// Where another process has it, or the folder can't be opened.
+    pub(super) fn take(folder: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Record { path: folder.to_owned(), source };
+        let opened = File::open(folder).map_err(failed)?;
+        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
+                Ok(Self { _folder: opened })
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
+            Err(errno) => Err(failed(io::Error::from(errno))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_has_it_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lock::take(folder.path()).unwrap();
+        assert!(matches!(Lock::take(folder.path()), Err(Error::InUse { .. })));
+        drop(first);
+        Lock::take(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! A run's folder, taken up again after the run was cut off.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::journal::{Entries, Flaw};
+use super::lock::Lock;
+use super::reserve::Reserve;
+use super::trial::Trial;
+use super::{Record, Recorder, journal_file, private};
+use crate::error::Error;
+use crate::event::{Entry, PARENT};
+
+/// A folder that can be written again, and what it holds.
+#[derive(Debug)]
+pub struct Reopened {
+    /// Writes on.
+    pub recorder: Recorder,
+    /// What was recorded.
+    pub record: Record,
+    /// The journals' events, oldest first, by the agents' ids.
+    pub journals: BTreeMap<String, Vec<Entry>>,
+}
+
+impl Recorder {
+    /// Locks a run's folder, checks its journals and cuts off lines that were torn.
+    ///
+    /// # Errors
+    /// Where another process has it, the run has ended for good ([`Error::Ended`]), or its record is damaged.
+    pub fn reopen(folder: &Path) -> Result<Reopened, Error> {
+        let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
+        let lock = Lock::take(&folder)?;
+        let record = Record::open(&folder)?;
+        if let Some(result) = record.result.as_ref().filter(|result| !result.outcome.can_be_resumed()) {
+            return Err(Error::Ended {
+                run_id: result.run_id.clone(),
+                outcome: result.outcome,
+                exit_code: result.exit_code,
+            });
+        }
+        let mut journals = BTreeMap::new();
+        let mut earlier = HashMap::new();
+        for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
+            let Some((entries, sum)) = take_up(&folder, &agent)? else { continue };
+            earlier.insert(agent.clone(), (entries.last().map_or(0, |entry| entry.seq), sum));
+            journals.insert(agent, entries);
+        }
+        let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let reserve = Reserve::hold(&folder);
+        let recorder =
+            Self { folder, run_id, journals: Mutex::default(), reserve, _lock: lock, earlier, trial: Trial::default() };
+        Ok(Reopened { recorder, record, journals })
+    }
+
+    /// Takes the result of an earlier part of the run away: until this part has ended, there is none.
+    ///
+    /// # Errors
+    /// Where it can't be removed.
+    pub fn forget_result(&self) -> io::Result<()> {
+        match fs::remove_file(self.folder.join("result.json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a journal, with the checksum of its last line, and cuts a torn line off; `None` where there is none.
+fn take_up(folder: &Path, agent: &str) -> Result<Option<(Vec<Entry>, String)>, Error> {
+    let path = folder.join(journal_file(agent));
+    let failed = |source| Error::Record { path: path.clone(), source };
+    let damaged = |why: String| Error::NotARecord { path: path.clone(), why };
+    let mut read = match Entries::open(&path) {
+        Ok(read) => read,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed(source)),
+    };
+    let mut entries = Vec::new();
+    for entry in &mut read {
+        match entry {
+            Ok(entry) => entries.push(entry),
+            Err(Flaw::Torn { .. }) => break,
+            Err(flaw) => return Err(damaged(flaw.to_string())),
+        }
+    }
+    let (whole, sum) = read.end();
+    let file: File = private().append(true).open(&path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.len() > whole {
+        file.set_len(whole).map_err(failed)?;
+    }
+    Ok(Some((entries, sum.to_owned())))
+}
