@@ -2,6 +2,7 @@
 
 mod rule;
 
+use std::cell::LazyCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -116,6 +117,12 @@ pub struct Fix {
     pub with: String,
 }
 
+/// The most characters of a message, a help or a label: what it quotes from a file can be very long.
+const MAX_WORDS: usize = 1_000;
+
+/// The longest word that may be a misspelt one, and the longest that may be meant, in bytes.
+const MAX_MISSPELT: usize = 256;
+
 /// One finding.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
@@ -141,7 +148,7 @@ impl Diagnostic {
         Self {
             code,
             severity: Severity::Error,
-            message: message.into(),
+            message: readable(message.into()),
             place,
             labels: Vec::new(),
             help: None,
@@ -157,14 +164,14 @@ impl Diagnostic {
     /// Says what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(readable(help.into()));
         self
     }
 
     /// Adds a second place.
     #[must_use]
     pub fn label(mut self, place: Place, text: impl Into<String>) -> Self {
-        self.labels.push(Label { place, text: text.into() });
+        self.labels.push(Label { place, text: readable(text.into()) });
         self
     }
 
@@ -192,6 +199,16 @@ pub struct Near<'a> {
     pub is_only: bool,
 }
 
+/// The text, or where it is very long, its beginning and its end.
+fn readable(text: String) -> String {
+    let (end, half) = (text.len(), MAX_WORDS / 2);
+    let left_out = || Some((text.char_indices().nth(half)?.0, text.char_indices().nth_back(half)?.0));
+    match left_out().filter(|(head, tail)| end > MAX_WORDS && head < tail) {
+        Some((head, tail)) => format!("{}…{}", &text[..head], &text[tail..]),
+        None => text,
+    }
+}
+
 /// The nearest of `known` to a misspelt `word`, if it is near enough to be meant (case and `-`/`_` aside, at most a
 /// third of its letters differ).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -206,12 +223,23 @@ pub fn only_nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
 
 /// As [`nearest`], and whether another is as near. The first of several equally near ones is taken.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<Near<'a>> {
+    // Comparing takes time and memory as the product of both lengths, and a file's words can be very long.
+    if word.len() > MAX_MISSPELT {
+        return None;
+    }
     let fold = |text: &str| text.to_lowercase().replace('-', "_");
-    let word = fold(word);
+    let folded_word = LazyCell::new(|| fold(word));
     let mut best: Option<(usize, Near<'a>)> = None;
     for name in known {
-        let distance = strsim::damerau_levenshtein(&word, &fold(name));
-        if distance > name.chars().count().max(3) / 3 {
+        if name.len() > MAX_MISSPELT {
+            continue;
+        }
+        let most = name.chars().count().max(3) / 3;
+        if word.is_ascii() && name.is_ascii() && word.len().abs_diff(name.len()) > most {
+            continue;
+        }
+        let distance = strsim::damerau_levenshtein(&folded_word, &fold(name));
+        if distance > most {
             continue;
         }
         match &mut best {
@@ -226,6 +254,26 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_quoted_is_bounded() {
+        let finding = |text: &str| Diagnostic::error("x", Place { source: Source::new("", ""), span: 0..0 }, text);
+        let long = format!("`{}` is too long", "ä".repeat(1_000_000));
+        let message = finding(&long).message;
+        assert!(message.starts_with("`ää") && message.ends_with("ä` is too long") && message.contains("ä…ä"));
+        assert_eq!(message.chars().count(), MAX_WORDS + 2);
+        assert!(finding("x").help(&*long).label(finding("").place, &*long).help.unwrap().len() < 3_000);
+        let short = "ä".repeat(MAX_WORDS);
+        assert_eq!(finding(&short).message, short);
+    }
+
+    #[test]
+    fn a_very_long_word_is_near_to_nothing_and_soon() {
+        assert_eq!(nearest(&"x".repeat(4_000_000), ["network"; 1000]), None);
+        assert_eq!(nearest("ä", ["ä".repeat(4_000_000).as_str(); 1000]), None);
+        assert_eq!(nearest("netwrok", ["network"]), Some("network"));
+        assert_eq!(nearest("İ", ["i̇"]), Some("i̇"));
+    }
 
     #[test]
     fn what_could_mean_two_things_means_none_for_certain() {

@@ -6,6 +6,7 @@
     reason = "a test that can't go on fails, and it needs the machine's PATH"
 )]
 
+mod bad_input;
 mod commands;
 mod dry_run;
 mod explain;

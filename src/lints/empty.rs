@@ -23,6 +23,10 @@ impl Lint for Empty {
 fn walk(mapping: &Node, findings: &mut Vec<Diagnostic>) {
     for (key, value) in mapping.entries() {
         let name = key.text().unwrap_or_default();
+        // A value may stick to a colon without a space, and be part of the key: that is said of the key.
+        if value.is_null() && name.contains(':') {
+            continue;
+        }
         if value.is_null() {
             findings.push(
                 Diagnostic::error("empty-value", value.place(), format!("`{name}` has no value"))

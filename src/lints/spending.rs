@@ -1,8 +1,9 @@
 //! A run's cost has a bound.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::yaml::Kind;
+use crate::yaml::{Kind, Node};
 
+use super::synonyms::means;
 use super::{Lint, Subject, models};
 
 /// Jobs that may cost any amount.
@@ -21,8 +22,11 @@ impl Lint for Spending {
         // What is written wrongly was meant, and what is torn may have held one.
         let is_meant = subject.root.is_torn()
             || limits.as_ref().is_some_and(|limits| {
-                let has = |key| limits.get(key).is_some();
-                limits.kind() != Kind::Mapping || limits.is_torn() || has("cost_usd") || has("tokens")
+                let has = |(key, _): (Node, Node)| {
+                    let name = key.text().and_then(|name| name.split(':').next()).unwrap_or_default();
+                    ["cost_usd", "tokens"].into_iter().any(|ours| means(name, ours))
+                };
+                limits.kind() != Kind::Mapping || limits.is_torn() || limits.entries().any(has)
             });
         if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_made_up() {
             return;

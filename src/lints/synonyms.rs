@@ -113,9 +113,13 @@ pub(super) fn all(key: &str) -> impl Iterator<Item = &'static str> {
     FOLDED.get(&fold(key)).into_iter().flatten().copied()
 }
 
-/// A key without its case, dashes and underscores.
+/// The longest key that is compared with others, in characters: a file's can be very long.
+const MAX_KEY: usize = 100;
+
+/// A key without its case, dashes and underscores; of a very long one the beginning.
 pub(super) fn fold(key: &str) -> String {
-    key.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
+    let letters = key.chars().take(MAX_KEY);
+    letters.filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(super) struct Command {
 /// Reads a command, or says in a few words what in it can't be allowed.
 pub(super) fn read(text: &str) -> Result<Script, String> {
     if text.len() > MAX_COMMAND {
-        return Err(format!("it is longer than {} kB", MAX_COMMAND >> 10));
+        return Err(format!("more than {} kB", MAX_COMMAND >> 10));
     }
     let mut lexer = Lexer { chars: text.chars().peekable() };
     let mut script = Script { pipelines: Vec::new() };

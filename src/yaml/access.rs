@@ -10,7 +10,7 @@ use super::findings::excerpt;
 use super::recover::Walker;
 use super::scalar::Scalar;
 use super::tree::Content;
-use crate::diagnostic::near;
+use crate::diagnostic::{Near, near};
 
 /// The items of a list.
 pub(super) struct Items<'a> {
@@ -86,6 +86,11 @@ impl<'a> Entries<'a> {
         if let Some(field) = fields.iter().find(|field| **field == name) {
             return Some(field);
         }
+        // What an earlier round has said of it holds: each round would search again for all.
+        if let Some(meant) = self.mapping.run.known_as(key.path, fields) {
+            self.adopted.extend(meant);
+            return meant;
+        }
         if self.mapping.run.is_full() {
             // Nobody sees what else is said, and a search for each of very many keys takes its time.
             let message = format!("unknown key `{}`", excerpt(name));
@@ -100,16 +105,40 @@ impl<'a> Entries<'a> {
             fields.iter().copied().filter(|field| tree.pair(mapping, field).is_none()).collect()
         });
         let free: Vec<&'static str> = absent.iter().copied().filter(|field| !self.adopted.contains(field)).collect();
+        if let Some((field, spaced)) =
+            with_space(name, &free).filter(|_| value.node().is_null() && key.node().is_plain())
+        {
+            let message = format!("unknown key `{}`", excerpt(name));
+            let help = Some(format!("a space is missing after the `:`; write `{}`", excerpt(&spaced)));
+            self.mapping.run.report(key.finding(Said { code: "unknown-key", message, help, fix: Some(spaced) }));
+            // The value is in the key: nothing is said of what is missing.
+            value.leave_open();
+            self.mapping.run.know(key.path, fields, Some(field));
+            self.adopted.push(field);
+            self.mapping.run.adopt(self.mapping.path, field, value.path);
+            return Some(field);
+        }
         let near = tree.meant(name, &free).or_else(|| near(name, free.iter().copied()));
+        // What stands behind a colon would be lost with a fix.
+        let near = near.map(|near| Near { is_only: near.is_only && !name.contains(':'), ..near });
         let message = format!("unknown key `{}`", excerpt(name));
         if let Fault::Said(said) = Fault::unknown_but_near("unknown-key", message, fields, near) {
             self.mapping.run.report(key.finding(*said));
         }
-        let meant = near.and_then(|near| free.iter().copied().find(|field| *field == near.name))?;
+        let meant = near.and_then(|near| free.iter().copied().find(|field| *field == near.name));
+        self.mapping.run.know(key.path, fields, meant);
+        let meant = meant?;
         self.adopted.push(meant);
         self.mapping.run.adopt(self.mapping.path, meant, value.path);
         Some(meant)
     }
+}
+
+/// The known key that `cost_usd:5` begins with, and the whole with the space that parts key and value.
+fn with_space(name: &str, fields: &[&'static str]) -> Option<(&'static str, String)> {
+    let (key, value) = name.split_once(':')?;
+    let field = fields.iter().copied().find(|field| *field == key)?;
+    Some((field, format!("{field}: {value}")))
 }
 
 impl<'de> MapAccess<'de> for Entries<'_> {

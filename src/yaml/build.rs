@@ -48,8 +48,9 @@ pub(super) fn tree(source: &Arc<Source>, synonyms: Synonyms) -> Built {
         if source.text[span.clone()].starts_with('\0') {
             return nothing(found, finding);
         }
+        let end = bytes::escape_sequence_end(&source.text, span.end);
         found.push(finding);
-        holes.push(Hole { span, lost: false });
+        holes.push(Hole { span: span.start..end, lost: false });
     }
     if !holes.is_empty() {
         text = Cow::Owned(mend::blanked(&text, &holes));

@@ -78,6 +78,17 @@ pub(super) fn control_characters(source: &Arc<Source>) -> Vec<Diagnostic> {
     found
 }
 
+/// Where the escape sequence ends (`ESC [ 31 m`, ECMA-48 5.4) whose ESC ends at `at`; `at` where there is none. Its
+/// bracket opens no list.
+pub(super) fn escape_sequence_end(text: &str, at: usize) -> usize {
+    let rest = text[..at].ends_with('\u{1b}').then(|| text[at..].strip_prefix('[')).flatten().unwrap_or_default();
+    let parameters = rest.bytes().take_while(|byte| matches!(byte, b'0'..=b'?')).count();
+    match rest.as_bytes().get(parameters) {
+        Some(b'@'..=b'~') => at + 1 + parameters + 1,
+        _ => at,
+    }
+}
+
 /// How many runs of control characters are looked for.
 const MAX_CONTROLS: usize = 200;
 

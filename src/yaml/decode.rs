@@ -77,6 +77,14 @@ impl Walker<'_> {
 
     fn no_list(self) -> Fault {
         match self.node().text() {
+            // Not `-5`, nor `--option`.
+            Some(text) if self.is_plain() && text.starts_with('-') && text[1..].starts_with(char::is_alphabetic) => {
+                Fault::WrongType {
+                    expected: "a list".to_owned(),
+                    help: Some("a space is missing after the `-`: write `- item`".to_owned()),
+                    fix: None,
+                }
+            }
             Some(text) if !text.is_empty() && text.len() < 40 && self.is_plain() => Fault::WrongType {
                 expected: "a list".to_owned(),
                 help: Some(format!("a list of one item is written `[{text}]`")),

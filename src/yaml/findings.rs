@@ -1,6 +1,8 @@
 //! Collects findings: each once, bounded, sorted by place in the end.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::MAX_FINDINGS;
@@ -12,7 +14,8 @@ const MAX_KEPT: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     list: Vec<Diagnostic>,
-    seen: HashSet<(&'static str, usize, usize, String)>,
+    /// All there were, those that are only counted included: their message as a hash, for there can be very many.
+    seen: HashSet<(&'static str, usize, usize, u64)>,
     more: usize,
     /// The search ended before everything was found.
     pub(super) cut_short: bool,
@@ -21,12 +24,13 @@ pub(super) struct Findings {
 impl Findings {
     /// Takes a finding in, unless the same is there already.
     pub(super) fn push(&mut self, finding: Diagnostic) {
-        let key = (finding.code, finding.place.span.start, finding.place.span.end, finding.message.clone());
-        if self.seen.contains(&key) {
+        let mut message = DefaultHasher::new();
+        finding.message.hash(&mut message);
+        let Range { start, end } = finding.place.span;
+        if !self.seen.insert((finding.code, start, end, message.finish())) {
             return;
         }
         if self.list.len() < MAX_KEPT {
-            self.seen.insert(key);
             self.list.push(finding);
         } else {
             self.more += 1;

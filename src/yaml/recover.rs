@@ -98,6 +98,8 @@ struct State {
     wanted: HashMap<u64, Vec<&'static str>>,
     /// Paths of values whose misspelt key was taken for a known one, by the mapping's path and that key.
     adopted: HashMap<(u64, &'static str), u64>,
+    /// What the unknown keys that were looked up count as, if anything, by their path and where the known ones lie.
+    looked_up: HashMap<(u64, usize), Option<&'static str>>,
     holes: Vec<Place>,
 }
 
@@ -134,6 +136,16 @@ impl Run<'_> {
     pub(super) fn adopted(&self, mapping: u64, keys: &[&'static str], value: u64) -> Option<&'static str> {
         let state = self.state.borrow();
         keys.iter().copied().find(|key| state.adopted.get(&(mapping, *key)) == Some(&value))
+    }
+
+    /// What an unknown key counts as, if anything; `None` where it wasn't looked up among these.
+    pub(super) fn known_as(&self, key: u64, fields: &'static [&'static str]) -> Option<Option<&'static str>> {
+        self.state.borrow().looked_up.get(&(key, fields.as_ptr().addr())).copied()
+    }
+
+    /// Remembers what an unknown key counts as, if anything.
+    pub(super) fn know(&self, key: u64, fields: &'static [&'static str], meant: Option<&'static str>) {
+        self.state.borrow_mut().looked_up.insert((key, fields.as_ptr().addr()), meant);
     }
 
     /// Remembers that a value counts as that of another key.
@@ -240,6 +252,11 @@ impl<'a> Walker<'a> {
 
     fn fails(self, said: Said) {
         self.run.report(self.finding(said));
+        self.leave_open();
+    }
+
+    /// Takes anything for the node from now on.
+    pub(super) fn leave_open(self) {
         let mut state = self.run.state.borrow_mut();
         state.holes.push(self.run.tree().place(self.index));
         state.standing.insert(self.path, Standing::Hole);

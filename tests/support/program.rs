@@ -25,7 +25,15 @@ pub(crate) struct Program {
 impl Program {
     /// Nothing in the environment but `PATH`, an empty home, and no proxy in the way of loopback; nothing on stdin.
     pub(super) fn new(folder: &Folder, executable: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new(executable);
+        let mut command = match hangup_is_ignored() {
+            false => Command::new(executable),
+            // The tests may run under nohup; what they start is not to inherit that.
+            true => {
+                let mut command = Command::new("env");
+                command.args(["--default-signal=HUP", executable]);
+                command
+            }
+        };
         command
             .args(arguments)
             .current_dir(folder.path())
@@ -93,6 +101,13 @@ impl Program {
     pub(crate) fn run(self) -> Ended {
         self.spawn().wait()
     }
+}
+
+/// Whether a hang-up changes nothing here, and so nothing in what is started from here. Known on Linux only.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {

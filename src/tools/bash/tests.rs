@@ -167,6 +167,8 @@ fn options_are_checked_with_their_places() {
             "bash-rule:1:40: bad rule: it holds no command",
         ]
     );
+    let (_, findings) = check(&format!("allow: [{}]", "ls ".repeat(10_000)));
+    assert_eq!(findings, ["bash-rule:1:9: bad rule: it holds more than 16 kB"]);
     let (_, findings) = check("alow: []\ntimeout: soon\n");
     assert_eq!(findings.len(), 2, "{findings:?}");
 }

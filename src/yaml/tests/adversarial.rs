@@ -1,5 +1,6 @@
 //! Inputs made to hurt: each must end soon, without a panic, with a finding.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{MAX_FINDINGS, Node};
@@ -112,6 +113,14 @@ fn cycles() {
     );
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only read")]
+struct Two {
+    first: String,
+    second: String,
+}
+
 #[test]
 fn very_many_mistakes_are_counted() {
     let text: String = (0..400).map(|number| format!("k{number}: x\n")).collect();
@@ -123,6 +132,10 @@ fn very_many_mistakes_are_counted() {
     let text: String = (0..1200).map(|number| format!("k{number}: x\n")).collect();
     let last = super::decoded::<indexmap::IndexMap<String, u8>>(&text).findings.pop().unwrap();
     assert_eq!((last.code, &*last.message), ("too-many", "at least 900 more findings are not shown"));
+    // Three rounds read these keys, and count each once.
+    let text: String = (0..1200).map(|number| format!("k{number}: x\n")).collect();
+    let last = super::decoded::<Two>(&text).findings.pop().unwrap();
+    assert_eq!((last.code, &*last.message), ("too-many", "1102 more findings are not shown"));
     let repeated = "a: 1\n".repeat(20_000);
     assert_eq!(codes(&repeated).len(), MAX_FINDINGS + 1);
 }

@@ -183,6 +183,10 @@ fn syntax() {
             "a: {{ x }}\nb: 1\nb: 2\n",
             "1:4-11 yaml-syntax: a value that starts with `{{` needs quotes\n3:1-2 duplicate-key: key `b` is set twice in this mapping\n",
         ),
+        (
+            "a: \u{1b}[31mx\u{1b}[0m\nb: 1\n",
+            "1:4-5 yaml-syntax: control character U+001B isn't allowed\n1:10-11 yaml-syntax: control character U+001B isn't allowed\n",
+        ),
         ("a: x\u{7}\n", "1:5-6 yaml-syntax: control character U+0007 isn't allowed\n"),
         ("? [a]\n: b\n", "1:3-6 wrong-type: a key must be a scalar\n"),
         (
