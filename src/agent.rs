@@ -354,7 +354,8 @@ impl<'t> Agent<'t> {
         self.known = Some((reply.usage.prompt(), self.conversation.size()));
         let text = reply.text();
         if !text.trim().is_empty() {
-            self.last_text = text;
+            // Its blocks are masked; a secret can reach from one into the next.
+            self.last_text = self.tree.mask.text(&text).into_owned();
         }
     }
 

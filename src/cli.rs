@@ -1,5 +1,6 @@
 //! The commands; the only place that prints, reads the environment and the clock.
 
+mod confidences;
 mod explain;
 mod init;
 mod input;
@@ -9,7 +10,9 @@ mod progress;
 mod resume;
 mod run;
 mod script;
+mod shield;
 mod show;
+mod step_summary;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -17,9 +20,11 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-use self::print::{Colour, Out};
+use self::confidences::is_secret_name;
+use self::print::Out;
 use crate::error::Error;
 use crate::formats::{self, Subject};
+use crate::lints::provider_keys;
 use crate::schema;
 
 /// Runs agent jobs declared in YAML: unattended, bounded, recorded.
@@ -91,13 +96,13 @@ pub fn main() -> u8 {
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir())
     };
-    let out = Out::new(Colour::from(&variables));
+    let out = Out::new(&variables);
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers; anything else is the command line's fault.
             let code = u8::from(error.use_stderr()) * 2;
-            return if error.print().is_ok() { code } else { 2 };
+            return if out.usage(&error).is_ok() { code } else { 2 };
         }
     };
     let done = folder
@@ -106,13 +111,26 @@ pub fn main() -> u8 {
             let around = Surroundings { variables, folder, out, clock: jiff::Timestamp::now };
             perform(arguments.command, &around)
         });
-    done.unwrap_or_else(|error| {
+    let code = done.unwrap_or_else(|error| {
         out.error(&error);
         error.exit_code()
-    })
+    });
+    match out.take_failure() {
+        Some(source) => {
+            let unprinted = Error::Environment { message: "the answer can't be printed".into(), source };
+            out.error(&unprinted);
+            // What went wrong before weighs more.
+            if code == 0 { unprinted.exit_code() } else { code }
+        }
+        None => code,
+    }
 }
 
 fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
+    if matches!(command, Command::Run(_) | Command::Resume(_)) {
+        let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
+        shield::raise(|name| is_secret(name) || provider_keys().any(|key| key == name));
+    }
     match command {
         Command::Run(options) => run::run(&options, around),
         Command::Resume(options) => resume::resume(&options, around),

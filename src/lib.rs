@@ -33,6 +33,8 @@ pub mod mask;
 
 pub mod price;
 
+pub mod sandbox;
+
 pub mod tools;
 
 pub mod providers;

@@ -1,17 +1,18 @@
 //! Secrets out of text, once, whole or as a stream.
 //!
 //! A secret is found as it is, line by line where it has lines, and in the forms in which programs pass things on:
-//! base64 in its three shifts (RFC 4648, both alphabets), hexadecimal, URL percent codes and JSON string escapes.
+//! base64 in its three shifts (RFC 4648, both alphabets) and hexadecimal, with or without line breaks in between, URL
+//! percent codes and JSON string escapes.
 
 mod forms;
+mod scan;
+mod stream;
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use aho_corasick::automaton::{Automaton, StateID};
-use aho_corasick::nfa::contiguous::NFA;
-use aho_corasick::{Anchored, MatchKind};
+use self::scan::{Forms, Scan};
+pub use self::stream::{MaskStream, MaskedText};
 
 /// The shortest secret that is masked, in characters: shorter ones would tear holes into innocent text.
 pub const SHORTEST: usize = 8;
@@ -22,20 +23,12 @@ pub const OPENING: &str = "[masked:";
 /// Knows the secrets of a run. Cheap to clone; without secrets it costs nothing.
 #[derive(Clone, Default)]
 pub struct Mask {
-    patterns: Option<Arc<Patterns>>,
-}
-
-struct Patterns {
-    automaton: NFA,
-    /// By pattern: what stands in its place.
-    labels: Vec<Arc<str>>,
-    /// Length in bytes of the longest pattern.
-    longest: usize,
+    forms: Option<Arc<Forms>>,
 }
 
 impl std::fmt::Debug for Mask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mask({} forms)", self.patterns.as_ref().map_or(0, |patterns| patterns.labels.len()))
+        write!(f, "Mask({} forms)", self.forms.as_ref().map_or(0, |forms| forms.count()))
     }
 }
 
@@ -43,48 +36,29 @@ impl Mask {
     /// Takes names and values, and gives back the names of values that are too short to be masked (below
     /// [`SHORTEST`]). Empty values hide nothing and are passed over.
     pub fn new(secrets: &[(String, String)]) -> (Self, Vec<String>) {
-        let mut short = Vec::new();
-        let mut found = Vec::new();
-        let mut labels: Vec<Arc<str>> = Vec::new();
-        for (name, value) in secrets {
-            if value.trim().is_empty() {
-                continue;
-            }
-            if value.trim().chars().count() < SHORTEST {
-                short.push(name.clone());
-                continue;
-            }
-            let label: Arc<str> = format!("{OPENING}{name}]").into();
-            for form in forms::of(value) {
-                found.push(form);
-                labels.push(Arc::clone(&label));
-            }
-        }
-        if found.is_empty() {
-            return (Self::default(), short);
-        }
-        let longest = found.iter().map(Vec::len).max().unwrap_or(1);
-        let automaton = NFA::builder().match_kind(MatchKind::Standard).build(&found);
-        // A build fails only where the patterns exceed 2 GiB of states, which no environment can hold.
-        let patterns = automaton.ok().map(|automaton| Arc::new(Patterns { automaton, labels, longest }));
-        (Self { patterns }, short)
+        let (long, short): (Vec<_>, Vec<_>) = secrets
+            .iter()
+            .filter(|(_, value)| !value.trim().is_empty())
+            .partition(|(_, value)| value.trim().chars().count() >= SHORTEST);
+        let long = long.into_iter().map(|(name, value)| (format!("{OPENING}{name}]").into(), value.as_str()));
+        (Self { forms: Forms::new(long).map(Arc::new) }, short.into_iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// Whether there is nothing to mask.
     pub fn is_empty(&self) -> bool {
-        self.patterns.is_none()
+        self.forms.is_none()
     }
 
     /// Length in bytes of the longest form of a secret; 0 without secrets. Text that is to be cut must be masked with as
     /// much beyond the cut.
     pub fn reach(&self) -> usize {
-        self.patterns.as_ref().map_or(0, |patterns| patterns.longest)
+        self.forms.as_ref().map_or(0, |forms| forms.longest())
     }
 
     /// The text with `[masked:NAME]` in place of every secret.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Some(patterns) = &self.patterns else { return Cow::Borrowed(text) };
-        if !patterns.occur_in(text.as_bytes()) {
+        let Some(forms) = &self.forms else { return Cow::Borrowed(text) };
+        if !Scan::occur(forms, text.as_bytes()) {
             return Cow::Borrowed(text);
         }
         let mut stream = self.stream();
@@ -93,122 +67,19 @@ impl Mask {
         Cow::Owned(String::from_utf8(masked).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into()))
     }
 
-    /// Masks text that comes in pieces.
+    /// Masks bytes that come in pieces.
     pub fn stream(&self) -> MaskStream {
-        MaskStream {
-            state: self.patterns.as_ref().map_or(StateID::ZERO, |patterns| patterns.start()),
-            patterns: self.patterns.clone(),
-            held: Vec::new(),
-            offset: 0,
-            hits: VecDeque::new(),
-        }
+        MaskStream::new(self.forms.clone())
     }
 }
 
-impl Patterns {
-    fn start(&self) -> StateID {
-        // An unanchored start exists for every automaton that the builder makes.
-        self.automaton.start_state(Anchored::No).unwrap_or(StateID::ZERO)
-    }
-
-    fn occur_in(&self, bytes: &[u8]) -> bool {
-        let mut state = self.start();
-        bytes.iter().any(|byte| {
-            state = self.automaton.next_state(Anchored::No, state, *byte);
-            self.automaton.is_match(state)
-        })
-    }
-}
-
-/// Masks a stream of bytes. Holds back as many bytes as the longest form of a secret has, so that a secret that is
-/// split over pieces never leaks; it never holds more.
-pub struct MaskStream {
-    patterns: Option<Arc<Patterns>>,
-    state: StateID,
-    /// What came in and was not given out; begins at `offset`.
-    held: Vec<u8>,
-    offset: u64,
-    /// Hidden ranges that reach beyond `offset`, disjoint and in order.
-    hits: VecDeque<Hit>,
-}
-
-struct Hit {
-    start: u64,
-    end: u64,
-    pattern: usize,
-    /// Its label was given out already.
-    told: bool,
-}
-
-impl MaskStream {
-    /// Takes a piece and gives out what is certain.
-    pub fn feed<'a>(&mut self, piece: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some(patterns) = self.patterns.clone() else { return Cow::Borrowed(piece) };
-        let mut at = self.offset + self.held.len() as u64;
-        for byte in piece {
-            at += 1;
-            self.state = patterns.automaton.next_state(Anchored::No, self.state, *byte);
-            if patterns.automaton.is_match(self.state) {
-                for index in 0..patterns.automaton.match_len(self.state) {
-                    let pattern = patterns.automaton.match_pattern(self.state, index);
-                    self.hide(at - patterns.automaton.pattern_len(pattern) as u64, at, pattern.as_usize());
-                }
-            }
-        }
-        self.held.extend_from_slice(piece);
-        Cow::Owned(self.release(&patterns, at.saturating_sub(patterns.longest as u64 - 1)))
-    }
-
-    /// Gives out the rest.
-    pub fn finish(&mut self) -> Vec<u8> {
-        let Some(patterns) = self.patterns.clone() else { return Vec::new() };
-        self.state = patterns.start();
-        self.release(&patterns, self.offset + self.held.len() as u64)
-    }
-
-    /// Adds a range whose end is not before that of any other; overlapping ranges become one.
-    fn hide(&mut self, start: u64, end: u64, pattern: usize) {
-        let mut hit = Hit { start, end, pattern, told: false };
-        while let Some(last) = self.hits.back() {
-            if last.end <= hit.start {
-                break;
-            }
-            if last.start < hit.start || last.told {
-                hit = Hit { start: last.start, end: hit.end, pattern: last.pattern, told: last.told };
-            }
-            self.hits.pop_back();
-        }
-        self.hits.push_back(hit);
-    }
-
-    /// Gives out what lies before `limit`. No later hit can begin there.
-    fn release(&mut self, patterns: &Patterns, limit: u64) -> Vec<u8> {
-        if limit <= self.offset {
-            return Vec::new();
-        }
-        let place = |at: u64| usize::try_from(at.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let mut out = Vec::with_capacity(place(limit));
-        let mut at = self.offset;
-        while let Some(hit) = self.hits.front_mut() {
-            if hit.start >= limit {
-                break;
-            }
-            out.extend_from_slice(&self.held[place(at)..place(hit.start.max(at))]);
-            if !hit.told {
-                out.extend_from_slice(patterns.labels[hit.pattern].as_bytes());
-            }
-            if hit.end > limit {
-                hit.told = true;
-                at = limit;
-                break;
-            }
-            at = hit.end;
-            self.hits.pop_front();
-        }
-        out.extend_from_slice(&self.held[place(at)..place(limit)]);
-        self.held.drain(..place(limit));
-        self.offset = limit;
-        out
+/// What of a secret is told to a CI system that masks its log line by line: the whole value, or those of its lines that
+/// are masked by themselves. Nothing of one that is too short.
+pub fn lines(value: &str) -> Vec<&str> {
+    match value.trim() {
+        short if short.chars().count() < SHORTEST => Vec::new(),
+        one if !one.contains(['\n', '\r']) => vec![one],
+        several => forms::lines(several).collect(),
     }
 }
 
@@ -265,7 +136,7 @@ mod tests {
         let mut out = Vec::new();
         for _ in 0..1000 {
             out.extend_from_slice(&stream.feed(&[b'a'; 1000]));
-            assert!(stream.held.len() < 100);
+            assert!(stream.held() < 100);
         }
         out.extend(stream.finish());
         assert_eq!(String::from_utf8(out).unwrap(), "[masked:A]");
@@ -276,5 +147,62 @@ mod tests {
         let mask = Mask::default();
         assert!(matches!(mask.stream().feed(b"abc"), Cow::Borrowed(b"abc")));
         assert!(mask.stream().finish().is_empty());
+    }
+
+    #[test]
+    fn what_programs_break_into_lines_is_found() {
+        let token = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
+        let mask = mask(&[("TOKEN", token)]);
+        // `printf 'ab%s\n' "$TOKEN" | base64`, and with `xxd -p`.
+        let base64 = "YWJnaXRodWJfcGF0XzExQUJDREVGRzBhQmNEZUZnSGlKa0xfbU5vUHFSc1R1VndYeVowMTIzNDU2\n\
+                      Nzg5YWJjZGVmZ2hpakFCQ0RFRkdISUowMTIzNDU2Nzg5a2xtbm9wCg==\n";
+        let hex: String = format!("ab{token}").bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hex: Vec<&str> = hex.as_bytes().chunks(60).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        for (text, expected) in [
+            (base64.to_owned(), "YWJ[masked:TOKEN]Cg==\n"),
+            (base64.replace('\n', "\r\n    "), "YWJ[masked:TOKEN]Cg==\r\n    "),
+            (hex.join("\n") + "\n", "6162[masked:TOKEN]\n"),
+        ] {
+            let whole = mask.text(&text).into_owned();
+            assert_eq!(whole, expected);
+            for size in 1..90 {
+                assert_eq!(in_pieces(&mask, &text, size), whole, "pieces of {size}");
+            }
+        }
+        // An empty line ends it, so that nothing is held back for ever.
+        assert!(mask.text(&base64.replacen('\n', "\n\n", 1)).contains("YWJnaXRodWJf"));
+        let mut stream = mask.stream();
+        for _ in 0..100 {
+            let _ = stream.feed("\n".repeat(1000).as_bytes());
+            let _ = stream.feed(("YWJnaXRodWJf\n".to_owned() + &" ".repeat(1000)).as_bytes());
+        }
+        assert!(stream.held() < 3000, "{}", stream.held());
+    }
+
+    #[test]
+    fn of_several_lines_each_is_a_secret_but_the_plain_words() {
+        let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nEFAASC/9x=\nclusters:\n}\n-----END KEY-----\n";
+        let mask = mask(&[("KEY", key)]);
+        assert_eq!(
+            mask.text("   2\tMIIEvQIBADANBgkqhkiG9w0BAQ\n   3\tEFAASC/9x="),
+            "   2\t[masked:KEY]\n   3\t[masked:KEY]"
+        );
+        assert_eq!(mask.text("-----BEGIN KEY-----\nclusters:\n}"), "-----BEGIN KEY-----\nclusters:\n}");
+        assert_eq!(mask.text(key), "[masked:KEY]");
+        assert_eq!(lines(key), ["MIIEvQIBADANBgkqhkiG9w0BAQ", "EFAASC/9x="]);
+        assert_eq!(lines(" hunter2-hunter2\n"), ["hunter2-hunter2"]);
+        assert_eq!(lines("hunter2"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn text_in_pieces_stays_text() {
+        let mask = mask(&[("TOKEN", "hünter2-hünter2")]);
+        let text = "ä hünter2-hünter2 ö €uro hünter2";
+        let mut shown = MaskedText::new(&mask);
+        let mut pieces: Vec<String> =
+            text.chars().map(|letter| shown.feed(letter.encode_utf8(&mut [0; 4])).into_owned()).collect();
+        pieces.push(shown.finish());
+        assert_eq!(pieces.concat(), "ä [masked:TOKEN] ö €uro hünter2");
+        assert!(matches!(MaskedText::new(&Mask::default()).feed("abc"), Cow::Borrowed("abc")));
     }
 }

@@ -53,7 +53,7 @@ pub struct Recorder {
     journals: Mutex<HashMap<String, Journal>>,
     reserve: Reserve,
     /// Held as long as the run goes on.
-    _lock: Lock,
+    lock: Lock,
     /// The journals that an earlier part of the run wrote: how many lines each has, and the last one's checksum.
     earlier: HashMap<String, (u64, String)>,
     /// What is to go wrong, for tests.
@@ -73,6 +73,15 @@ impl Recorder {
         };
         let is_new = !out.exists();
         let of_job = out.join(job);
+        let latest = of_job.join("latest");
+        let in_the_way = |why: &str| io::Error::new(io::ErrorKind::AlreadyExists, why);
+        if is_new && out.is_symlink() {
+            return Err(failed(out)(in_the_way("it is a link to nothing")));
+        }
+        // A rename would silently replace a file, and a folder would spoil the run once it is begun.
+        if fs::symlink_metadata(&latest).is_ok_and(|found| !found.is_symlink()) {
+            return Err(failed(&latest)(in_the_way("there is something that is no link, where one is made to the newest run")));
+        }
         folders().create(&of_job).map_err(failed(&of_job))?;
         let ignore = out.join(".gitignore");
         if is_new || (out.file_name() == Some(RUNS.as_ref()) && !ignore.exists()) {
@@ -94,15 +103,19 @@ impl Recorder {
             run_id,
             journals: Mutex::default(),
             reserve,
-            _lock: lock,
+            lock,
             earlier: HashMap::new(),
             trial: Trial::default(),
         };
-        let latest = of_job.join("latest");
         let fresh = of_job.join(format!(".latest-{}", recorder.run_id));
         std::os::unix::fs::symlink(&recorder.run_id, &fresh)
             .and_then(|()| fs::rename(&fresh, &latest))
-            .map_err(failed(&latest))?;
+            .map_err(|error| {
+                // Nothing has begun, so nothing stays.
+                let _ = fs::remove_file(&fresh);
+                let _ = fs::remove_dir(&recorder.folder);
+                failed(&latest)(error)
+            })?;
         Ok(recorder)
     }
 
@@ -121,6 +134,7 @@ impl Recorder {
     /// # Errors
     /// Where it couldn't be written whole; a half line is cut off when the journal is read.
     pub fn append(&self, agent: &str, event: Event, durability: Durability, at: Timestamp) -> io::Result<Entry> {
+        self.lock.is_at(&self.folder)?;
         let mut journals = self.journals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let journal = match journals.get_mut(agent) {
             Some(journal) => journal,
@@ -168,6 +182,7 @@ impl Recorder {
     }
 
     fn write_with(&self, name: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        self.lock.is_at(&self.folder)?;
         let path = self.folder.join(name);
         self.trial.operation()?;
         let folder = self.make_folder_of(&path)?;
@@ -197,7 +212,7 @@ impl Recorder {
                 }
             }
         }
-        self.write_result(result)
+        self.write("result.json", &json(result)?)
     }
 
     /// Writes `result.json` and nothing else. Where there is no room for it, what is derived from the journal makes way.
@@ -205,8 +220,7 @@ impl Recorder {
     /// # Errors
     /// Where it couldn't be written.
     pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
-        let mut json = serde_json::to_vec_pretty(result)?;
-        json.push(b'\n');
+        let json = json(result)?;
         self.reserve.release();
         self.write("result.json", &json).or_else(|_| {
             for (name, _) in DERIVED {
@@ -302,6 +316,12 @@ impl Record {
         ids.sort();
         Ok(ids)
     }
+}
+
+fn json(result: &RunResult) -> io::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec_pretty(result)?;
+    json.push(b'\n');
+    Ok(json)
 }
 
 fn folders() -> fs::DirBuilder {

@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 
 pub use self::before::Before;
 pub use self::checkout::commit;
-use self::signals::Signals;
+pub use self::signals::Signals;
 use crate::agent::{Agent, Tree, TreeParts};
 use crate::error::Error;
 use crate::event::{
@@ -28,6 +27,8 @@ use crate::plan::Plan;
 use crate::price::Prices;
 use crate::providers::{self, Connect, Fault, FaultKind, Model, Provider};
 use crate::record::{Recorder, summary_file};
+use crate::sandbox::protected::Protected;
+use crate::tools::TOOLS;
 use crate::tools::environment::Environment;
 use crate::tools::workspace::Workspace;
 
@@ -50,6 +51,8 @@ pub struct Run<'a> {
     pub protected: Vec<PathBuf>,
     /// The folder of all runs, absolute; tools may neither find nor change what is in it.
     pub out: PathBuf,
+    /// The home folder of whoever runs this: git's configuration there can name files of the workspace.
+    pub home: Option<PathBuf>,
     /// Where replies come from, by [`Model::source`].
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
     /// Names and values that must not be seen.
@@ -66,6 +69,8 @@ pub struct Run<'a> {
     pub scripts: BTreeMap<String, String>,
     /// What it did before it was cut off; `None` for a new run.
     pub before: Option<Before>,
+    /// What stops it.
+    pub signals: Signals,
 }
 
 /// Opens every provider that the plan needs; contacts nobody. A missing key is found here.
@@ -99,17 +104,18 @@ impl Run<'_> {
     /// Where the run couldn't begin, or its result couldn't be written.
     pub async fn live(self) -> Result<RunResult, Error> {
         let started_at = self.before.as_ref().map_or_else(self.clock, Before::started_at);
-        let stop = CancellationToken::new();
-        let signals = Signals::catch(stop.clone())
-            .map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })?;
+        let signals = self.signals;
         let folder = self.recorder.folder().to_owned();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let root = Path::new(&self.plan.workspace);
         let commit = commit(root);
-        let mut protected = self.protected;
-        let names = protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        protected.push(self.out.clone());
-        let workspace = Workspace::open(root, protected, vec![self.out])
+        let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        let protected = if changes_files(&self.plan) {
+            Protected::find(root, &self.protected, &self.out, self.home.as_deref())
+        } else {
+            Protected::default()
+        };
+        let workspace = Workspace::open(root, protected.paths, vec![self.out])
             .map_err(|source| Error::Workspace { path: root.to_owned(), source })?;
         let children = self.before.as_ref().map(Before::children).unwrap_or_default();
         if self.before.is_none() {
@@ -156,7 +162,7 @@ impl Run<'_> {
             mask: Arc::new(self.mask),
             environment: Arc::new(self.environment),
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
-            stop,
+            stop: signals.stop(),
             elapsed: self.before.as_ref().map(Before::elapsed).unwrap_or_default(),
             past: self.before.map(Before::past).unwrap_or_default(),
         });
@@ -203,7 +209,9 @@ impl Run<'_> {
             Keep::Never => result.outcome.can_be_resumed(),
         };
         if let Err(failure) = keeper.recorder.finish(&self.plan, &result, keep) {
-            spoil(&mut result, &failure);
+            if result.outcome != Outcome::EnvironmentFailed {
+                spoil(&mut result, &failure);
+            }
             keeper.recorder.write_result(&result).map_err(|_| record_failed(failure))?;
         }
         Ok(result)
@@ -212,6 +220,12 @@ impl Run<'_> {
 
 /// How tools are confined until there is a sandbox.
 pub const SANDBOX: &str = "off";
+
+/// Whether some agent has a tool that can change files.
+fn changes_files(plan: &Plan) -> bool {
+    let reads_only = |name: &str| TOOLS.iter().any(|tool| tool.name == name && tool.reads_only);
+    plan.agents().flat_map(|agent| &agent.tools).any(|grant| !reads_only(&grant.name))
+}
 
 /// The whole run's usage and cost include the subagents'.
 fn add_subagents(result: &mut RunResult) {

@@ -115,6 +115,8 @@ pub struct Templates {
     broken: BTreeSet<String>,
     growth: BTreeMap<String, Growth>,
     uses: Uses,
+    /// Files that an include names and that are not there.
+    missing: BTreeSet<String>,
 }
 
 impl Templates {
@@ -164,6 +166,11 @@ impl Templates {
     /// The prompt files that were read, by their path below the job's folder as the job wrote it.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().filter(|(_, text)| matches!(text.origin, Origin::File(_))).map(|(name, _)| name.as_str())
+    }
+
+    /// The files that an include would take if they were there, likewise.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        self.missing.iter().map(String::as_str)
     }
 
     /// An engine that knows all the texts and the values of the variables, an object.

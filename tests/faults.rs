@@ -12,7 +12,7 @@ use crate::support::server::{Answer, Request, Script, Server};
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 
 /// Every file of a whole record that ended early.
-fn whole(record: &crate::support::record::RunFolder) {
+pub(crate) fn whole(record: &crate::support::record::RunFolder) {
     for file in ["job.yaml", "plan.json", "events.jsonl", "transcript.md", "report.html", "result.json"] {
         assert!(record.has(file), "{file}");
     }
@@ -144,7 +144,7 @@ fn a_signal_ends_the_run_with_its_record_closed() {
     }
 }
 
-fn wait_until(mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it didn't happen");
@@ -206,7 +206,7 @@ fn a_full_disk_still_has_room_for_the_result() {
         unshare.env("PATH", std::env::var_os("PATH").unwrap()).output()
     };
     if !alone(mount).is_ok_and(|output| output.status.success()) {
-        // No user namespaces here.
+        eprintln!("skipped: no file system can be mounted here");
         return;
     }
     let program = env!("CARGO_BIN_EXE_legwork");
@@ -352,7 +352,7 @@ fn commands_end_whole_where_our_session_is_not_of_our_namespace() {
     let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--"];
     let probe = std::process::Command::new("unshare").args(inside).arg("true").output();
     if !probe.is_ok_and(|ended| ended.status.success()) {
-        // Containers often forbid new namespaces; then `tools::ancestry` has the only test.
+        eprintln!("skipped: no new namespace of processes here; `tools::ancestry` has the only test");
         return;
     }
     folder.write(

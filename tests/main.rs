@@ -7,19 +7,29 @@
 )]
 
 mod bad_input;
+mod ci_logs;
 mod commands;
+mod delegation;
 mod dry_run;
+mod endpoints;
+mod escapes;
 mod explain;
 mod faults;
 mod harness;
 mod house;
 mod jobs;
+mod limits;
 mod loopback;
+mod processes;
 mod properties;
 mod provider_faults;
 mod resume;
 mod runs;
+mod secrets;
+mod signals;
 mod spending;
+mod storage;
+mod strangers;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
 mod validate;

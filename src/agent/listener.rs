@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Tree, lock};
 use crate::budget::{LimitHit, Reservation};
 use crate::event::{Durability, Retrying};
+use crate::mask::MaskedText;
 use crate::message::Usage;
 use crate::providers::{Model, Retry, Watch};
 
@@ -26,6 +27,8 @@ pub(super) struct Listener<'a> {
     model: &'a Model,
     reservation: &'a Reservation<'a>,
     told: Mutex<Told>,
+    /// The text of this try, on its way to who looks on.
+    shown: Mutex<MaskedText>,
     /// Cancelled with the first reason to end.
     ended: CancellationToken,
 }
@@ -39,7 +42,8 @@ struct Told {
 impl<'a> Listener<'a> {
     pub(super) fn new(tree: &'a Tree, agent: &'a str, model: &'a Model, reservation: &'a Reservation<'a>) -> Self {
         let told = Mutex::new(Told { spent: Usage::default(), cost: Some(0.0), ended: None });
-        Self { tree, agent, model, reservation, told, ended: CancellationToken::new() }
+        let shown = Mutex::new(MaskedText::new(&tree.mask));
+        Self { tree, agent, model, reservation, told, shown, ended: CancellationToken::new() }
     }
 
     /// Waits until no further try may follow.
@@ -47,8 +51,12 @@ impl<'a> Listener<'a> {
         self.ended.cancelled().await;
     }
 
-    /// What the failed tries have used and cost, and why no further one may follow.
+    /// What the failed tries have used and cost, and why no further one may follow. Shows what was held back of the text.
     pub(super) fn finish(self) -> (Usage, Option<f64>, Option<Ended>) {
+        let rest = lock(&self.shown).finish();
+        if !rest.is_empty() {
+            self.tree.sink.text(self.agent, &rest);
+        }
         let told = self.told.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         (told.spent, told.cost, told.ended)
     }
@@ -56,10 +64,14 @@ impl<'a> Listener<'a> {
 
 impl Watch for Listener<'_> {
     fn text(&self, piece: &str) {
-        self.tree.sink.text(self.agent, piece);
+        let piece = lock(&self.shown).feed(piece);
+        if !piece.is_empty() {
+            self.tree.sink.text(self.agent, &piece);
+        }
     }
 
     fn retrying(&self, retry: &Retry) {
+        *lock(&self.shown) = MaskedText::new(&self.tree.mask);
         let why = self.tree.mask.text(&retry.why).into_owned();
         let event = Retrying { retry: Retry { why, ..retry.clone() } }.into();
         let written = self.tree.sink.record(self.agent, event, Durability::Written);

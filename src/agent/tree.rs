@@ -214,13 +214,15 @@ impl Tree {
     }
 
     pub(super) fn note(&self, outcome: Outcome, message: &str) {
-        lock(&self.notes).push((outcome, message.to_owned()));
+        lock(&self.notes).push((outcome, self.mask.text(message).into_owned()));
     }
 
     /// Ends the run; the first reason stays. Returns the outcome of the agent that met it: its own, but for the
     /// parent, whose outcome is the run's.
     pub(super) fn halt(&self, mut halt: Halt, parent: bool) -> Outcome {
-        halt.message = self.mask.text(&halt.message).into_owned();
+        for text in std::iter::once(&mut halt.message).chain(&mut halt.hint) {
+            *text = self.mask.text(text).into_owned();
+        }
         let own = halt.outcome;
         let first = lock(&self.halt).get_or_insert(halt).outcome;
         self.stop.cancel();

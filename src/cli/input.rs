@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Place, Source};
+use crate::lints::Origin;
 use crate::template::Folder;
 use crate::yaml;
 
@@ -17,7 +18,8 @@ pub(super) fn is_script(path: &Path) -> bool {
 }
 
 /// Reads a job file, and opens the folder that its prompts come from.
-pub(super) fn read_job(path: &Path) -> Result<(Arc<Source>, Option<Folder>), Diagnostic> {
+pub(super) fn read_job(path: &Path, origin: Origin) -> Result<(Arc<Source>, Option<Folder>), Diagnostic> {
+    refuse_links(path, origin)?;
     let source = read_source(path)?;
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -25,6 +27,18 @@ pub(super) fn read_job(path: &Path) -> Result<(Arc<Source>, Option<Folder>), Dia
     };
     let folder = Folder::open(folder).map_err(|error| unreadable(folder, &error.to_string()))?;
     Ok((source, Some(folder)))
+}
+
+/// Refuses a stranger's job that is reached by way of a symbolic link: it could lead to a file of yours, which findings
+/// would quote. Of an absolute path only the last part can be theirs.
+pub(super) fn refuse_links(path: &Path, origin: Origin) -> Result<(), Diagnostic> {
+    let theirs = |part: &&Path| !part.as_os_str().is_empty() && (part == &path || path.is_relative());
+    match path.ancestors().filter(theirs).find(|part| part.is_symlink()) {
+        Some(link) if origin == Origin::Stranger => {
+            Err(unreadable(path, &format!("`{}` is a symbolic link, and the job untrusted", link.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads a YAML file as text.

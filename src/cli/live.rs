@@ -5,22 +5,23 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::confidences::Confidences;
+use super::print::printable;
 use super::run::UNCONFINED;
-use super::{Surroundings, progress, script};
+use super::{Surroundings, progress, script, step_summary};
 use crate::error::Error;
 use crate::event::{Entry, RunResult};
 use crate::formats;
 use crate::mask::Mask;
-use crate::plan::{Plan, Secrets};
+use crate::plan::Plan;
 use crate::providers::{Connect, Provider};
 use crate::record::Recorder;
-use crate::run::{self, Before, Observer, Run, SANDBOX};
-use crate::tools::environment::Environment;
+use crate::run::{self, Before, Observer, Run, SANDBOX, Signals};
 
 /// A run that is about to begin or to go on.
 pub(super) struct Live<'a> {
     pub(super) plan: Plan,
-    pub(super) secrets: Secrets,
+    pub(super) confidences: Confidences,
     pub(super) job_file: &'a [u8],
     /// Absolute paths that tools may not change.
     pub(super) protected: Vec<PathBuf>,
@@ -34,6 +35,7 @@ pub(super) struct Live<'a> {
     pub(super) scripts: BTreeMap<String, PathBuf>,
     pub(super) recorder: Recorder,
     pub(super) before: Option<Before>,
+    pub(super) signals: Signals,
 }
 
 pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
@@ -45,8 +47,9 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     if let Some(operation) = number("LEGWORK_FAIL_AT") {
         live.recorder.trial.fail_at(operation);
     }
-    let (mask, environment) = confidences(around, &live.plan, &live.secrets);
-    let ci = around.variable("CI").is_some_and(|ci| ci != "false" && ci != "0");
+    live.confidences.tell_runner(around);
+    let Confidences { mask, environment, .. } = live.confidences;
+    let ci = around.out.is_ci();
     let dumb = around.variable("TERM").is_none_or(|term| term == "dumb");
     let jsonl = live.format == "jsonl";
     // Lines of JSON on the same terminal would tear the live lines apart.
@@ -56,7 +59,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
         observers.push(Arc::new(Lines { out: around.out }));
     }
     around.out.warning(&format!("tools are not confined (sandbox: {SANDBOX}): {UNCONFINED}"));
-    around.out.beside(&format!("record: {}", live.shown_folder.display()));
+    around.out.beside(&format!("record: {}", printable(&live.shown_folder.to_string_lossy())));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -68,6 +71,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             job_file: live.job_file,
             protected: live.protected,
             out: live.out,
+            home: around.variable("HOME").map(PathBuf::from),
             providers: live.providers,
             mask,
             environment,
@@ -76,6 +80,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             clock: around.clock,
             scripts: scripts.collect(),
             before: live.before,
+            signals: live.signals,
         }
         .live(),
     )?;
@@ -90,37 +95,22 @@ pub(super) fn connect(
     around: &Surroundings,
     plan: &Plan,
     scripts: &BTreeMap<String, PathBuf>,
+    mask: &Mask,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let variable = |name: &str| around.variable(name).map(str::to_owned);
-    run::connect(plan, |model| {
+    let providers = run::connect(plan, |model| {
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(Connect {
             variable: &variable,
             script: script.map(|path| script::open(path)).transpose()?,
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
+            mask,
         })
-    })
-}
-
-/// What must be masked, and what `bash` sees.
-pub(super) fn confidences(around: &Surroundings, plan: &Plan, secrets: &Secrets) -> (Mask, Environment) {
-    let mut masked: Vec<(String, String)> = secrets.pairs().to_vec();
-    masked.extend(
-        plan.env
-            .iter()
-            .filter(|name| looks_secret(name))
-            .filter_map(|name| Some((name.clone(), around.variable(name)?.to_owned()))),
-    );
-    let (mask, too_short) = Mask::new(&masked);
-    for name in too_short {
-        around.out.warning(&format!("{name} is too short to be masked; it may show in the record"));
+    })?;
+    for warning in providers.values().filter_map(|provider| provider.warning()) {
+        around.out.warning(&warning);
     }
-    (mask, Environment::from(&around.variables, &plan.env, secrets.pairs()))
-}
-
-/// Whether a variable's name says that its value is a secret.
-fn looks_secret(name: &str) -> bool {
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH"].iter().any(|part| name.contains(part))
+    Ok(providers)
 }
 
 /// Prints the answer to stdout, and beside it how the run ended and where its record lies.
@@ -128,9 +118,9 @@ fn report(format: &str, around: &Surroundings, result: &RunResult, folder: &Path
     let figures = formats::figures::sum(result);
     match &result.error {
         Some(error) => {
-            around.out.beside(&format!("{}: {}", error.code, super::print::printable(&error.message)));
+            around.out.beside(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                around.out.beside(&format!("help:   {}", super::print::printable(hint)));
+                around.out.beside(&format!("help:   {}", printable(hint)));
             }
             around.out.beside(&format!("spent:  {figures}"));
         }
@@ -140,12 +130,12 @@ fn report(format: &str, around: &Surroundings, result: &RunResult, folder: &Path
         let file = folder.join(file);
         // A full disk may have left no room for it.
         if around.folder.join(&file).exists() {
-            around.out.beside(&format!("{what}:   {}", file.display()));
+            around.out.beside(&format!("{what}:   {}", printable(&file.to_string_lossy())));
         }
     }
-    let answer = formats::find(format).and_then(|format| format.answer(result));
-    if let Some(answer) = answer {
-        around.out.answer(&answer);
+    step_summary::write(around, result, folder);
+    if let Some(answer) = formats::find(format).and_then(|format| format.answer(result)) {
+        around.out.foreign(&answer);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
 
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 pub(super) use crate::formats::harmless::line as printable;
-use crate::formats::{self, Look};
+use crate::formats::{self, Look, harmless};
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +37,30 @@ impl Colour {
     }
 }
 
-/// Both outputs. A reader who went away is no error: the record has everything.
+/// Why stdout didn't take everything, where that is nobody's wish.
+static UNPRINTED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Both outputs. A reader who went away is no error: the record has everything. A full disk below stdout is one, see
+/// [`Out::take_failure`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Out {
     colour: Colour,
+    ci: bool,
 }
 
 impl Out {
-    pub(super) fn new(colour: Colour) -> Self {
-        Self { colour }
+    pub(super) fn new(variables: &BTreeMap<String, String>) -> Self {
+        Self { colour: Colour::from(variables), ci: is_ci(variables) }
+    }
+
+    /// Whether a CI system reads along.
+    pub(super) fn is_ci(self) -> bool {
+        self.ci
+    }
+
+    /// Whether what goes to stderr stays, in a file.
+    pub(super) fn keeps_stderr(self) -> bool {
+        !is_passing(io::stderr())
     }
 
     /// How text for stdout looks.
@@ -66,7 +82,38 @@ impl Out {
     pub(super) fn answer(self, text: &str) {
         let mut out = io::stdout().lock();
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes())).and_then(|()| out.flush());
+        let printed =
+            out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes())).and_then(|()| out.flush());
+        if let Err(error) = printed
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            UNPRINTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Why stdout lacks something of the answer, once; `None` where it has it all or its reader went away.
+    pub(super) fn take_failure(self) -> Option<io::Error> {
+        UNPRINTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    /// As [`Out::answer`], for text of models and files. Where it is read by a terminal, or by a CI system that follows the
+    /// output, nothing in it steers them; into a file or a program it goes byte for byte. Tells whether it was changed.
+    pub(super) fn foreign(self, text: &str) -> bool {
+        let is_followed = io::stdout().is_terminal() || (self.ci && is_passing(io::stdout()));
+        let harmless = if is_followed { harmless::text(text) } else { text.into() };
+        self.answer(&harmless);
+        harmless != text
+    }
+
+    /// Prints what clap says: help, the version, or what is wrong with the command line, which it quotes.
+    pub(super) fn usage(self, error: &clap::Error) -> io::Result<()> {
+        let text = error.render().to_string();
+        let harmless = harmless::text(&text);
+        if harmless == text {
+            return error.print();
+        }
+        self.beside(&harmless);
+        Ok(())
     }
 
     /// Prints to stderr and ends the line.
@@ -78,7 +125,7 @@ impl Out {
 
     /// Prints a warning to stderr.
     pub(super) fn warning(self, text: &str) {
-        self.beside(&format!("{} {text}", self.label("warning:", "33")));
+        self.beside(&format!("{} {}", self.label("warning:", "33"), printable(text)));
     }
 
     /// Prints an error with its causes and its hint to stderr.
@@ -107,6 +154,19 @@ impl Out {
     fn label(self, text: &str, colour: &str) -> String {
         if self.look_beside().colour { format!("\u{1b}[1;{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
+}
+
+/// Whether these are the variables of a CI system. Azure Pipelines and TeamCity set no `CI`.
+fn is_ci(variables: &BTreeMap<String, String>) -> bool {
+    let on = |name: &&str| variables.get(*name).is_some_and(|value| !["", "0", "false"].contains(&value.as_str()));
+    ["CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"].iter().any(on)
+}
+
+/// Whether an output is handed on, rather than kept in a file or thrown away.
+fn is_passing(output: impl rustix::fd::AsFd) -> bool {
+    use rustix::fs::FileType;
+    let kind = rustix::fs::fstat(output).map(|data| FileType::from_raw_mode(data.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::Socket))
 }
 
 fn look(colour: bool) -> Look {

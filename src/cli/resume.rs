@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use super::confidences::Confidences;
 use super::live::{Live, connect, live};
+use super::print::printable;
 use super::run::{given_secrets, pair, workspace};
 use super::{Surroundings, format_parser};
 use crate::error::Error;
 use crate::formats::Subject;
 use crate::record::{RUNS, Recorder, Reopened, find_run};
-use crate::run::{Before, commit};
+use crate::run::{Before, Signals, commit};
 
 /// Options of `legwork resume`.
 #[derive(Debug, clap::Args)]
@@ -37,9 +39,11 @@ pub(super) struct Options {
 
 pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let folder = find_run(&options.out, &options.run)?;
+    let signals = Signals::catch()?;
     let reopened = match Recorder::reopen(&folder) {
         Err(ended @ Error::Ended { .. }) => {
-            around.out.beside(&format!("{ended}; only one that was cut off can go on"));
+            let ended_so = printable(&ended.to_string());
+            around.out.beside(&format!("{ended_so}; only one that was cut off can go on"));
             return Ok(ended.exit_code());
         }
         reopened => reopened?,
@@ -60,14 +64,15 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
     let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
-    let providers = connect(around, &plan, &scripts)?;
+    let confidences = Confidences::new(around, &plan, &secrets);
+    let providers = connect(around, &plan, &scripts, &confidences.mask)?;
     let out = recorder.folder().ancestors().nth(2).unwrap_or(recorder.folder()).to_owned();
     let job_file = std::fs::read(folder.join("job.yaml"))
         .map_err(|source| Error::Record { path: folder.join("job.yaml"), source })?;
     live(
         Live {
             plan,
-            secrets,
+            confidences,
             job_file: &job_file,
             protected: before.started().protected.iter().map(PathBuf::from).collect(),
             out,
@@ -77,6 +82,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
             scripts,
             recorder,
             before: Some(before),
+            signals,
         },
         around,
     )

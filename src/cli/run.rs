@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::live::{Live, confidences, connect, live};
+use super::confidences::Confidences;
+use super::live::{Live, connect, live};
 use super::{Surroundings, format_parser, input};
 use crate::error::Error;
 use crate::formats::{self, Preview, Subject};
-use crate::lints::{self, ValidJob};
+use crate::lints::{self, Origin, ValidJob};
 use crate::plan::{Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
 use crate::record::{RUNS, Recorder};
-use crate::run::SANDBOX;
+use crate::run::{SANDBOX, Signals};
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +40,9 @@ pub(super) struct Options {
     /// What stdout gets: the last text, result.json, or the events as they happen
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
+    /// Take the job for a stranger's: refuse what only trusted ones get, such as `env` and `network: open`
+    #[arg(long)]
+    untrusted: bool,
     /// Print the plan and stop: no key, no network, no process
     #[arg(long)]
     dry_run: bool,
@@ -53,8 +57,9 @@ pub(super) const UNCONFINED: &str = "they can do whatever you can do";
 pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
     let workspace = workspace(&options.workspace)?;
-    let (source, folder) = input::read_job(&options.job).map_err(invalid)?;
-    let checked = lints::check(&source, folder.as_ref());
+    let origin = Origin::from(options.untrusted);
+    let (source, folder) = input::read_job(&options.job, origin).map_err(invalid)?;
+    let checked = lints::check_from(&source, folder.as_ref(), origin);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         around.out.findings(&checked.findings);
@@ -75,26 +80,28 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             return Err(invalid(finding));
         }
     }
+    let confidences = Confidences::new(around, &plan, &secrets);
     if options.dry_run {
-        let (mask, _) = confidences(around, &plan, &secrets);
-        return preview(options, around, &plan.masked(&mask));
+        return preview(options, around, &plan.masked(&confidences.mask));
     }
 
     let scripts = scripts(options, around, &plan);
-    let providers = connect(around, &plan, &scripts)?;
+    let providers = connect(around, &plan, &scripts, &confidences.mask)?;
     let out = around.folder.join(&options.out);
+    // From here on there is something to be closed.
+    let signals = Signals::catch()?;
     let started = (around.clock)();
     let recorder = Recorder::create(&out, job.name(), started)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
     let today = started.strftime("%Y-%m-%d").to_string();
-    let (plan, secrets) = Plan::new(&job, &given, &facts(recorder.run_id(), &today)).map_err(Error::Invalid)?;
+    let (plan, _) = Plan::new(&job, &given, &facts(recorder.run_id(), &today)).map_err(Error::Invalid)?;
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
     live(
         Live {
             plan,
-            secrets,
+            confidences,
             job_file: source.text.as_bytes(),
-            protected: protected(&options.job, &job),
+            protected: protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect(),
             out,
             shown_folder: &shown_folder,
             format: &options.format,
@@ -102,6 +109,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             scripts,
             recorder,
             before: None,
+            signals,
         },
         around,
     )
@@ -193,9 +201,11 @@ fn scripts(options: &Options, around: &Surroundings, plan: &Plan) -> BTreeMap<St
     replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
 }
 
-/// The job file and its prompts, absolute.
+/// The job file and what its texts are made of, absolute; what an include would take if it were there is among it.
 fn protected(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
-    let prompts = job.prompts().templates.files().map(|file| folder.join(file));
-    std::iter::once(job_file.to_owned()).chain(prompts).filter_map(|path| path.canonicalize().ok()).collect()
+    let templates = &job.prompts().templates;
+    let files = templates.files().chain(templates.missing()).map(|file| folder.join(file));
+    let absolute = |path: PathBuf| std::path::absolute(path).ok();
+    std::iter::once(job_file.to_owned()).chain(files).filter_map(absolute).collect()
 }

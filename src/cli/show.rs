@@ -8,6 +8,7 @@ use super::Surroundings;
 use crate::error::Error;
 use crate::event::PARENT;
 use crate::formats::{self, Story};
+use crate::lints::provider_keys;
 use crate::record::{RUNS, Record, find_run};
 
 /// Options of `legwork show`.
@@ -32,7 +33,11 @@ pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error
             return Err(Error::NotARecord { path: folder, why: "it has no report.html; the run didn't end".into() });
         }
         let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-        let opened = Command::new(opener).arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let mut opener_of_report = Command::new(opener);
+        for key in provider_keys() {
+            opener_of_report.env_remove(key);
+        }
+        let opened = opener_of_report.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
         return match opened {
             Ok(status) if status.success() => Ok(0),
             Ok(status) => Err(Error::Usage {
@@ -66,7 +71,7 @@ pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error
     if look.colour || std::io::stdout().is_terminal() {
         around.out.answer(&for_terminal(&text, look.colour));
     } else {
-        around.out.answer(&text);
+        around.out.foreign(&text);
     }
     if let Some(flaw) = flaw {
         around.out.warning(&format!("the journal ends early: {flaw}"));

@@ -19,6 +19,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
 use crate::formats::{self, Subject};
+use crate::lints::Origin;
 use crate::template::FileId;
 
 /// Options of `legwork validate`.
@@ -51,6 +52,11 @@ pub(super) struct Options {
     /// Take warnings for errors
     #[arg(long, value_name = "WHAT")]
     deny: Option<Deny>,
+    /// Take the jobs for a stranger's: refuse what only trusted ones get
+    ///
+    /// That is `env`, secret inputs, `network: open`, a model that answers from a file, and jobs behind symbolic links.
+    #[arg(long)]
+    untrusted: bool,
     /// The name of what comes from standard input
     ///
     /// Findings name it, prompts are looked up in its folder, and a name that ends in .script.yaml is a script's. The
@@ -79,11 +85,12 @@ pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, E
     look_through(options, around)?;
     let stdin = options.stdin_name.as_deref().unwrap_or(Path::new("<stdin>"));
     let files = files::named(&options.paths);
+    let origin = Origin::from(options.untrusted);
     let way = if options.fix { Some(Way::Write) } else { options.diff.then_some(Way::Show) };
     let mut mending = way.map(|way| Mending::new(around, way));
     let mut all = Vec::with_capacity(files.len());
     for (number, file) in files.iter().enumerate() {
-        let loaded = file.as_ref().map_err(Clone::clone).and_then(|file| load(file, stdin));
+        let loaded = file.as_ref().map_err(Clone::clone).and_then(|file| load(file, stdin, origin));
         all.push(match loaded {
             Ok(loaded) => {
                 let mut checked = check(&loaded);
@@ -96,14 +103,16 @@ pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, E
         });
     }
     if let Some(mending) = &mut mending {
-        mending.prompts(&mut all, &|number| again(files.get(number)?, stdin));
+        mending.prompts(&mut all, &|number| again(files.get(number)?, stdin, origin));
     }
     let findings = once(all.into_iter().flat_map(|checked| checked.findings));
     let format = formats::find(&options.format);
     let shown = |look| format.and_then(|format| format.diagnostics(&findings, look)).unwrap_or_default();
     match &mending {
         Some(mending) if options.diff => {
-            out.answer(&mending.diff);
+            if out.foreign(&mending.diff) {
+                out.warning("the diff is not for `git apply`: it holds what would steer a terminal or a CI system");
+            }
             out.beside(&shown(out.look_beside()));
         }
         _ => out.answer(&shown(out.look())),
@@ -141,9 +150,9 @@ fn look_through(options: &Options, around: &Surroundings) -> Result<(), Error> {
 }
 
 /// A file once more, after something else was mended. Standard input can't be read again.
-fn again(file: &Result<File, Diagnostic>, stdin: &Path) -> Option<(Loaded, Checked)> {
+fn again(file: &Result<File, Diagnostic>, stdin: &Path, origin: Origin) -> Option<(Loaded, Checked)> {
     let file = file.as_ref().ok().filter(|file| **file != File::Stdin)?;
-    let loaded = load(file, stdin).ok()?;
+    let loaded = load(file, stdin, origin).ok()?;
     let checked = check(&loaded);
     Some((loaded, checked))
 }

@@ -23,6 +23,23 @@ pub(super) fn opens_command(before: &str) -> bool {
     before.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()).ends_with("##")
 }
 
+/// A text in Markdown that shows it as it is, on one line and in at most `most` characters: no link, no image, no HTML.
+pub(super) fn markdown(text: &str, most: usize) -> String {
+    let mut letters = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect::<Vec<_>>();
+    if letters.len() > most {
+        letters.truncate(most.saturating_sub(1));
+        letters.push('…');
+    }
+    let mut harmless = String::with_capacity(letters.len() * 2);
+    for letter in letters {
+        if letter.is_ascii_punctuation() {
+            harmless.push('\\');
+        }
+        harmless.push(stand_in(letter).unwrap_or(letter));
+    }
+    harmless
+}
+
 /// A text on one line, without anything that could steer a terminal or a CI system.
 pub fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
@@ -34,6 +51,33 @@ pub fn line(text: &str) -> String {
         }
     }
     line
+}
+
+/// A text of several lines, without anything that could steer a terminal or a CI system. A text without such is the same.
+pub fn text(text: &str) -> std::borrow::Cow<'_, str> {
+    let mut harmless = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = match line.strip_suffix('\n') {
+            Some(line) => (line.strip_suffix('\r').unwrap_or(line), "\n"),
+            None => (line, ""),
+        };
+        let begins = harmless.len();
+        for letter in line.chars() {
+            match letter {
+                '[' if opens_command(&harmless[begins..]) => harmless.push_str("\\["),
+                // They join letters; by themselves they do nothing.
+                '\u{200c}' | '\u{200d}' => harmless.push(letter),
+                _ => harmless.push(stand_in(letter).unwrap_or(letter)),
+            }
+        }
+        let line = &harmless[begins..];
+        let colons = line.len() - line.trim_start().len();
+        if line[colons..].starts_with("::") {
+            harmless.insert(begins + colons, '\\');
+        }
+        harmless.push_str(end);
+    }
+    if harmless == text { text.into() } else { harmless.into() }
 }
 
 /// The same JSON value in harmless characters: what [`line`] replaces is escaped instead.
@@ -69,6 +113,20 @@ mod tests {
         assert_eq!(line("a ##[add-mask]b ##vso[c]d ## e[f] #[g]"), "a ##\\[add-mask]b ##vso\\[c]d ## e[f] #[g]");
         assert_eq!(beginning(" ::error::x.yaml"), "./ ::error::x.yaml");
         assert_eq!(beginning("a::b.yaml"), "a::b.yaml");
+    }
+
+    #[test]
+    fn a_harmless_text_stays_as_it_is_and_another_keeps_its_lines() {
+        let plain = "# A title\n\n\ta ::b:: c\n  - x ## [y] ## z\nعربی\u{200c}ها 👨\u{200d}👩\n";
+        assert!(matches!(text(plain), std::borrow::Cow::Borrowed(_)));
+        let hostile = "::error::a\r\n \u{a0}::stop-commands::b\r::c\n##vso[d]\x1b]8;;x\x07e\n::f";
+        assert_eq!(text(hostile), "\\::error::a\n \u{a0}\\::stop-commands::b␍::c\n##vso\\[d]␛]8;;x␇e\n\\::f");
+    }
+
+    #[test]
+    fn markdown_shows_what_is_there() {
+        assert_eq!(markdown("![a](https://x/?y)\n| <b>\u{1b}", 100), r"\!\[a\]\(https\:\/\/x\/\?y\) \| \<b\>␛");
+        assert_eq!(markdown("abcdef", 4), "abc…");
     }
 
     #[test]

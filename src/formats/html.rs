@@ -79,8 +79,9 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let (head, foot) = page.split_once(ENTRIES).unwrap_or((&page, ""));
     out.write_all(visible(head).as_bytes())?;
     let entry_template = templates.get_template("entry.html")?;
+    let mut closing = false;
     for entry in &mut *story.entries {
-        for part in parts(entry) {
+        for part in parts(entry, &mut closing) {
             out.write_all(visible(&entry_template.render(part)?).as_bytes())?;
         }
     }
@@ -88,13 +89,15 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the page shows of an event: nothing, or one part after the other.
-fn parts(entry: Entry) -> Vec<Value> {
+/// What the page shows of an event: nothing, or one part after the other. `closing` says whether the reply to come is the
+/// one that sums up, which is no turn.
+fn parts(entry: Entry, closing: &mut bool) -> Vec<Value> {
     let part = |class: &str, title: String, text: &str| context! { class, title, text => short(text) };
     match entry.event {
         Event::AgentStarted(started) => vec![part("prompt", "Prompt".into(), &started.prompt)],
         Event::Replied(replied) => {
-            let mut shown = vec![part("turn", format!("Turn {}", replied.turn), "")];
+            let title = if *closing { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };
+            let mut shown = vec![part("turn", title, "")];
             shown.extend(replied.reply.blocks.into_iter().filter_map(|block| match block.view {
                 View::Text(text) => Some(part("text", String::new(), &text)),
                 View::Thinking(text) if text.is_empty() => None,
@@ -117,11 +120,11 @@ fn parts(entry: Entry) -> Vec<Value> {
         Event::Resumed(_) => {
             vec![part("turn", format!("Resumed at {}", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")), "")]
         }
-        Event::RunStarted(_)
-        | Event::CallStarted(_)
-        | Event::Asked(_)
-        | Event::AgentFinished(_)
-        | Event::RunFinished(_) => Vec::new(),
+        Event::Asked(asked) => {
+            *closing = !asked.tools_allowed;
+            Vec::new()
+        }
+        Event::RunStarted(_) | Event::CallStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => Vec::new(),
     }
 }
 

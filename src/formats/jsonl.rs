@@ -1,6 +1,6 @@
 //! JSON Lines: the events as they happen.
 
-use super::{Format, Preview, Subject};
+use super::{Format, Preview, Subject, harmless};
 use crate::event::Entry;
 
 /// See the module.
@@ -16,10 +16,10 @@ impl Format for Jsonl {
     }
 
     fn plan(&self, preview: &Preview<'_>) -> Option<String> {
-        serde_json::to_string(preview.plan).ok()
+        serde_json::to_string(preview.plan).ok().map(|line| harmless::json(&line))
     }
 
     fn event(&self, entry: &Entry) -> Option<String> {
-        entry.to_json().ok()
+        entry.to_json().ok().map(|line| harmless::json(&line))
     }
 }

@@ -64,6 +64,8 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut children: HashMap<String, String> = HashMap::new();
     // Calls that were begun and have no answer yet, in their order.
     let mut open: Vec<CallStarted> = Vec::new();
+    // Whether the reply to come is the one that sums up, which is no turn.
+    let mut closing = false;
     for entry in &mut *story.entries {
         match entry.event {
             Event::AgentStarted(started) => {
@@ -74,7 +76,10 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 unanswered(out, &mut open, &calls)?;
                 calls.clear();
                 children.clear();
-                writeln!(out, "\n## Turn {}\n", replied.turn)?;
+                match closing {
+                    true => writeln!(out, "\n## Last word\n")?,
+                    false => writeln!(out, "\n## Turn {}\n", replied.turn)?,
+                }
                 for block in replied.reply.blocks {
                     match block.view {
                         View::Text(text) => said(out, &text)?,
@@ -126,7 +131,8 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 unanswered(out, &mut open, &calls)?;
                 writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
             }
-            Event::RunStarted(_) | Event::Asked(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
+            Event::Asked(asked) => closing = !asked.tools_allowed,
+            Event::RunStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
         }
     }
     unanswered(out, &mut open, &calls)

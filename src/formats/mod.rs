@@ -19,6 +19,7 @@ mod path;
 mod sarif;
 #[cfg(test)]
 mod snapshots;
+pub mod step_summary;
 mod text;
 
 use std::io::{self, Write};

@@ -60,8 +60,12 @@ impl Lint for Env {
                 );
             } else if WITHHELD.contains(&text) {
                 findings.push(
-                    Diagnostic::error("withheld-env", name.place(), format!("no tool ever sees `{text}`"))
-                        .help("with it a command could change later steps of the workflow; remove it"),
+                    Diagnostic::error("withheld-env", name.place(), format!("no tool ever sees `{text}`")).help(
+                        match text.ends_with("_BASE_URL") {
+                            true => "an endpoint's address can hold its password; remove it",
+                            false => "with it a command could change later steps of the workflow; remove it",
+                        },
+                    ),
                 );
             } else if let Some(first) = earlier.insert(text, name) {
                 findings.push(

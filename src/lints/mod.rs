@@ -19,6 +19,7 @@ mod rendered;
 mod script;
 mod spending;
 mod strange;
+mod strangers;
 mod synonyms;
 mod tools;
 mod underscores;
@@ -66,6 +67,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &unused::Unused,
     &lethal::Lethal,
     &underscores::Underscores,
+    &strangers::Strangers,
 ];
 
 /// Everything that checking a file can find.
@@ -90,6 +92,8 @@ pub struct Subject<'a> {
     pub prompts: &'a Prompts,
     /// Whether everything that the file says is in the job. Where it isn't, nothing can be said to be unused.
     pub whole: bool,
+    /// Whether it comes from somebody who isn't trusted.
+    pub is_strangers: bool,
 }
 
 /// What came of checking a job.
@@ -106,6 +110,27 @@ pub struct Checked {
 /// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
 /// own; contacts nobody.
 pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
+    check_from(source, folder, Origin::Trusted)
+}
+
+/// Where a job comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From those who may change what is run here anyway.
+    Trusted,
+    /// From somebody else, such as with a pull request.
+    Stranger,
+}
+
+impl Origin {
+    /// A stranger's where `--untrusted` was said.
+    pub fn from(untrusted: bool) -> Self {
+        if untrusted { Self::Stranger } else { Self::Trusted }
+    }
+}
+
+/// As [`check`]; one from a stranger is refused what only those get who are trusted.
+pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin) -> Checked {
     let Decoded { value, mut findings, holes } = yaml::read_with::<Spanned<Job>>(source, synonyms::SYNONYMS);
     let Some(Spanned { value: job, node: root }) = value else {
         return Checked { findings, job: None, prompts: Vec::new() };
@@ -114,7 +139,14 @@ pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
     levels::improve(&root, &mut findings);
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
-    let subject = Subject { source, root: &root, job: &job, prompts: &prompts, whole: holes.is_empty() };
+    let subject = Subject {
+        source,
+        root: &root,
+        job: &job,
+        prompts: &prompts,
+        whole: holes.is_empty(),
+        is_strangers: origin == Origin::Stranger,
+    };
     for lint in LINTS {
         lint.check(&subject, &mut semantic);
     }

@@ -31,7 +31,8 @@ fn check_file(path: &Path) -> Checked {
         let job = beside(path).exists().then(|| yaml::read::<Job>(&read(&beside(path))).whole().unwrap());
         return Checked { findings: check_script(&source, job.as_ref()), job: None, prompts: Vec::new() };
     }
-    check(&source, Some(&Folder::open(path.parent().unwrap()).unwrap()))
+    let folder = Folder::open(path.parent().unwrap()).unwrap();
+    check_from(&source, Some(&folder), Origin::from(path.parent().unwrap().ends_with("not-if-untrusted")))
 }
 
 /// One line for each finding.

@@ -6,46 +6,67 @@ use std::fmt::Write;
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The shortest line of a secret of several lines that is hidden by itself, in bytes.
-const SHORTEST_LINE: usize = 16;
+/// The shortest line of a secret of several lines that is hidden by itself whatever it holds, in characters.
+const LONG_LINE: usize = 16;
 
-/// All byte strings to look for, each once.
-pub(super) fn of(value: &str) -> BTreeSet<Vec<u8>> {
-    let mut forms = BTreeSet::new();
-    all_of(value, &mut forms);
-    all_of(value.trim(), &mut forms);
-    if value.trim().contains(['\n', '\r']) {
-        // Tools number lines and convert line ends. The dashed lines of a PEM file are no secret.
-        for line in value.lines().map(str::trim) {
-            if line.len() >= SHORTEST_LINE && !line.starts_with("-----") {
-                all_of(line, &mut forms);
-            }
-        }
-    }
-    forms
+/// The byte strings to look for, each once.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Those that are found as they are.
+    pub(super) exact: BTreeSet<Vec<u8>>,
+    /// Those that programs break into lines.
+    pub(super) broken: BTreeSet<Vec<u8>>,
 }
 
-fn all_of(value: &str, forms: &mut BTreeSet<Vec<u8>>) {
-    forms.insert(value.as_bytes().to_vec());
-    for alphabet in [STANDARD, URL_SAFE] {
-        for shift in 0..3 {
-            forms.insert(base64(value.as_bytes(), shift, alphabet));
-        }
+/// All forms of a value.
+pub(super) fn of(value: &str) -> Found {
+    let mut found = Found::default();
+    found.add(value);
+    found.add(value.trim());
+    if value.trim().contains(['\n', '\r']) {
+        // Tools number lines and convert line ends.
+        lines(value).for_each(|line| found.add(line));
     }
-    forms.insert(hex(value.as_bytes(), false));
-    forms.insert(hex(value.as_bytes(), true));
-    for upper in [false, true] {
-        for kept in ["-_.~", "-_.~/", "-_.~!'()*", "-_.*"] {
-            let percent = percent(value, kept, upper);
-            forms.insert(percent.replace("%20", "+").into_bytes());
-            forms.insert(percent.into_bytes());
+    found
+}
+
+/// The lines of a secret that are secrets by themselves. Not the dashed ones of a PEM file, and of short ones only those
+/// that look like a part of a key: words, such as those of a settings file, stand in innocent texts as well.
+pub(super) fn lines(value: &str) -> impl Iterator<Item = &str> {
+    let is_key = |line: &str| {
+        line.chars().any(|letter| letter.is_ascii_digit())
+            && line.chars().any(char::is_alphabetic)
+            && !line.contains(char::is_whitespace)
+    };
+    value.split(['\n', '\r']).map(str::trim).filter(move |line| {
+        let length = line.chars().count();
+        !line.starts_with("-----") && (length >= LONG_LINE || (length >= super::SHORTEST && is_key(line)))
+    })
+}
+
+impl Found {
+    fn add(&mut self, value: &str) {
+        self.exact.insert(value.as_bytes().to_vec());
+        for alphabet in [STANDARD, URL_SAFE] {
+            for shift in 0..3 {
+                self.broken.insert(base64(value.as_bytes(), shift, alphabet));
+            }
         }
-    }
-    for (ascii, upper) in [(false, false), (true, false), (true, true)] {
-        let json = json(value, ascii, upper);
-        forms.insert(json.replace('/', "\\/").into_bytes());
-        forms.insert(html_safe(&json).into_bytes());
-        forms.insert(json.into_bytes());
+        self.broken.insert(hex(value.as_bytes(), false));
+        self.broken.insert(hex(value.as_bytes(), true));
+        for upper in [false, true] {
+            for kept in ["-_.~", "-_.~/", "-_.~!'()*", "-_.*"] {
+                let percent = percent(value, kept, upper);
+                self.exact.insert(percent.replace("%20", "+").into_bytes());
+                self.exact.insert(percent.into_bytes());
+            }
+        }
+        for (ascii, upper) in [(false, false), (true, false), (true, true)] {
+            let json = json(value, ascii, upper);
+            self.exact.insert(json.replace('/', "\\/").into_bytes());
+            self.exact.insert(html_safe(&json).into_bytes());
+            self.exact.insert(json.into_bytes());
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::retry::{Again, Failure};
 use super::{Fault, FaultKind};
+use crate::mask::Mask;
 
 /// The greatest size in bytes of a whole answer.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -89,8 +90,9 @@ pub(super) struct Endpoint {
     headers: HeaderMap,
     user_agent: String,
     timeouts: Timeouts,
-    /// What is struck out of foreign texts.
+    /// What is struck out of foreign texts, beside what is masked.
     secrets: Vec<String>,
+    mask: Mask,
     client: OnceCell<Client>,
 }
 
@@ -134,6 +136,7 @@ impl Endpoint {
             user_agent: connect.user_agent.to_owned(),
             timeouts,
             secrets: secrets.into_iter().filter(|secret| secret.len() >= 4).collect(),
+            mask: connect.mask.clone(),
             client: OnceCell::new(),
         })
     }
@@ -167,17 +170,36 @@ impl Endpoint {
         !self.url.username().is_empty() || self.url.password().is_some()
     }
 
+    fn is_loopback(&self) -> bool {
+        let host = self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+
+    /// That the key goes over a network in clear text, where it does.
+    pub(super) fn warning(&self) -> Option<String> {
+        (self.url.scheme() == "http" && !self.is_loopback()).then(|| {
+            let Self { base_variable, shown, .. } = self;
+            format!("{base_variable} is no https:// address: the key goes to {shown} in clear text")
+        })
+    }
+
     /// The bound on one whole request.
     pub(super) fn total(&self) -> Duration {
         self.timeouts.total
     }
 
-    /// A foreign text as it may be shown: one line without secrets and control characters, bounded.
-    pub(super) fn quote(&self, text: &str) -> String {
-        let mut text = text.to_owned();
+    /// A foreign text without secrets. Before it is cut, for nothing knows a part of a secret.
+    pub(super) fn masked(&self, text: &str) -> String {
+        let mut text = self.mask.text(text).into_owned();
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "[secret]");
         }
+        text
+    }
+
+    /// A foreign text as it may be shown: one line without secrets and control characters, bounded.
+    pub(super) fn quote(&self, text: &str) -> String {
+        let text = self.masked(text);
         let words: Vec<&str> =
             text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
         let text = words.join(" ");
@@ -206,14 +228,14 @@ impl Endpoint {
             .user_agent(&self.user_agent)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeouts.connect);
-        let host = self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if loopback {
+        let is_plain = self.url.scheme() == "http";
+        if is_plain || self.is_loopback() {
+            // A proxy tunnels https and sees nothing; of http it would see the key.
             builder = builder.no_proxy();
-            if self.url.scheme() == "http" {
-                // Loading the system's certificates is most of what a client costs.
-                builder = builder.tls_certs_only(std::iter::empty());
-            }
+        }
+        if is_plain {
+            // Loading the system's certificates is most of what a client costs.
+            builder = builder.tls_certs_only(std::iter::empty());
         }
         builder.build().map_err(|error| {
             Fault::new(FaultKind::Rejected, format!("the HTTP client can't be set up: {}", self.quote(&cause(&error))))

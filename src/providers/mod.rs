@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Thinking;
+use crate::mask::Mask;
 use crate::message::{Message, Reply, Usage};
 use crate::tools::ToolSpec;
 
@@ -63,6 +64,8 @@ pub struct Connect<'a> {
     pub script: Option<Arc<replay::Script>>,
     /// How we name ourselves to servers: `legwork/1.2.3`.
     pub user_agent: &'a str,
+    /// The run's secrets, which no text of a server may show.
+    pub mask: &'a Mask,
 }
 
 /// Every provider that a job can name.
@@ -90,6 +93,11 @@ pub struct Setup {
 pub trait Provider: Send + Sync {
     /// Starts an empty conversation. Contacts nobody.
     fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault>;
+
+    /// What the operator should know before the first request, in one sentence.
+    fn warning(&self) -> Option<String> {
+        None
+    }
 }
 
 /// One agent's conversation. It keeps each message in the provider's own form from the moment it is pushed, so that

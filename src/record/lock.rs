@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +13,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct Lock {
     _folder: File,
+    /// The folder's device and inode.
+    identity: (u64, u64),
 }
 
 impl Lock {
@@ -24,11 +27,24 @@ impl Lock {
         let opened = File::open(folder).map_err(failed)?;
         match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
-                Ok(Self { _folder: opened })
+                let metadata = opened.metadata().map_err(failed)?;
+                Ok(Self { _folder: opened, identity: (metadata.dev(), metadata.ino()) })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
         }
+    }
+
+    /// Whether a path still leads to the folder: somebody may have moved it, and put another one in its place.
+    ///
+    /// # Errors
+    /// Where it doesn't.
+    pub(super) fn is_at(&self, path: &Path) -> io::Result<()> {
+        let found = std::fs::metadata(path)?;
+        if (found.dev(), found.ino()) == self.identity {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "another folder has taken the place of the run's own"))
     }
 }
 

@@ -51,7 +51,7 @@ impl Recorder {
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let reserve = Reserve::hold(&folder);
         let recorder =
-            Self { folder, run_id, journals: Mutex::default(), reserve, _lock: lock, earlier, trial: Trial::default() };
+            Self { folder, run_id, journals: Mutex::default(), reserve, lock, earlier, trial: Trial::default() };
         Ok(Reopened { recorder, record, journals })
     }
 

@@ -10,6 +10,9 @@ use rustix::process::{Pid, getppid};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Error;
+use crate::tools::end_all;
+
 /// A run that hasn't ended by itself so long after a signal is left where it is. Its journal is whole by then.
 const GRACE: Duration = Duration::from_millis(2_700);
 
@@ -17,20 +20,29 @@ const GRACE: Duration = Duration::from_millis(2_700);
 const GLANCE: Duration = Duration::from_millis(300);
 
 /// What was caught so far.
-pub(super) struct Signals {
+pub struct Signals {
     first: Arc<AtomicU8>,
+    stop: CancellationToken,
 }
 
 impl Signals {
-    /// From now on the first SIGINT, SIGTERM or SIGHUP, or the end of the process that started us, cancels `stop`; a second SIGINT, or [`GRACE`] without an end,
-    /// ends the process.
+    /// From now on the first SIGINT, SIGTERM or SIGHUP, or the end of the process that started us, stops the run; a
+    /// second SIGINT, or 2.7 seconds without an end, ends the process and all that it has started. A file that may not grow any more (SIGXFSZ) is
+    /// from now on a write that fails.
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
-    pub(super) fn catch(stop: CancellationToken) -> io::Result<Self> {
+    pub fn catch() -> Result<Self, Error> {
+        Self::listen().map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })
+    }
+
+    fn listen() -> io::Result<Self> {
+        let stop = CancellationToken::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let caught = {
             let _entered = runtime.enter();
+            // That it is caught is enough; and what we start doesn't inherit that, as it would if it were ignored.
+            let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
             Caught {
                 interrupt: signal(SignalKind::interrupt())?,
                 terminate: signal(SignalKind::terminate())?,
@@ -39,11 +51,16 @@ impl Signals {
             }
         };
         let first = Arc::new(AtomicU8::new(0));
-        let told = Arc::clone(&first);
+        let (told, stopped) = (Arc::clone(&first), stop.clone());
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || runtime.block_on(caught.listen(&stop, &told)))?;
-        Ok(Self { first })
+            .spawn(move || runtime.block_on(caught.listen(&stopped, &told)))?;
+        Ok(Self { first, stop })
+    }
+
+    /// Cancelled by the first signal.
+    pub(super) fn stop(&self) -> CancellationToken {
+        self.stop.clone()
     }
 
     /// The number of the first signal.
@@ -110,6 +127,7 @@ impl Caught {
             Ok(()) => 130,
             Err(_) => 128 + i32::from(first),
         };
+        end_all();
         // The journal is whole up to here; what is left of the record can be rebuilt from it.
         #[allow(clippy::exit)]
         std::process::exit(code);

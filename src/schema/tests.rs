@@ -37,6 +37,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
     ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
     ("render-failed", Sees::Nothing, "in a template"),
+    ("rule-test", Sees::Nothing, "a test of the rules takes a reader of the shell's language"),
     ("secret-in-template", Sees::Nothing, "in a template"),
     ("template-syntax", Sees::Nothing, "in a template"),
     ("too-many-includes", Sees::Nothing, "in files"),

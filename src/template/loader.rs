@@ -285,6 +285,9 @@ impl<'a> Loader<'a> {
                 Ok(())
             }
             Err(fault) => {
+                if fault == FileFault::Missing {
+                    self.templates.missing.insert(path.to_owned());
+                }
                 self.faults.insert(path.to_owned(), fault.clone());
                 Err(fault)
             }

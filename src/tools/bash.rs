@@ -1,5 +1,12 @@
 //! `bash`: one command in the workspace.
 
+mod folders;
+mod parser;
+mod rules;
+mod samples;
+mod script;
+mod words;
+
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -8,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::bash_rules::{RULE_FORM, RULE_PATTERN, Rules};
+use self::rules::{RULE_FORM, RULE_PATTERN, Rules};
+use self::samples::Commands;
 use super::input::{parse, schema};
 use super::output::Output;
-use super::process::{Ended, failure, run};
+use super::process::{Ended, MOST_PROCESSES, failure, run};
 use super::toolbox::MAX_CHARS;
 use super::{Builtin, Refusal, Scope, Tool};
 use crate::diagnostic::Diagnostic;
@@ -39,7 +47,7 @@ const MAX_COMMAND: usize = 128 << 10;
 /// Options of `bash` as a job writes them.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(title = "bash")]
+#[schemars(title = "bash", extend("dependencies" = { "match": ["allow"], "no_match": ["allow"] }))]
 struct Options {
     /// The commands that may run: words, of which the last may be `*` for any further ones, such as `cargo test *`. Left
     /// out: any command.
@@ -48,6 +56,12 @@ struct Options {
         "type": "string", "pattern": RULE_PATTERN, "patternErrorMessage": RULE_FORM,
     }))]
     allow: Option<Vec<Spanned<String>>>,
+    /// Tests of the rules: commands that they must let pass.
+    #[serde(default)]
+    r#match: Option<Commands>,
+    /// Tests of the rules: commands that they must refuse.
+    #[serde(default)]
+    no_match: Option<Commands>,
     /// How long one command may take, at most 1h.
     #[serde(default)]
     #[schemars(extend(
@@ -84,6 +98,7 @@ fn options(node: Option<&Node>) -> Decoded<Value> {
                 findings.push(finding.help(RULE_FORM));
             }
         }
+        findings.extend(samples::check(options.allow.as_deref(), options.r#match.as_ref(), options.no_match.as_ref()));
         if let Some(timeout) = options.timeout.as_ref().filter(|timeout| timeout.value.get() > MAX_TIMEOUT) {
             let message = "a command can be given at most `1h`";
             findings.push(Diagnostic::error("out-of-range", timeout.place(), message));
@@ -180,13 +195,14 @@ impl Tool for Bash {
                 command = rules.check(&command, root)?;
             }
             let mut output = Output::new(scope.mask, MAX_CHARS - VERDICT);
-            let ended = run(&command, root, scope.environment, self.timeout, scope.limits, &mut output).await;
+            let ended = run(&command, root, scope.environment, self.timeout, scope.limits, MOST_PROCESSES, &mut output).await;
             let ended = ended.map_err(|error| Refusal(format!("bash can't be started: {error}")))?;
             let mut text = output.finish();
             let verdict = match ended {
                 Ended::Exited(status) => failure(status),
                 Ended::TimedOut => Some(format!("timed out after {}", spell(self.timeout))),
                 Ended::Stopped(why) => Some(format!("killed: {why}")),
+                Ended::Crowded => Some(format!("killed: it had more than {MOST_PROCESSES} processes at once")),
             };
             while text.ends_with('\n') {
                 text.pop();

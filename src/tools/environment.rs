@@ -7,12 +7,14 @@ use std::sync::OnceLock;
 /// Variables that every command may see, besides `LC_*`: they say where programs are and how to speak, and hold no secret.
 const HARMLESS: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
-/// Variables that no job can grant: the providers' keys, and the files by which a step of a GitHub workflow changes later
-/// steps.
-pub const WITHHELD: [&str; 8] = [
+/// Variables that no job can grant: the providers' keys and addresses, which can hold a password, and the files by which
+/// a step of a GitHub workflow changes later steps.
+pub const WITHHELD: [&str; 10] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
     "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
     "GITHUB_ENV",
     "GITHUB_PATH",
     "GITHUB_OUTPUT",

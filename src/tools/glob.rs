@@ -1,10 +1,12 @@
 //! `glob`: paths by pattern, newest first.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::path::{Component, Path, PathBuf};
-use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 use globset::{GlobBuilder, GlobMatcher};
+use rustix::fs::FileType;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::input::{parse, schema};
 use super::search::Search;
-use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread, options};
+use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "glob",
@@ -65,7 +67,7 @@ impl Tool for Glob {
         Box::pin(async move {
             let input: Input = parse(input)?;
             let (workspace, limits) = (scope.workspace.clone(), scope.limits.clone());
-            off_thread(move || find(&input, &workspace, &limits)).await
+            off_thread_until(scope.limits, move || find(&input, &workspace, &limits)).await
         })
     }
 }
@@ -75,51 +77,79 @@ fn find(input: &Input, workspace: &Workspace, limits: &CallLimits) -> Result<Str
     let (base, pattern) = split(base, &input.pattern, workspace)?;
     let matcher = matcher(&pattern)?;
     let folders = !pattern.contains("**");
-    let search =
-        Search { workspace, limits, base: workspace.canonical(&base)?, hidden: names_dot(&pattern), only: None };
-    if !workspace.dir().is_dir(&search.base) {
-        return Err(Refusal(format!("`{}` is not a folder", search.base.display())));
+    let hidden = names_dot(&pattern);
+    let search = Search { workspace, limits, base: workspace.find_present(&base)?, hidden, only: None };
+    if search.base.kind() != Some(FileType::Directory) {
+        return Err(Refusal(format!("`{}` is not a folder", search.base.path.display())));
     }
-    let mut found: Vec<(SystemTime, PathBuf, bool)> = Vec::new();
+    let mut found = Newest::default();
     let stopped = search.walk(|entry| {
         let path = &entry.path;
-        let from_base =
-            if search.base == Path::new(".") { path } else { path.strip_prefix(&search.base).unwrap_or(path) };
-        if (!entry.is_folder || folders) && matcher.is_match(from_base) {
-            // Asked beneath the root: what a link swapped in on the way would lead to is not seen.
-            if let Ok(metadata) = workspace.dir().symlink_metadata(path) {
-                let modified = metadata.modified().map_or(SystemTime::UNIX_EPOCH, cap_std::time::SystemTime::into_std);
-                found.push((modified, path.clone(), metadata.is_dir()));
-            }
+        let base = &search.base.path;
+        let from_base = if base == Path::new(".") { path } else { path.strip_prefix(base).unwrap_or(path) };
+        if (!entry.is_folder || folders)
+            && matcher.is_match(from_base)
+            && let Ok(stat) = entry.stat()
+        {
+            // The types differ between systems.
+            #[allow(clippy::unnecessary_cast)]
+            let modified = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+            let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            found.add(Found { modified, path: Reverse(path.clone()), is_folder });
         }
         Ok(())
     })?;
-    found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    Ok(show(&found, stopped))
+    Ok(found.show(stopped))
 }
 
-fn show(found: &[(SystemTime, PathBuf, bool)], stopped: Option<&str>) -> String {
-    let mut text = String::new();
-    let mut shown = 0;
-    for (_, path, is_folder) in found.iter().take(MAX_PATHS) {
-        let path = path.to_string_lossy();
-        if text.len() + path.len() > MAX_BYTES {
-            break;
+/// Something that matches; the newer is the greater, and of two as old the one whose name comes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    path: Reverse<PathBuf>,
+    is_folder: bool,
+}
+
+/// The newest of all that match, in memory that doesn't grow with their number.
+#[derive(Default)]
+struct Newest {
+    kept: BinaryHeap<Reverse<Found>>,
+    count: usize,
+}
+
+impl Newest {
+    fn add(&mut self, found: Found) {
+        self.count += 1;
+        self.kept.push(Reverse(found));
+        if self.kept.len() > MAX_PATHS {
+            self.kept.pop();
         }
-        text.push_str(&path);
-        text.push_str(if *is_folder { "/\n" } else { "\n" });
-        shown += 1;
     }
-    if let Some(why) = stopped {
-        text.push_str(&format!("(stopped: {why}; there may be more)"));
-    } else if found.is_empty() {
-        text.push_str("nothing matches (ignored files are left out)");
-    } else if shown < found.len() {
-        text.push_str(&format!("({} more, older ones; a narrower pattern shows them)", found.len() - shown));
-    } else {
-        text.pop();
+
+    fn show(self, stopped: Option<&str>) -> String {
+        let mut text = String::new();
+        let mut shown = 0;
+        for Reverse(found) in self.kept.into_sorted_vec() {
+            let path = found.path.0.to_string_lossy();
+            if text.len() + path.len() > MAX_BYTES {
+                break;
+            }
+            text.push_str(&path);
+            text.push_str(if found.is_folder { "/\n" } else { "\n" });
+            shown += 1;
+        }
+        if let Some(why) = stopped {
+            text.push_str(&format!("(stopped: {why}; there may be more)"));
+        } else if self.count == 0 {
+            text.push_str("nothing matches (ignored files are left out)");
+        } else if shown < self.count {
+            text.push_str(&format!("({} more, older ones; a narrower pattern shows them)", self.count - shown));
+        } else {
+            text.pop();
+        }
+        text
     }
-    text
 }
 
 fn matcher(pattern: &str) -> Result<GlobMatcher, Refusal> {

@@ -1,15 +1,16 @@
 //! `grep`: lines by regular expression, with ripgrep's engine.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::Write;
-use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use futures_util::future::BoxFuture;
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch};
+use rustix::fs::FileType;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::input::{parse, schema};
 use super::search::{Enough, Search, only};
-use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread, options};
+use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 use crate::mask::Mask;
 
 pub(super) const BUILTIN: Builtin = Builtin {
@@ -37,6 +38,8 @@ const MAX_BYTES: usize = 48_000;
 const LINE_CHARS: usize = 400;
 /// The longest line that is searched, in bytes; a file with a longer one is passed over.
 const HEAP: usize = 64 << 20;
+/// The most bytes that one call searches.
+const MAX_SEARCHED: u64 = 4 << 30;
 /// The largest compiled expression, in bytes.
 const EXPRESSION: usize = 10 << 20;
 
@@ -92,7 +95,7 @@ impl Tool for Grep {
         Box::pin(async move {
             let input: Input = parse(input)?;
             let (workspace, mask, limits) = (scope.workspace.clone(), scope.mask.clone(), scope.limits.clone());
-            off_thread(move || search(&input, &workspace, &mask, &limits)).await
+            off_thread_until(scope.limits, move || search(&input, &workspace, &mask, &limits)).await
         })
     }
 }
@@ -105,7 +108,7 @@ fn search(input: &Input, workspace: &Workspace, mask: &Mask, limits: &CallLimits
     let search = Search {
         workspace,
         limits,
-        base: workspace.canonical(input.path.as_deref().unwrap_or("."))?,
+        base: workspace.find_present(input.path.as_deref().unwrap_or("."))?,
         hidden: glob.is_some_and(|glob| glob.starts_with('.') || glob.contains("/.")),
         only: glob.map(|glob| only(glob, workspace)).transpose()?,
     };
@@ -122,35 +125,50 @@ fn search(input: &Input, workspace: &Workspace, mask: &Mask, limits: &CallLimits
         full: false,
         unsearched: 0,
     };
-    if !workspace.dir().is_dir(&search.base) && regular(workspace, &search.base).is_none() {
-        return Err(Refusal(format!("`{}` is not a regular file that can be read", search.base.display())));
+    if search.base.kind() != Some(FileType::Directory) {
+        workspace.open_found(&search.base)?;
     }
     let mut files = 0_usize;
+    let left = Cell::new(MAX_SEARCHED);
     let stopped = search.walk(|entry| {
         if !entry.is_file {
             return Ok(());
         }
-        let Some(file) = regular(workspace, &entry.path) else { return Ok(()) };
+        let Some(file) = entry.open() else { return Ok(()) };
         files += 1;
         let mut sink = FileSink { path: &entry.path, matcher: &matcher, answer: &mut answer, mask, limits, count: 0 };
-        let searched = searcher.search_file(&matcher, &file, &mut sink);
+        let bounded = Bounded { file, left: &left, limits };
+        let searched = searcher.search_reader(&matcher, bounded, &mut sink);
         let count = sink.count;
         answer.unsearched += usize::from(searched.is_err());
         answer.file(&entry.path, count);
-        if answer.full { Err(Enough) } else { Ok(()) }
+        if answer.full || left.get() == 0 || limits.over().is_some() { Err(Enough) } else { Ok(()) }
     })?;
-    Ok(answer.finish(files, stopped))
+    let too_much = (left.get() == 0).then_some("4 GB were searched");
+    Ok(answer.finish(files, stopped.or(limits.over()).or(too_much)))
+}
+
+/// A file that ends in an error when the call must, or has read all that it may.
+struct Bounded<'a, R> {
+    file: R,
+    left: &'a Cell<u64>,
+    limits: &'a CallLimits,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left.get() == 0 || self.limits.over().is_some() {
+            return Err(io::Error::other("the search is over"));
+        }
+        let read = self.file.read(buffer)?;
+        self.left.set(self.left.get().saturating_sub(read as u64));
+        Ok(read)
+    }
 }
 
 fn bad_pattern(error: &str) -> Refusal {
     let hint = if error.contains("not allowed") { "; a match lies within one line, without its end" } else { "" };
     Refusal(format!("bad pattern: {error}{hint}"))
-}
-
-/// Opens what is still a regular file beneath the root.
-fn regular(workspace: &Workspace, path: &Path) -> Option<File> {
-    let file = workspace.open_beneath(path).ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
 }
 
 struct Answer {
@@ -340,5 +358,89 @@ mod tests {
         assert_eq!(text.lines().count(), 1001);
         assert!(text.ends_with("(there is more; a narrower pattern, path or glob shows it)"));
         assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "counts" })).await, "many:5000\nmin.js:1");
+    }
+
+    #[tokio::test]
+    async fn ignore_files_that_are_none_hold_nothing_up() {
+        let bench = Bench::new(&["grep", "glob"]);
+        for folder in ["a", "b", "c", "d"] {
+            bench.write(&format!("{folder}/f"), "needle\n");
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("a/.gitignore"), rustix::fs::Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", bench.path("b/.ignore")).unwrap();
+        let huge = std::fs::File::create(bench.path("c/.gitignore")).unwrap();
+        huge.set_len(10 << 30).unwrap();
+        std::fs::create_dir(bench.path("d/.gitignore")).unwrap();
+        let limit = std::time::Duration::from_secs(20);
+        let found = tokio::time::timeout(limit, grep(&bench, json!({ "pattern": "needle", "output": "files" })));
+        assert_eq!(found.await.expect("the search ends"), "a/f\nb/f\nc/f\nd/f");
+        let listed = tokio::time::timeout(limit, bench.ok("glob", r#"{"pattern": "*/f"}"#)).await;
+        assert_eq!(listed.expect("the search ends").lines().count(), 4);
+    }
+
+    #[tokio::test]
+    async fn ignore_files_hold_within_their_repository() {
+        let bench = Bench::new(&["grep"]);
+        for name in ["a.log", "keep.log", "sub/b.log", "sub/c.txt", "other/d.log", "other/e.tmp", "x/build/f"] {
+            bench.write(name, "needle\n");
+        }
+        bench.write(".gitignore", "\u{feff}*.log\n!keep.log\n/x/build/\nbroken[\n");
+        bench.write("sub/.ignore", "!b.log\nc.txt\n");
+        // A repository of its own isn't subject to the rules around it, .ignore aside.
+        bench.write("other/.git/info/exclude", "*.tmp\n");
+        let files = json!({ "pattern": "needle", "output": "files" });
+        assert_eq!(grep(&bench, files).await, "keep.log\nother/d.log\nsub/b.log");
+        let below = json!({ "pattern": "needle", "output": "files", "path": "sub" });
+        assert_eq!(grep(&bench, below).await, "sub/b.log", "rules from above the path hold");
+        let named = json!({ "pattern": "needle", "output": "files", "path": "x/build" });
+        assert_eq!(grep(&bench, named).await, "x/build/f");
+    }
+
+    #[tokio::test]
+    async fn the_repository_around_the_workspace_has_its_rules_and_others_have_none() {
+        let folder = tempfile::TempDir::new().unwrap();
+        std::fs::create_dir_all(folder.path().join("repo/ws")).unwrap();
+        std::fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
+        std::fs::write(folder.path().join("repo/.gitignore"), "/ws/a\n").unwrap();
+        for name in ["a", "b"] {
+            std::fs::write(folder.path().join("repo/ws").join(name), "needle\n").unwrap();
+        }
+        let bench = Bench::at(&["grep"], folder, "repo/ws");
+        let files = || json!({ "pattern": "needle", "output": "files" });
+        assert_eq!(grep(&bench, files()).await, "a\nb", "what lies above a workspace without git is not its own");
+        std::fs::create_dir(bench.folder.path().join("repo/.git")).unwrap();
+        assert_eq!(grep(&bench, files()).await, "b");
+    }
+
+    #[tokio::test]
+    async fn a_very_deep_folder_and_loops_of_links_are_walked_with_few_descriptors() {
+        let bench = Bench::new(&["grep", "glob"]);
+        let deep = vec!["d"; 100].join("/");
+        bench.write(&format!("{deep}/f"), "needle\n");
+        for (at, target) in [("loop", "."), ("d/up", ".."), ("d/d/self", "self")] {
+            std::os::unix::fs::symlink(target, bench.path(at)).unwrap();
+        }
+        assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "files" })).await, format!("{deep}/f"));
+        assert_eq!(bench.ok("glob", r#"{"pattern": "**/f"}"#).await, format!("{deep}/f"));
+        // Deeper than any path may be.
+        let mut folder = std::fs::File::open(bench.path(&deep)).unwrap();
+        for _ in 0..400 {
+            rustix::fs::mkdirat(&folder, "e", rustix::fs::Mode::RWXU).unwrap();
+            folder = rustix::fs::openat(&folder, "e", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
+                .unwrap()
+                .into();
+        }
+        assert_eq!(grep(&bench, json!({ "pattern": "needle", "output": "files" })).await, format!("{deep}/f"));
+    }
+
+    #[tokio::test]
+    async fn a_search_ends_within_a_file_when_the_run_does() {
+        let bench = Bench::new(&["grep"]);
+        let start = std::time::Instant::now();
+        bench.write("f", "no match\n".repeat(1 << 20));
+        bench.limits.cancel.cancel();
+        let text = bench.call("grep", r#"{"pattern": "needle"}"#).await.text;
+        assert!(text.contains("cancelled"), "{text}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(20));
     }
 }

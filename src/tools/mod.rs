@@ -3,19 +3,24 @@
 #[cfg(target_os = "linux")]
 mod ancestry;
 mod bash;
-mod bash_rules;
-mod bash_words;
+mod beneath;
 mod bounds;
+#[cfg(target_os = "linux")]
+mod crowd;
 mod edit_file;
 pub mod environment;
 mod glob;
 mod grep;
+mod ignored;
 mod input;
+mod kept;
 mod memory;
 mod options;
 mod orphans;
 mod output;
 mod process;
+#[cfg(all(test, target_os = "linux"))]
+mod races;
 mod read_file;
 mod replace;
 mod resolve;
@@ -27,6 +32,7 @@ pub mod workspace;
 mod write_file;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -41,7 +47,11 @@ use crate::mask::Mask;
 use crate::yaml;
 
 pub use memory::Memory;
+pub use orphans::end_all;
 pub use todo::{Status, TodoItem};
+
+/// How long a tool that only reads may take to notice that its time is up.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A built-in tool, as [`TOOLS`] lists it.
 pub struct Builtin {
@@ -61,7 +71,8 @@ pub struct Builtin {
 }
 
 /// What can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
-pub const RULES: &[Rule] = &[rule!(Error "tool-options"), rule!(Error "bash-rule"), rule!(Error "needs-sandbox")];
+pub const RULES: &[Rule] =
+    &[rule!(Error "tool-options"), rule!(Error "bash-rule"), rule!(Error "rule-test"), rule!(Error "needs-sandbox")];
 
 /// All built-in tools.
 pub static TOOLS: &[Builtin] = &[
@@ -154,5 +165,24 @@ async fn off_thread<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Refusal(format!("the tool broke: {error}"))),
+    }
+}
+
+/// As [`off_thread`], for work that changes nothing: nobody waits for it much longer than the call may take. It looks for
+/// its end itself, but a slow disk or a slow expression can keep it from that.
+async fn off_thread_until<T: Send + 'static>(
+    limits: &CallLimits,
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let over = async {
+        tokio::select! {
+            () = limits.cancel.cancelled() => {}
+            () = tokio::time::sleep_until(limits.deadline.into()) => {}
+        }
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        done = off_thread(work) => done,
+        () = over => Err(Refusal::new(limits.over().unwrap_or("the run's time is up"))),
     }
 }

@@ -47,6 +47,18 @@ impl Tree {
         self.id
     }
 
+    /// Whether the command has more than `most` processes, orphans included; known on Linux only.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_above(&self, most: usize) -> bool {
+        linux::is_above(self.id, &self.mark, most)
+    }
+
+    /// Whether the command has more than `most` processes: not known here.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn is_above(&self, _most: usize) -> bool {
+        false
+    }
+
     fn forget(&mut self) {
         self.ended = true;
         running().retain(|(id, _)| *id != self.id);
@@ -86,6 +98,25 @@ impl Tree {
     }
 }
 
+/// Kills all that commands have started, without waiting for its end: for a process that is about to exit.
+pub fn end_all() {
+    #[cfg(target_os = "linux")]
+    crowd_below_us();
+    for (id, _) in running().iter() {
+        // It may be gone already.
+        let _ = rustix::process::kill_process_group(*id, Signal::KILL);
+    }
+}
+
+/// Only what is stopped whole can't move on while it is looked for, and what moves becomes ours.
+#[cfg(target_os = "linux")]
+fn crowd_below_us() {
+    use super::crowd::{children_of, end};
+    for _ in 0..3 {
+        end(children_of(rustix::process::getpid()));
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn adopt_descendants() -> io::Result<()> {
     use std::sync::OnceLock;
@@ -97,62 +128,84 @@ fn adopt_descendants() -> io::Result<()> {
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use rustix::process::{WaitOptions, getpid, kill_process, kill_process_group, waitpid};
+    use rustix::process::{WaitOptions, getpid, kill_process_group, waitpid};
 
     use super::{MARK, Pid, Signal, running};
     use crate::tools::ancestry::Ancestry;
+    use crate::tools::crowd;
 
-    /// How often orphans are looked for; the waits between add up to about two seconds.
-    const PASSES: u32 = 60;
+    /// How long orphans are looked for. One that the kernel can't end (it waits for a device), or that isn't ours to end
+    /// (it has other rights), is given up then.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    /// The longest pause between two looks.
+    const PAUSE: Duration = Duration::from_millis(20);
 
-    /// Kills the orphans of a command until none is left. One that the kernel can't end (it waits for a device) is given up.
+    /// Kills the orphans of a command, and all that descends from them, until none is left.
     pub(super) async fn end(command: Pid, mark: &str) {
+        let begun = Instant::now();
         let mut clear = 0;
-        for pass in 0..PASSES {
+        let mut pause = Duration::ZERO;
+        while begun.elapsed() < PATIENCE {
             let children = children();
             // The list can lack a child while another ends, so only an empty one is believed at once.
             if children.is_empty() || clear == 2 {
                 return;
             }
-            match kill_orphans(command, mark, children) {
-                None => clear += 1,
-                Some(left) => {
-                    clear = 0;
-                    if left > 0 {
-                        tokio::time::sleep(Duration::from_millis(u64::from(pass + 1))).await;
-                    }
-                }
+            let orphans = orphans(command, mark, children);
+            if orphans.is_empty() {
+                clear += 1;
+                continue;
+            }
+            clear = 0;
+            if orphans.iter().any(|orphan| orphan.group == command.as_raw_nonzero().get()) {
+                // At once, so that none can make new ones meanwhile. It may be gone already.
+                let _ = kill_process_group(command, Signal::KILL);
+            }
+            crowd::end(orphans.iter().map(|orphan| orphan.id));
+            let reaped = |orphan: &Orphan| matches!(waitpid(Some(orphan.id), WaitOptions::NOHANG), Ok(Some(_)));
+            // The end of an orphan makes its children ours.
+            if !orphans.iter().map(reaped).fold(true, |all, one| all && one) {
+                pause = (pause + Duration::from_millis(1)).min(PAUSE);
+                tokio::time::sleep(pause).await;
             }
         }
     }
 
-    /// One pass: `None` where there was nothing to kill, else how many could not be reaped yet. The end of an orphan can make
-    /// its children ours.
-    fn kill_orphans(command: Pid, mark: &str, children: Vec<Pid>) -> Option<usize> {
+    /// Whether a command, which still runs, and what it has left are more than `most` processes.
+    pub(super) fn is_above(command: Pid, mark: &str, most: usize) -> bool {
+        // They are among all that the kernel schedules, which it tells at once.
+        if crowd::scheduled().is_none_or(|all| all <= most) {
+            return false;
+        }
+        let orphans = orphans(command, mark, children());
+        crowd::are_above(orphans.into_iter().map(|orphan| orphan.id).chain([command]), most)
+    }
+
+    /// A process that came to us when its parent ended.
+    struct Orphan {
+        id: Pid,
+        group: i32,
+    }
+
+    /// Those of our children that a command has left.
+    fn orphans(command: Pid, mark: &str, children: Vec<Pid>) -> Vec<Orphan> {
         let others = running().clone();
         let own_session = Ancestry::of(getpid()).map(|own| own.session);
-        let mut left = None;
-        for child in children {
+        let left = |child: &Pid| {
             // What is in our own session was not started by a command, for each has its own.
-            let Some(Ancestry { session, group, .. }) = Ancestry::of(child) else { continue };
-            let command_itself = others.iter().any(|(id, _)| *id == child);
+            let Ancestry { session, group, .. } = Ancestry::of(*child)?;
+            let command_itself = others.iter().any(|(id, _)| id == child);
             if command_itself || Some(session) == own_session {
-                continue;
+                return None;
             }
-            if session != command.as_raw_nonzero().get() && belongs_to_other(child, session, mark, &others) {
-                continue;
+            if session != command.as_raw_nonzero().get() && belongs_to_other(*child, session, mark, &others) {
+                return None;
             }
-            if group == command.as_raw_nonzero().get() {
-                // At once, so that none can make new ones meanwhile. It may be gone already.
-                let _ = kill_process_group(command, Signal::KILL);
-            }
-            let _ = kill_process(child, Signal::KILL);
-            let reaped = matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(Some(_)));
-            left = Some(left.unwrap_or(0) + usize::from(!reaped));
-        }
-        left
+            Some(Orphan { id: *child, group })
+        };
+        children.iter().filter_map(left).collect()
     }
 
     /// Whether an orphan comes from another command that still runs. One that hides its origin belongs to whoever ends
@@ -174,14 +227,11 @@ mod linux {
 
     /// Our children: those of the first thread, to which the kernel gives orphans.
     fn children() -> Vec<Pid> {
-        let own = getpid().as_raw_nonzero();
+        let own = getpid();
         let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
-        if let Ok(list) = fs::read_to_string(format!("/proc/self/task/{own}/children")) {
-            return list.split_whitespace().filter_map(parse).collect();
+        match fs::read_to_string(format!("/proc/self/task/{}/children", own.as_raw_nonzero())) {
+            Ok(list) => list.split_whitespace().filter_map(parse).collect(),
+            Err(_) => crowd::children_of(own),
         }
-        // A kernel without that file (CONFIG_PROC_CHILDREN): look at every process.
-        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-        let processes = entries.flatten().filter_map(|entry| parse(entry.file_name().to_str()?));
-        processes.filter(|process| Ancestry::of(*process).is_some_and(|of| of.parent == own.get())).collect()
     }
 }

@@ -22,6 +22,10 @@ use super::{CallLimits, Environment};
 const GRACE: Duration = Duration::from_secs(2);
 /// The most that is read from the pipe after the command's end, in bytes: what fits into the largest pipe.
 const DRAINED: usize = 1 << 20;
+/// How many processes a command may have at once: many times what builds and tests have, and few enough for a machine.
+pub(super) const MOST_PROCESSES: usize = 2_000;
+/// How often they are counted.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +36,19 @@ pub(super) enum Ended {
     TimedOut,
     /// The run is over, for this reason.
     Stopped(&'static str),
+    /// It had more processes than it may have.
+    Crowded,
 }
 
-/// Runs `bash -c` and feeds what it prints to `output`. When this returns, no process that it started is left; when it
-/// is dropped, they are killed.
+/// Runs `bash -c` and feeds what it prints to `output`; with more than `most` processes at once it is killed. When this
+/// returns, no process that it started is left; when it is dropped, they are killed.
 pub(super) async fn run(
     command: &str,
     folder: &Path,
     environment: &Environment,
     timeout: Duration,
     limits: &CallLimits,
+    most: usize,
     output: &mut Output,
 ) -> io::Result<Ended> {
     let (mut running, mut pipe) = Running::start(command, folder, environment)?;
@@ -49,6 +56,8 @@ pub(super) async fn run(
     let deadline = tokio::time::sleep_until(limits.deadline.into());
     let timeout = tokio::time::sleep_until((Instant::now() + timeout).into());
     tokio::pin!(deadline, timeout);
+    let mut glance = tokio::time::interval(GLANCE);
+    glance.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut asked = false;
     let mut open = true;
     let ended = loop {
@@ -73,6 +82,11 @@ pub(super) async fn run(
                 running.signal(Signal::CONT);
                 timeout.as_mut().reset((Instant::now() + GRACE).into());
             }
+            _ = glance.tick() => if running.tree.is_above(most) {
+                running.signal(Signal::KILL);
+                running.child.wait().await?;
+                break Ended::Crowded;
+            },
             () = limits.cancel.cancelled() => break running.stop("the run was cancelled").await?,
             () = &mut deadline => break running.stop("the run's time is up").await?,
         }
@@ -186,3 +200,6 @@ pub(super) fn failure(status: ExitStatus) -> Option<String> {
         (None, None) => Some("ended without an exit code".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;

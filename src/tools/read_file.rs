@@ -13,7 +13,7 @@ use super::bounds::first;
 use super::input::{parse, schema, whole};
 use super::replace::MAX_FILE;
 use super::toolbox::MAX_CHARS;
-use super::{Builtin, CallLimits, Memory, Refusal, Scope, Tool, Workspace, off_thread, options};
+use super::{Builtin, CallLimits, Memory, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 use crate::mask::Mask;
 
 pub(super) const BUILTIN: Builtin = Builtin {
@@ -31,6 +31,10 @@ const LINES: u64 = 2000;
 const LINE_CHARS: usize = 2000;
 /// Room for the remark at the end, in characters.
 const REMARK: usize = 300;
+/// How many bytes are read to get to the first line that is asked for.
+const BEFORE: u64 = 1 << 30;
+/// How many bytes after the last line that is shown are read to count the lines of the file.
+const AFTER: u64 = 64 << 20;
 /// In how many bytes from the start a NUL makes a file a binary one.
 const SNIFFED: usize = 8192;
 
@@ -75,7 +79,7 @@ impl Tool for ReadFile {
             let input: Input = parse(input)?;
             let (workspace, memory, limits) = (scope.workspace.clone(), scope.memory.clone(), scope.limits.clone());
             let mask = scope.mask.clone();
-            off_thread(move || read(&input, &workspace, &memory, &mask, &limits)).await
+            off_thread_until(scope.limits, move || read(&input, &workspace, &memory, &mask, &limits)).await
         })
     }
 }
@@ -123,28 +127,29 @@ struct Window {
     lines: u64,
     cut: bool,
     crlf: bool,
+    /// How many bytes may still be read.
+    left: u64,
     /// Why the count of lines ends before the file does.
     stopped: Option<&'static str>,
 }
 
 impl Window {
     fn read(mut reader: impl BufRead, offset: u64, limit: u64, mask: &Mask, limits: &CallLimits) -> io::Result<Self> {
-        let mut window = Self::default();
+        let mut window = Self { left: BEFORE, ..Self::default() };
         let mut line = Vec::new();
         loop {
-            if window.lines % 65_536 == 65_535 {
-                window.stopped = limits.over();
-            }
-            let wanted = window.lines + 1 >= offset && window.taken < limit && window.chars < MAX_CHARS - REMARK;
+            let more = window.taken < limit && window.chars < MAX_CHARS - REMARK;
+            let wanted = window.lines + 1 >= offset && more;
+            window.left = if more { window.left } else { window.left.min(AFTER) };
             let room = if wanted { LINE_CHARS * 4 + 2 + mask.reach() } else { 0 };
             line.clear();
-            let Some(length) = take_line(&mut reader, &mut line, room)? else { return Ok(window) };
-            if window.stopped.is_some() {
-                return Ok(window);
-            }
+            let Some(length) = window.take_line(&mut reader, &mut line, room, limits)? else { return Ok(window) };
             window.lines += 1;
             if wanted {
                 window.show(&line, length, mask);
+            }
+            if window.stopped.is_some() {
+                return Ok(window);
             }
         }
     }
@@ -157,9 +162,14 @@ impl Window {
         } else {
             line
         };
-        let line = String::from_utf8_lossy(line);
-        // Before the cut, which would leave a part of a secret that nothing knows any more.
-        let line = mask.text(&line);
+        // Before the cut, which would leave a part of a secret that nothing knows any more; and of a line that was not
+        // read to its end only what no secret can go on from.
+        let mut stream = mask.stream();
+        let mut line = stream.feed(line).into_owned();
+        if whole {
+            line.extend(stream.finish());
+        }
+        let line = String::from_utf8_lossy(&line);
         let part = first(&line, LINE_CHARS);
         let mut shown = format!("{:>6}\t{part}", self.lines);
         if part.len() < line.len() || !whole {
@@ -183,13 +193,18 @@ impl Window {
         if self.lines == 0 {
             return Ok(format!("`{path}` is empty"));
         }
+        if let (0, Some(why)) = (self.taken, self.stopped) {
+            return Err(Refusal(format!(
+                "`{path}`: line {offset} wasn't reached ({why}); grep finds text in long files"
+            )));
+        }
         if self.taken == 0 {
             return Err(Refusal(format!("`{path}` has only {} lines; line {offset} is past its end", self.lines)));
         }
         let mut remarks = Vec::new();
         let next = offset + self.taken;
         if let Some(why) = self.stopped {
-            remarks.push(format!("the file goes on; {why}"));
+            remarks.push(format!("the file goes on ({why}); go on with offset {next}"));
         } else if next <= self.lines {
             remarks.push(format!("{} more lines; go on with offset {next}", self.lines + 1 - next));
         }
@@ -204,37 +219,53 @@ impl Window {
         }
         Ok(text)
     }
-}
 
-/// Reads past the next line end. At most `room` bytes of the line go to `line`, its `\n` not among them. Gives the
-/// line's whole length, or `None` at the end of the file.
-fn take_line(reader: &mut impl BufRead, line: &mut Vec<u8>, room: usize) -> io::Result<Option<u64>> {
-    let mut length = 0;
-    let mut any = false;
-    loop {
-        let buffer = match reader.fill_buf() {
-            Ok(buffer) => buffer,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if buffer.is_empty() {
-            return Ok(any.then_some(length));
-        }
-        any = true;
-        let end = line_end(buffer);
-        let part = &buffer[..end.unwrap_or(buffer.len())];
-        line.extend_from_slice(&part[..part.len().min(room - line.len())]);
-        length += part.len() as u64;
-        let used = part.len() + usize::from(end.is_some());
-        reader.consume(used);
-        if end.is_some() {
-            return Ok(Some(length));
+    /// Reads past the next line end. At most `room` bytes of the line go to `line`, its `\n` not among them. Gives the
+    /// line's length as far as it was read, or `None` at the end of the file.
+    fn take_line(
+        &mut self,
+        reader: &mut impl BufRead,
+        line: &mut Vec<u8>,
+        room: usize,
+        limits: &CallLimits,
+    ) -> io::Result<Option<u64>> {
+        let mut length = 0;
+        let mut any = false;
+        loop {
+            let buffer = match reader.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if buffer.is_empty() {
+                return Ok(any.then_some(length));
+            }
+            any = true;
+            let end = line_end(buffer);
+            let part = &buffer[..end.unwrap_or(buffer.len())];
+            line.extend_from_slice(&part[..part.len().min(room - line.len())]);
+            length += part.len() as u64;
+            let used = part.len() + usize::from(end.is_some());
+            reader.consume(used);
+            self.left = self.left.saturating_sub(used as u64);
+            // Asking for the time at every short line would cost more than reading it.
+            if self.left == 0 {
+                self.stopped = Some("it is too long to be read whole");
+            } else if end.is_none() || self.lines % 4096 == 4095 {
+                self.stopped = limits.over();
+            }
+            if end.is_some() || self.stopped.is_some() {
+                return Ok(Some(length));
+            }
         }
     }
 }
 
-fn line_end(buffer: &[u8]) -> Option<usize> {
-    buffer.iter().position(|byte| *byte == b'\n')
+/// Where the first line of a buffer ends; the standard library's own search is the quickest at hand.
+fn line_end(mut buffer: &[u8]) -> Option<usize> {
+    let whole = buffer;
+    let length = buffer.skip_until(b'\n').ok()?;
+    length.checked_sub(1).filter(|end| whole[*end] == b'\n')
 }
 
 #[cfg(test)]
@@ -337,5 +368,40 @@ mod tests {
         }
         let absolute = bench.path("src/lib.rs");
         assert!(bench.ok("read_file", &format!(r#"{{"path": {absolute:?}}}"#)).await.contains("is empty"));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_any_size_costs_little() {
+        let bench = Bench::new(&["read_file"]);
+        // Nothing but NULs; then text at the start, and one line without an end.
+        bench.write("zeros", "");
+        bench.write("line", "x".repeat(SNIFFED));
+        bench.write("lines", "line\n".repeat(SNIFFED));
+        for name in ["zeros", "line", "lines"] {
+            std::fs::File::options().append(true).open(bench.path(name)).unwrap().set_len(10 << 30).unwrap();
+        }
+        let start = std::time::Instant::now();
+        let zeros = bench.refused("read_file", r#"{"path": "zeros"}"#).await;
+        assert_eq!(zeros, format!("`zeros` is a binary file of {} bytes", 10_u64 << 30));
+        let lines = bench.ok("read_file", r#"{"path": "lines", "limit": 2}"#).await;
+        assert!(
+            lines.ends_with("     2\tline\n(the file goes on (it is too long to be read whole); go on with offset 3)"),
+            "{lines}"
+        );
+        let line = bench.ok("read_file", r#"{"path": "line"}"#).await;
+        assert!(line.len() < 3000 && line.contains("(the file goes on ("), "{line}");
+        let far = bench.refused("read_file", r#"{"path": "lines", "offset": 99999}"#).await;
+        assert!(far.contains("line 99999 wasn't reached"), "{far}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(40), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_call_ends_within_a_line() {
+        let bench = Bench::new(&["read_file"]);
+        bench.write("line", "x".repeat(SNIFFED));
+        std::fs::File::options().append(true).open(bench.path("line")).unwrap().set_len(10 << 30).unwrap();
+        bench.limits.cancel.cancel();
+        let text = bench.call("read_file", r#"{"path": "line"}"#).await.text;
+        assert!(text.contains("cancelled"), "{text}");
     }
 }

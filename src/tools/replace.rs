@@ -1,14 +1,16 @@
 //! Writing a file: a new inode, then a rename, in a folder that was reached without following a link.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{Access, AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::resolve::Resolved;
+use super::kept::could_make_a_repository;
+use super::resolve::{Resolved, inode};
 use super::{Refusal, Workspace};
 
 /// The largest file that is read in one piece to be changed, in bytes.
@@ -30,19 +32,22 @@ impl Workspace {
     /// # Errors
     /// Refuses what lies outside, what is protected, and what is there already but no regular file.
     pub(super) fn target(&self, path: &str) -> Result<Target<'_>, Refusal> {
-        if path.ends_with('/') {
+        if path.ends_with('/') || path.ends_with("/.") {
             return Err(Refusal(format!("`{path}` names a folder")));
         }
         let found = self.find(path)?;
         let path = found.path.clone();
         let shown = path.display();
-        self.check_writable(&path)?;
-        found.inodes().try_for_each(|inode| self.check_inode(&path, inode))?;
+        self.kept().check_names(&path)?;
+        self.kept().check_repositories(self.folder(), &path)?;
+        self.kept().check_inodes(self.folder(), &path, found.inodes())?;
         match (found.kind(), found.name()) {
             (None, Some(_)) => {}
             (Some(FileType::RegularFile), Some(name)) => {
+                // The superuser may write to any file, but a file that nobody may write to is meant to stay as it is.
+                let nobody = found.stat.as_ref().is_some_and(|stat| stat.st_mode & 0o222 == 0);
                 let access = rustix::fs::accessat(found.folder(), name, Access::WRITE_OK, AtFlags::EACCESS);
-                if access == Err(Errno::ACCESS) {
+                if nobody || access == Err(Errno::ACCESS) {
                     return Err(Refusal(format!("`{shown}` is read-only")));
                 }
             }
@@ -62,32 +67,75 @@ impl Target<'_> {
     /// What the file holds now.
     pub(super) fn read(&self) -> Result<Vec<u8>, Refusal> {
         let shown = self.path.display();
-        let Some(stat) = &self.found.stat else {
+        if !self.exists() {
             return Err(self.workspace.explain(&self.path, &io::ErrorKind::NotFound.into()));
-        };
-        if stat.st_size.cast_unsigned() > MAX_FILE {
-            return Err(Refusal(format!("`{shown}` is too large to be edited ({} MB)", stat.st_size >> 20)));
         }
-        let read = || {
-            let file = self.found.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
-            let mut content = Vec::new();
-            File::from(file).take(MAX_FILE).read_to_end(&mut content)?;
-            Ok(content)
-        };
-        read().map_err(|error| self.workspace.explain(&self.path, &error))
+        let file = self.workspace.open_found(&self.found)?;
+        let mut content = Vec::new();
+        let read = file.take(MAX_FILE + 1).read_to_end(&mut content);
+        read.map_err(|error| self.workspace.explain(&self.path, &error))?;
+        if content.len() as u64 > MAX_FILE {
+            return Err(Refusal(format!("`{shown}` is too large to be edited (more than {} MB)", MAX_FILE >> 20)));
+        }
+        Ok(content)
     }
 
     /// Puts a new file in its place, whole or not at all, making missing folders. It keeps the permissions of the one
     /// before, and its owner where that is allowed.
+    ///
+    /// # Errors
+    /// What [`Workspace::target`] refuses is refused again: it may have come to be so since.
     pub(super) fn write(&mut self, content: &[u8]) -> Result<(), Refusal> {
-        self.try_write(content).map_err(|error| self.workspace.explain(&self.path, &error))
+        if could_make_a_repository(&self.path) {
+            // One agent must not make a part while another makes the other.
+            self.workspace.locked(Path::new(".git"), || self.write_now(content))
+        } else {
+            self.write_now(content)
+        }
     }
 
-    fn try_write(&mut self, content: &[u8]) -> io::Result<()> {
-        self.found.make_folders()?;
+    fn write_now(&mut self, content: &[u8]) -> Result<(), Refusal> {
+        let (workspace, root) = (self.workspace, self.workspace.folder());
+        let explain = |error: io::Error| workspace.explain(&self.path, &error);
+        let kept = workspace.kept();
+        kept.check_repositories(root, &self.path)?;
+        self.found.make_folders().map_err(explain)?;
         let folder = self.found.folder();
+        let before = match rustix::fs::statat(folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+                return Err(Refusal(format!("`{}` is not a regular file", self.path.display())));
+            }
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(explain(error.into())),
+        };
+        kept.check_inodes(root, &self.path, self.found.inodes().chain(before.as_ref().map(inode)))?;
+        let file = self.put(content, before.as_ref()).map_err(explain)?;
+        // A name that is none of the protected ones, and yet names one of them now: the file system says that they are the same.
+        let own = rustix::fs::fstat(&file).map(|stat| inode(&stat)).map_err(|error| explain(error.into()))?;
+        kept.check_inodes(root, &self.path, [own]).inspect_err(|_| {
+            // There was none before, or it would have been found above.
+            let _ = rustix::fs::unlinkat(folder, &self.name, AtFlags::empty());
+        })
+    }
+
+    /// Makes the file and gives it its name when it is whole.
+    fn put(&self, content: &[u8], before: Option<&Stat>) -> io::Result<File> {
+        let folder = self.found.folder();
+        let mode = Mode::from_raw_mode(if before.is_some() { 0o600 } else { 0o666 });
+        if let Some(file) = unnamed(folder, mode) {
+            let file = fill(file?, content, before)?;
+            if before.is_none() && link(&file, folder, &self.name).is_ok() {
+                return Ok(file);
+            }
+            // A name of its own for one moment, for only a rename replaces a file.
+            let temporary = temporary_name();
+            if link(&file, folder, temporary.as_ref()).is_ok() {
+                self.rename(&temporary)?;
+                return Ok(file);
+            }
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(if self.exists() { 0o600 } else { 0o666 });
         let (temporary, file) = loop {
             let name = temporary_name();
             match rustix::fs::openat(folder, name.as_str(), flags, mode) {
@@ -96,30 +144,73 @@ impl Target<'_> {
                 Err(error) => return Err(error.into()),
             }
         };
-        let done = self.fill(file, content).and_then(|()| {
-            rustix::fs::renameat(folder, temporary.as_str(), folder, &self.name)?;
-            Ok(())
-        });
-        if done.is_err() {
-            // The first error is the one to tell.
-            let _ = rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty());
+        match fill(file, content, before) {
+            Ok(file) => self.rename(&temporary).map(|()| file),
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty());
+                Err(error)
+            }
         }
-        done
     }
 
-    fn fill(&self, mut file: File, content: &[u8]) -> io::Result<()> {
-        file.write_all(content)?;
-        if let Some(before) = &self.found.stat {
-            let now = rustix::fs::fstat(&file)?;
-            if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
-                let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-                // Only the superuser may give a file away.
-                let _ = rustix::fs::fchown(&file, Some(user), Some(group));
-            }
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(before.st_mode & 0o777))?;
-        }
-        Ok(())
+    fn rename(&self, temporary: &str) -> io::Result<()> {
+        let folder = self.found.folder();
+        rustix::fs::renameat(folder, temporary, folder, &self.name).map_err(|error| {
+            let _ = rustix::fs::unlinkat(folder, temporary, AtFlags::empty());
+            error.into()
+        })
     }
+}
+
+/// Writes the content and gives the file the permissions of the one before.
+fn fill(mut file: File, content: &[u8], before: Option<&Stat>) -> io::Result<File> {
+    file.write_all(content)?;
+    if let Some(before) = before {
+        let now = rustix::fs::fstat(&file)?;
+        let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
+            // Only the superuser may give a file away; others may give it to a group of theirs.
+            let _ = rustix::fs::fchown(&file, Some(user), Some(group))
+                .or_else(|_| rustix::fs::fchown(&file, None, Some(group)));
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(before.st_mode & 0o777))?;
+    }
+    Ok(file)
+}
+
+/// A file in a folder that has no name yet, so that nothing is left of it should we be killed; `None` where there is no
+/// such thing.
+#[cfg(target_os = "linux")]
+fn unnamed(folder: impl AsFd, mode: Mode) -> Option<io::Result<File>> {
+    match rustix::fs::openat(folder, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
+        Ok(file) => Some(Ok(File::from(file))),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => None,
+        Err(error) => Some(Err(error.into())),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_: impl AsFd, _: Mode) -> Option<io::Result<File>> {
+    None
+}
+
+/// Gives a file without a name one that nothing has.
+#[cfg(target_os = "linux")]
+fn link(file: &File, folder: impl AsFd, name: &OsStr) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    // Older kernels want a privilege for the first way; the second needs procfs.
+    if rustix::fs::linkat(file, "", &folder, name, AtFlags::EMPTY_PATH).is_ok() {
+        return Ok(());
+    }
+    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(rustix::fs::CWD, by_number, &folder, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn link(_: &File, _: impl AsFd, _: &OsStr) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A name that no other write of this or another process uses at the moment.

@@ -1,6 +1,6 @@
 //! From a path to what it names: folder by folder, each opened by its name in the one before. Links are read, never
-//! followed by the system, and `..` goes back to a folder that is already open, so nothing that is swapped meanwhile can lead
-//! out.
+//! followed by the system, and `..` goes back to the name of the folder before, so nothing that is swapped meanwhile can
+//! lead out.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -9,23 +9,30 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
+
+use super::beneath::{self, FOLDER};
+
+pub(super) use super::beneath::leads_out;
 
 /// How many links may lie on a path; as many as Linux follows.
 const MAX_LINKS: usize = 40;
-
-/// How a folder is opened: only if it is one, and no link.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// How many folders may lie within each other.
+pub(super) const MAX_DEPTH: usize = 256;
+/// How many names may be looked up on a path, those in links included.
+const MAX_STEPS: usize = 4096;
 
 /// What a path names, or the place where it would be.
 #[derive(Debug)]
 pub(super) struct Resolved {
     /// The path from the root, without links and `..`; `.` for the root.
     pub(super) path: PathBuf,
-    /// The folders on the way, the innermost last: name, descriptor, device and inode. The root is none of them.
-    folders: Vec<(OsString, OwnedFd, (u64, u64))>,
+    /// The folders on the way, the innermost last: name, device and inode. The root is none of them.
+    folders: Vec<(OsString, (u64, u64))>,
     root: OwnedFd,
+    /// The innermost folder.
+    folder: OwnedFd,
     /// What is not there, or is no folder: its name in the innermost folder. For something missing, the names after
     /// it follow.
     rest: Vec<OsString>,
@@ -43,28 +50,36 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<Resolved>
         path: PathBuf::new(),
         folders: Vec::new(),
         root: root.try_clone_to_owned()?,
+        folder: root.try_clone_to_owned()?,
         rest: Vec::new(),
         stat: None,
     };
     let mut queue: VecDeque<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
-    let mut links = 0;
+    let (mut links, mut steps) = (0, 0);
     while let Some(name) = queue.pop_front() {
+        steps += 1;
+        if steps > MAX_STEPS {
+            return Err(Errno::NAMETOOLONG.into());
+        }
         match Path::new(&name).components().next() {
             None | Some(Component::CurDir) => continue,
             Some(Component::ParentDir) => {
-                found.folders.pop().ok_or_else(leads_out)?;
+                found.leave()?;
                 continue;
             }
             Some(Component::Normal(_)) => {}
             Some(Component::RootDir | Component::Prefix(_)) => return Err(leads_out()),
         }
-        let stat = match rustix::fs::statat(found.folder(), &name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match rustix::fs::statat(&found.folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => {
                 found.rest.push(name);
                 found.rest.extend(queue.drain(..).filter(|name| name != "."));
                 if found.rest.iter().any(|name| name == "..") {
                     return Err(Errno::NOENT.into());
+                }
+                if found.folders.len() + found.rest.len() > MAX_DEPTH {
+                    return Err(Errno::NAMETOOLONG.into());
                 }
                 break;
             }
@@ -76,7 +91,7 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<Resolved>
                 if links > MAX_LINKS {
                     return Err(Errno::LOOP.into());
                 }
-                let target = rustix::fs::readlinkat(found.folder(), &name, Vec::new())?;
+                let target = rustix::fs::readlinkat(&found.folder, &name, Vec::new())?;
                 let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
                 for part in target.components().rev() {
                     queue.push_front(part.as_os_str().to_owned());
@@ -92,25 +107,19 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path) -> io::Result<Resolved>
         }
     }
     if found.rest.is_empty() {
-        found.stat = Some(rustix::fs::fstat(found.folder())?);
+        found.stat = Some(rustix::fs::fstat(&found.folder)?);
     }
-    found.path = found.folders.iter().map(|(name, ..)| name).chain(&found.rest).collect();
+    found.path = found.folders.iter().map(|(name, _)| name).chain(&found.rest).collect();
     if found.path.as_os_str().is_empty() {
         found.path.push(".");
     }
     Ok(found)
 }
 
-/// The error for a path that leaves its root.
-pub(super) fn leads_out() -> io::Error {
-    // Has no number, which no error of the system is without.
-    io::Error::new(io::ErrorKind::PermissionDenied, "the path leads out")
-}
-
 impl Resolved {
     /// The innermost folder.
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
-        self.folders.last().map_or(self.root.as_fd(), |(_, folder, _)| folder.as_fd())
+        self.folder.as_fd()
     }
 
     /// The last name; `None` where it is a folder that exists.
@@ -125,13 +134,13 @@ impl Resolved {
 
     /// Device and inode of everything on the way.
     pub(super) fn inodes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.folders.iter().map(|(.., inode)| *inode).chain(self.stat.as_ref().map(inode))
+        self.folders.iter().map(|(_, inode)| *inode).chain(self.stat.as_ref().map(inode))
     }
 
     /// Makes the folders that are missing before the last name.
     pub(super) fn make_folders(&mut self) -> io::Result<()> {
         while self.rest.len() > 1 {
-            match rustix::fs::mkdirat(self.folder(), &self.rest[0], Mode::from_raw_mode(0o777)) {
+            match rustix::fs::mkdirat(&self.folder, &self.rest[0], Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -141,16 +150,21 @@ impl Resolved {
         Ok(())
     }
 
-    /// Opens the last name, which must be no link.
-    pub(super) fn open(&self, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        let name = self.name().unwrap_or(OsStr::new("."));
-        Ok(rustix::fs::openat(self.folder(), name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)?)
+    fn enter(&mut self, name: OsString) -> io::Result<()> {
+        if self.folders.len() >= MAX_DEPTH {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        self.folder = rustix::fs::openat(&self.folder, &name, FOLDER, Mode::empty())?;
+        self.folders.push((name, inode(&rustix::fs::fstat(&self.folder)?)));
+        Ok(())
     }
 
-    fn enter(&mut self, name: OsString) -> io::Result<()> {
-        let folder = rustix::fs::openat(self.folder(), &name, FOLDER, Mode::empty())?;
-        let inode = inode(&rustix::fs::fstat(&folder)?);
-        self.folders.push((name, folder, inode));
+    /// Goes back to the folder before: by its name, for a descriptor held for each folder would let a deep path use up
+    /// all that the program may have.
+    fn leave(&mut self) -> io::Result<()> {
+        self.folders.pop().ok_or_else(leads_out)?;
+        let path: PathBuf = self.folders.iter().map(|(name, _)| name).collect();
+        self.folder = beneath::folder(self.root.as_fd(), &path)?;
         Ok(())
     }
 }
@@ -210,5 +224,50 @@ mod tests {
         ] {
             assert_eq!(look(&root, path).map_err(|kind| kind.to_lowercase()), Err(expected.to_owned()), "{path}");
         }
+    }
+
+    #[test]
+    fn a_path_of_very_many_folders_is_refused_and_holds_few_descriptors() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let root = std::fs::File::open(folder.path()).unwrap();
+        let deep = vec!["d"; MAX_DEPTH - 1].join("/");
+        let mut found = resolve(root.as_fd(), &Path::new(&deep).join("file")).unwrap();
+        found.make_folders().unwrap();
+        assert!(look(folder.path(), &format!("{deep}/x")).is_ok());
+        assert!(look(folder.path(), &format!("{deep}/x/y")).is_err());
+        // Down and up again, as often as a path allows.
+        let weary = format!("{deep}/{}", vec!["../d"; 700].join("/"));
+        assert!(look(folder.path(), &weary).is_ok());
+        // Links multiply what a path says.
+        symlink(&weary, folder.path().join("l0")).unwrap();
+        for link in 1..30 {
+            let before = link - 1;
+            symlink(
+                format!("l{before}/{}l{before}", "../".repeat(MAX_DEPTH - 1)),
+                folder.path().join(format!("l{link}")),
+            )
+            .unwrap();
+        }
+        let start = std::time::Instant::now();
+        assert!(look(folder.path(), "l29").is_err());
+        assert!(start.elapsed() < std::time::Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_away_is_written_to_and_never_what_took_its_name() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(root.join("d/e")).unwrap();
+        let opened = std::fs::File::open(&root).unwrap();
+        let found = resolve(opened.as_fd(), Path::new("d/e/f/new")).unwrap();
+        std::fs::create_dir_all(folder.path().join("outside/e")).unwrap();
+        std::fs::rename(root.join("d"), folder.path().join("moved")).unwrap();
+        symlink("../outside", root.join("d")).unwrap();
+        let mut found = found;
+        found.make_folders().unwrap();
+        assert!(folder.path().join("moved/e/f").is_dir(), "the folder that was in the workspace");
+        assert_eq!(std::fs::read_dir(folder.path().join("outside/e")).unwrap().count(), 0);
+        // Whoever looks it up anew gets nothing outside.
+        assert!(resolve(opened.as_fd(), Path::new("d/e/new")).is_err());
     }
 }

@@ -1,18 +1,32 @@
-//! The walk that `glob` and `grep` share: what ignore files say holds, and nothing outside the workspace is followed.
+//! The walk that `glob` and `grep` share: what ignore files say holds, each folder is opened beneath the workspace's
+//! descriptor, and no link is followed.
 
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ignore::WalkBuilder;
+use ignore::Match;
 use ignore::overrides::{Override, OverrideBuilder};
+use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
-use super::{CallLimits, Refusal, Workspace};
+use super::ignored::{Rules, verdict};
+use super::resolve::{MAX_DEPTH, Resolved};
+use super::{CallLimits, Refusal, Workspace, beneath};
+
+/// The most entries of folders that one search looks at.
+const MAX_ENTRIES: usize = 1_000_000;
+/// How many folders of the way stay open; those above are opened anew on the way back.
+const OPEN_FOLDERS: usize = 16;
 
 /// Where to look.
 pub(super) struct Search<'a> {
     pub(super) workspace: &'a Workspace,
     pub(super) limits: &'a CallLimits,
-    /// Canonical path from the root: a folder, or one file.
-    pub(super) base: PathBuf,
+    /// A folder, or one file, that exists.
+    pub(super) base: Resolved,
     /// Whether hidden files are looked at.
     pub(super) hidden: bool,
     /// Looks only at files that this allows.
@@ -20,59 +34,192 @@ pub(super) struct Search<'a> {
 }
 
 /// Something beneath the base.
-pub(super) struct Entry {
+pub(super) struct Entry<'a> {
     /// Path from the root.
     pub(super) path: PathBuf,
     pub(super) is_folder: bool,
     pub(super) is_file: bool,
+    folder: &'a OwnedFd,
+    name: &'a OsStr,
+}
+
+impl Entry<'_> {
+    /// What is there now, a link not followed.
+    pub(super) fn stat(&self) -> io::Result<Stat> {
+        Ok(rustix::fs::statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Opens what is still a regular file.
+    pub(super) fn open(&self) -> Option<File> {
+        beneath::regular(self.folder.as_fd(), self.name).ok()?
+    }
 }
 
 /// A visitor's wish to end the walk.
 pub(super) struct Enough;
 
+/// A folder on the way, and what is yet to be visited in it.
+struct Level {
+    path: PathBuf,
+    folder: Option<OwnedFd>,
+    entries: std::vec::IntoIter<(OsString, FileType)>,
+}
+
 impl Search<'_> {
-    /// Visits everything beneath the base in the order of the names. Gives the reason if the run's end cut it short.
+    /// Visits everything beneath the base in the order of the names. Gives the reason if it was cut short.
     pub(super) fn walk(
         &self,
-        mut visit: impl FnMut(Entry) -> Result<(), Enough>,
+        mut visit: impl FnMut(&Entry<'_>) -> Result<(), Enough>,
     ) -> Result<Option<&'static str>, Refusal> {
-        if self.workspace.passed_over().holds(&self.base) {
-            return Err(Refusal(format!("`{}` is left out of searches", self.base.display())));
+        let base = &self.base.path;
+        if self.workspace.passed_over().holds(base) {
+            return Err(Refusal(format!("`{}` is left out of searches", base.display())));
         }
-        let root = self.workspace.root().to_owned();
-        let mut builder =
-            WalkBuilder::new(if self.base == Path::new(".") { root.clone() } else { root.join(&self.base) });
-        // Ignore files of the repository hold, those of whoever runs us don't. They hold without a repository, too.
-        builder.git_global(false).require_git(false).hidden(!self.hidden).follow_links(false);
-        builder.sort_by_file_name(Ord::cmp);
-        if let Some(only) = &self.only {
-            builder.overrides(only.clone());
+        let failed = |error: io::Error| self.workspace.explain(base, &error);
+        let folder = self.base.folder().try_clone_to_owned().map_err(failed)?;
+        if let Some(name) = self.base.name() {
+            let is_file = self.base.kind() == Some(FileType::RegularFile);
+            let _ = visit(&Entry { path: base.clone(), is_folder: false, is_file, folder: &folder, name });
+            return Ok(None);
         }
-        let passed_over = self.workspace.passed_over();
-        let walked = root.clone();
-        builder.filter_entry(move |entry| {
-            entry.depth() == 0 || !entry.path().strip_prefix(&walked).is_ok_and(|path| passed_over.holds(path))
-        });
-        for (count, entry) in builder.build().enumerate() {
+        if beneath::made_up(folder.as_fd()) {
+            return Err(Refusal(format!("`{}` is made up by the system, and left out of searches", base.display())));
+        }
+        let path = if base == Path::new(".") { PathBuf::new() } else { base.clone() };
+        Walk::new(self, &path).run(path, folder, &mut visit).map_err(failed)
+    }
+}
+
+struct Walk<'a> {
+    search: &'a Search<'a>,
+    /// Of each folder on the way, those above the workspace first.
+    rules: Vec<Rules>,
+    /// How many of them lie above the workspace.
+    above: usize,
+    /// Entries that were looked at.
+    entries: usize,
+    levels: Vec<Level>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(search: &'a Search<'a>, base: &Path) -> Self {
+        let mut rules = Rules::above(search.workspace.root());
+        let above = rules.len();
+        let mut folders: Vec<&Path> = base.ancestors().skip(1).collect();
+        while let Some(path) = folders.pop() {
+            let folder = beneath::folder(search.workspace.folder(), path);
+            rules.push(folder.map(|folder| Rules::of(folder.as_fd(), path)).unwrap_or_default());
+        }
+        Self { search, rules, above, entries: 0, levels: Vec::new() }
+    }
+
+    fn run(
+        mut self,
+        base: PathBuf,
+        folder: OwnedFd,
+        visit: &mut impl FnMut(&Entry<'_>) -> Result<(), Enough>,
+    ) -> io::Result<Option<&'static str>> {
+        self.enter(base, folder)?;
+        let mut count = 0_usize;
+        while let Some(level) = self.levels.last_mut() {
+            let Some((name, kind)) = level.entries.next() else {
+                self.levels.pop();
+                self.rules.pop();
+                continue;
+            };
+            count += 1;
             if count % 256 == 255
-                && let Some(why) = self.limits.over()
+                && let Some(why) = self.search.limits.over()
             {
                 return Ok(Some(why));
             }
-            // What can't be read is no match.
-            let Ok(entry) = entry else { continue };
-            let Ok(path) = entry.path().strip_prefix(&root) else { continue };
-            let kind = entry.file_type();
-            let is_folder = kind.is_some_and(|kind| kind.is_dir());
-            if entry.depth() == 0 && is_folder {
+            let path = level.path.join(&name);
+            let is_folder = kind == FileType::Directory;
+            if self.is_left_out(&path, &name, is_folder) {
                 continue;
             }
-            let is_file = kind.is_some_and(|kind| kind.is_file());
-            if visit(Entry { path: path.to_owned(), is_folder, is_file }).is_err() {
-                break;
+            let Some(folder) = self.folder() else { continue };
+            let is_file = kind == FileType::RegularFile;
+            if visit(&Entry { path: path.clone(), is_folder, is_file, folder, name: &name }).is_err() {
+                return Ok(None);
+            }
+            // What can't be read is no match.
+            if is_folder
+                && self.levels.len() < MAX_DEPTH
+                && let Some(folder) = self.open(&name)
+            {
+                let _ = self.enter(path, folder);
+            }
+            if self.entries >= MAX_ENTRIES {
+                return Ok(Some("there are more than a million files and folders"));
             }
         }
         Ok(None)
+    }
+
+    /// The innermost folder, opened anew if need be.
+    fn folder(&mut self) -> Option<&OwnedFd> {
+        let root = self.search.workspace.folder();
+        let level = self.levels.last_mut()?;
+        if level.folder.is_none() {
+            level.folder = beneath::folder(root, &level.path).ok();
+        }
+        level.folder.as_ref()
+    }
+
+    /// Opens a folder of the innermost one, unless the system makes up what is in it.
+    fn open(&mut self, name: &OsStr) -> Option<OwnedFd> {
+        let folder = self.folder()?;
+        let opened = rustix::fs::openat(folder, name, beneath::FOLDER, rustix::fs::Mode::empty()).ok()?;
+        Some(opened).filter(|folder| !beneath::made_up(folder.as_fd()))
+    }
+
+    fn enter(&mut self, path: PathBuf, folder: OwnedFd) -> io::Result<()> {
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let Ok(entry) = entry else { break };
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems don't say.
+                FileType::Unknown => rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            };
+            entries.push((name.to_owned(), kind));
+            self.entries += 1;
+            if self.entries >= MAX_ENTRIES {
+                break;
+            }
+        }
+        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        self.rules.push(Rules::of(folder.as_fd(), &path));
+        if let Some(outer) = self.levels.len().checked_sub(OPEN_FOLDERS) {
+            self.levels[outer].folder = None;
+        }
+        self.levels.push(Level { path, folder: Some(folder), entries: entries.into_iter() });
+        Ok(())
+    }
+
+    fn is_left_out(&self, path: &Path, name: &OsStr, is_folder: bool) -> bool {
+        if self.search.workspace.passed_over().holds(path) {
+            return true;
+        }
+        let mut verdict = match &self.search.only {
+            Some(only) => only.matched(path, is_folder).map(|_| ()),
+            None => Match::None,
+        };
+        if verdict.is_none() {
+            let absolute = if self.above > 0 { self.search.workspace.root().join(path) } else { PathBuf::new() };
+            verdict = self::verdict(&self.rules, self.above, path, &absolute, is_folder);
+        }
+        match verdict {
+            Match::Ignore(()) => true,
+            Match::Whitelist(()) => false,
+            Match::None => !self.search.hidden && name.as_bytes().first() == Some(&b'.'),
+        }
     }
 }
 

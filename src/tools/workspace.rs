@@ -3,19 +3,18 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cap_std::ambient_authority;
-use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
-use super::Refusal;
-use super::resolve::{Resolved, resolve};
+use super::kept::Kept;
+use super::resolve::{MAX_DEPTH, Resolved, resolve};
+use super::{Refusal, beneath};
 use crate::diagnostic::nearest;
+use crate::sandbox::protected::{canonical_as_far_as_possible, is_dot_git};
 
 /// How many entries of a folder are looked through for a name that was meant.
 const NEIGHBOURS: usize = 10_000;
@@ -26,11 +25,9 @@ pub struct Workspace {
     root: PathBuf,
     /// The root as the user named it, which can lead through links.
     given: PathBuf,
-    dir: Dir,
-    /// Read-only to tools, from the root, in lower case: `JOB.yaml` is the same file on some systems.
-    protected: Vec<PathBuf>,
-    /// The same things by device and inode, whatever leads to them.
-    protected_inodes: Vec<(u64, u64)>,
+    folder: File,
+    /// Read-only to tools.
+    kept: Kept,
     /// Passed over by searches, from the root.
     hidden: Arc<[PathBuf]>,
     locks: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
@@ -42,7 +39,7 @@ pub(super) struct PassedOver(Arc<[PathBuf]>);
 impl PassedOver {
     /// Whether a path from the root is among it.
     pub(super) fn holds(&self, path: &Path) -> bool {
-        self.0.iter().any(|hidden| path.starts_with(hidden)) || path.components().any(|part| part.as_os_str() == ".git")
+        self.0.iter().any(|hidden| path.starts_with(hidden)) || path.iter().any(is_dot_git)
     }
 }
 
@@ -64,22 +61,15 @@ impl Workspace {
     /// Fails where the root is no folder that can be opened.
     pub fn open(root: &Path, protected: Vec<PathBuf>, hidden: Vec<PathBuf>) -> io::Result<Self> {
         let canonical = root.canonicalize()?;
-        let dir = Dir::open_ambient_dir(&canonical, ambient_authority())?;
+        let folder = File::from(rustix::fs::open(&canonical, beneath::FOLDER, rustix::fs::Mode::empty())?);
         let beneath = |path: PathBuf| {
             let path = canonical_as_far_as_possible(&path);
             path.strip_prefix(&canonical).map(Path::to_owned).ok().filter(|path| path != Path::new(""))
         };
-        let protected: Vec<_> = protected.into_iter().filter_map(beneath).collect();
-        let hidden = hidden.into_iter().filter_map(beneath).collect();
-        let inode = |path: &PathBuf| {
-            let metadata = std::fs::metadata(canonical.join(path)).ok()?;
-            Some((metadata.dev(), metadata.ino()))
-        };
         Ok(Self {
-            protected_inodes: protected.iter().filter_map(inode).collect(),
-            protected: protected.iter().map(|path| lower(path)).collect(),
-            hidden,
-            dir,
+            kept: Kept::new(folder.as_fd(), protected.into_iter().filter_map(beneath).collect()),
+            hidden: hidden.into_iter().filter_map(beneath).collect(),
+            folder,
             given: root.to_owned(),
             root: canonical,
             locks: Mutex::default(),
@@ -91,8 +81,14 @@ impl Workspace {
         &self.root
     }
 
-    pub(super) fn dir(&self) -> &Dir {
-        &self.dir
+    /// The open folder.
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// What tools may not change.
+    pub(super) fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// The path from the root as it was written, which is not yet looked at: links and `..` are still in it.
@@ -115,73 +111,44 @@ impl Workspace {
     /// Looks a path up. Something missing is no error yet.
     pub(super) fn find(&self, path: &str) -> Result<Resolved, Refusal> {
         let relative = self.relative(path)?;
-        resolve(self.dir.as_fd(), &relative).map_err(|error| self.explain(&relative, &error))
+        resolve(self.folder(), &relative).map_err(|error| self.explain(&relative, &error))
     }
 
-    /// The canonical path from the root of something that exists.
-    pub(super) fn canonical(&self, path: &str) -> Result<PathBuf, Refusal> {
+    /// Looks something up that must exist.
+    pub(super) fn find_present(&self, path: &str) -> Result<Resolved, Refusal> {
         let found = self.find(path)?;
-        if found.stat.is_none() {
-            return Err(self.explain(&found.path, &io::ErrorKind::NotFound.into()));
+        match found.stat {
+            Some(_) => Ok(found),
+            None => Err(self.explain(&found.path, &io::ErrorKind::NotFound.into())),
         }
-        Ok(found.path)
     }
 
     /// Opens a regular file for reading; folders, devices, FIFOs and files that the kernel makes up are refused.
     pub(super) fn open_file(&self, path: &str) -> Result<Opened, Refusal> {
-        let found = self.find(path)?;
-        let shown = found.path.display();
-        // What an open device or FIFO does can't be undone, so look first. Should it be swapped in now, O_NONBLOCK keeps
-        // the open from waiting and the second look refuses it.
-        match found.kind() {
-            None => return Err(self.explain(&found.path, &io::ErrorKind::NotFound.into())),
-            Some(FileType::RegularFile) => {}
-            Some(FileType::Directory) => {
-                return Err(Refusal(format!("`{shown}` is a folder; glob lists what is in it")));
-            }
-            Some(_) => return Err(Refusal(format!("`{shown}` is not a regular file (a device, a FIFO or a socket)"))),
-        }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = found.open(flags, Mode::empty()).map(File::from).and_then(|file| Ok((file.metadata()?, file)));
-        let (metadata, file) = opened.map_err(|error| self.explain(&found.path, &error))?;
-        if !metadata.is_file() || made_up(&file) {
-            return Err(Refusal(format!("`{shown}` is not a regular file (the system makes it up)")));
-        }
-        Ok(Opened { file, path: found.path, size: metadata.len() })
+        let found = self.find_present(path)?;
+        let file = self.open_found(&found)?;
+        let size = file.metadata().map_err(|error| self.explain(&found.path, &error))?.len();
+        Ok(Opened { file, path: found.path, size })
     }
 
-    /// Opens anything beneath the root for reading, without waiting for the other end of a FIFO.
-    pub(super) fn open_beneath(&self, path: &Path) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
-        options.read(true).custom_flags(flags.cast_signed());
-        Ok(self.dir.open_with(path, &options)?.into_std())
+    /// Opens what was looked up for reading, if it is a regular file.
+    pub(super) fn open_found(&self, found: &Resolved) -> Result<File, Refusal> {
+        let shown = found.path.display();
+        let name = match (found.kind(), found.name()) {
+            (Some(FileType::Directory), _) | (_, None) => {
+                return Err(Refusal(format!("`{shown}` is a folder; glob lists what is in it")));
+            }
+            (_, Some(name)) => name,
+        };
+        let opened = beneath::regular(found.folder(), name).map_err(|error| self.explain(&found.path, &error))?;
+        opened.ok_or_else(|| {
+            Refusal(format!("`{shown}` is not a regular file (a device, a FIFO, a socket, or made up by the system)"))
+        })
     }
 
     /// What searches pass over.
     pub(super) fn passed_over(&self) -> PassedOver {
         PassedOver(Arc::clone(&self.hidden))
-    }
-
-    /// Refuses a canonical path from the root that tools may not write to.
-    pub(super) fn check_writable(&self, path: &Path) -> Result<(), Refusal> {
-        let path_lower = lower(path);
-        if path_lower.components().any(|part| part.as_os_str() == ".git") {
-            return Err(Refusal(format!("`{}` belongs to git, and file tools can't write there", path.display())));
-        }
-        if self.protected.iter().any(|protected| path_lower.starts_with(protected)) {
-            return Err(self.protected(path));
-        }
-        Ok(())
-    }
-
-    /// Refuses what is one of the protected things under another name.
-    pub(super) fn check_inode(&self, path: &Path, inode: (u64, u64)) -> Result<(), Refusal> {
-        if self.protected_inodes.contains(&inode) { Err(self.protected(path)) } else { Ok(()) }
-    }
-
-    fn protected(&self, path: &Path) -> Refusal {
-        Refusal(format!("`{}` is part of the job or of its record, and read-only to tools", path.display()))
     }
 
     /// Runs `work` while no other agent of this run writes to the path.
@@ -218,6 +185,9 @@ impl Workspace {
             _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 format!("`{shown}` leads through too many links, or through one that has just been put there")
             }
+            _ if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
+                format!("`{shown}` is too long a name, or has more than {MAX_DEPTH} folders")
+            }
             io::ErrorKind::NotADirectory => format!("a part of `{shown}` is a file, not a folder"),
             _ => format!("`{shown}`: {error}"),
         })
@@ -225,59 +195,25 @@ impl Workspace {
 
     /// What may have been meant by a path that does not exist: the first missing name of it, spelt differently.
     fn neighbour(&self, path: &Path) -> Option<PathBuf> {
-        let mut folder = PathBuf::from(".");
+        let mut folder = PathBuf::new();
         for part in path.components() {
             let next = folder.join(part);
-            if self.dir.symlink_metadata(&next).is_err() {
-                let entries = self.dir.read_dir(&folder).ok()?.take(NEIGHBOURS).flatten();
-                let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+            if beneath::stat(self.folder(), &next).is_err() {
+                let entries = Dir::read_from(beneath::folder(self.folder(), &folder).ok()?).ok()?;
+                let names = entries.flatten().take(NEIGHBOURS).filter_map(|entry| {
+                    let name = entry.file_name().to_str().ok()?;
+                    (name != "." && name != "..").then(|| name.to_owned())
+                });
+                let names: Vec<String> = names.collect();
                 // Anything is near to a name of one or two characters.
                 let meant = part.as_os_str().to_str().filter(|name| name.chars().nth(2).is_some())?;
                 let near = nearest(meant, names.iter().map(String::as_str))?;
-                return Some(folder.join(near).strip_prefix(".").ok()?.to_owned());
+                return Some(folder.join(near));
             }
             folder = next;
         }
         None
     }
-}
-
-/// Links resolved in the part that exists, the rest as it is: the run's folder may be yet to come.
-fn canonical_as_far_as_possible(path: &Path) -> PathBuf {
-    for ancestor in path.ancestors() {
-        if let (Ok(canonical), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
-            return canonical.join(rest);
-        }
-    }
-    path.to_owned()
-}
-
-fn lower(path: &Path) -> PathBuf {
-    PathBuf::from(path.to_string_lossy().to_lowercase())
-}
-
-/// Whether a file has no bytes of its own but what the kernel answers: procfs, sysfs and their like.
-#[cfg(target_os = "linux")]
-fn made_up(file: &File) -> bool {
-    // The magic numbers of proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, configfs, bpf and pstore (linux/magic.h).
-    const MAGIC: [i64; 10] = [
-        0x9fa0,
-        0x6265_6572,
-        0x6462_6720,
-        0x7472_6163,
-        0x7363_6673,
-        0x27_e0eb,
-        0x6367_7270,
-        0x6265_6570,
-        0xcafe_4a11,
-        0x6165_676c,
-    ];
-    rustix::fs::fstatfs(file).is_ok_and(|stat| MAGIC.contains(&stat.f_type))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn made_up(_: &File) -> bool {
-    false
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,7 +7,7 @@ use super::files::File;
 use super::{Checked, input};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
-use crate::lints;
+use crate::lints::{self, Origin};
 use crate::template::Folder;
 use crate::yaml;
 
@@ -19,6 +19,7 @@ pub(super) struct Loaded {
     /// Where its prompts are looked up.
     pub(super) folder: PathBuf,
     pub(super) kind: Kind,
+    pub(super) origin: Origin,
 }
 
 /// What it is.
@@ -33,9 +34,12 @@ pub(super) enum Kind {
 ///
 /// # Errors
 /// Where it can't be read: a finding that says why.
-pub(super) fn load(file: &File, stdin: &Path) -> Result<Loaded, Diagnostic> {
+pub(super) fn load(file: &File, stdin: &Path, origin: Origin) -> Result<Loaded, Diagnostic> {
     let (name, source, path) = match file {
-        File::Path(path) => (path.as_path(), input::read_source(path)?, Some(path.clone())),
+        File::Path(path) => {
+            input::refuse_links(path, origin)?;
+            (path.as_path(), input::read_source(path)?, Some(path.clone()))
+        }
         File::Stdin => (stdin, input::read_stdin(stdin)?, None),
     };
     let folder = match name.parent() {
@@ -52,14 +56,15 @@ pub(super) fn load(file: &File, stdin: &Path) -> Result<Loaded, Diagnostic> {
             (Err(error), File::Path(_)) => return Err(input::unreadable(&folder, &error.to_string())),
         }
     };
-    Ok(Loaded { source, path, folder, kind })
+    Ok(Loaded { source, path, folder, kind, origin })
 }
 
 /// Everything that is wrong with a file.
 pub(super) fn check(loaded: &Loaded) -> Checked {
     match &loaded.kind {
         Kind::Job(folder) => {
-            let lints::Checked { findings, prompts, .. } = lints::check(&loaded.source, folder.as_ref());
+            let lints::Checked { findings, prompts, .. } =
+                lints::check_from(&loaded.source, folder.as_ref(), loaded.origin);
             Checked { findings, prompts }
         }
         Kind::Script(job) => {

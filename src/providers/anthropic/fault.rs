@@ -114,7 +114,7 @@ pub(super) async fn by_status(mut answer: Answer<'_>, model: &str, endpoint: &En
     let body = answer.body(64 << 10).await.unwrap_or_default();
     let body = String::from_utf8_lossy(&body);
     let mut said = read(&body).unwrap_or_else(|| Said {
-        message: (!body.trim().is_empty()).then(|| excerpt(&body, &answer.media_type())),
+        message: (!body.trim().is_empty()).then(|| excerpt(&endpoint.masked(&body), &answer.media_type())),
         ..Said::default()
     });
     said.request_id = said.request_id.or_else(|| answer.header("request-id").map(str::to_owned));
@@ -139,7 +139,7 @@ pub(super) async fn by_status(mut answer: Answer<'_>, model: &str, endpoint: &En
 /// A status 200 without a reply: a login page, another service, a proxy's notice.
 pub(super) fn foreign(media_type: &str, why: &str, body: &[u8], endpoint: &Endpoint) -> Failure {
     let media_type = if media_type.is_empty() { "something without a type" } else { media_type };
-    let body = excerpt(&String::from_utf8_lossy(body), media_type);
+    let body = excerpt(&endpoint.masked(&String::from_utf8_lossy(body)), media_type);
     let what = format!(
         "{} answered with {}, not with a reply ({}): {}",
         endpoint.shown(),

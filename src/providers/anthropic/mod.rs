@@ -68,6 +68,10 @@ impl Provider for Anthropic {
         let body = Body::new(setup).map_err(|error| unwritable(&error))?;
         Ok(Box::new(Dialogue { shared: self.shared.clone(), model, body, call_ids: HashSet::new(), unwritten: None }))
     }
+
+    fn warning(&self) -> Option<String> {
+        self.shared.endpoint.warning()
+    }
 }
 
 fn unwritable(error: &serde_json::Error) -> Fault {

@@ -125,8 +125,10 @@ async fn commands_side_by_side_leave_each_other_alone() {
 async fn rules_hold_and_are_told() {
     let bench = bench_with(json!({ "allow": ["echo *", "git status"], "timeout_ms": 60_000 }));
     assert_eq!(bench.ok("bash", &input("echo 'a  b' | wc -c && cd . && echo $")).await, "5\n$");
-    let text = bench.refused("bash", &input("echo $(touch made)")).await;
-    assert!(text.starts_with("not allowed: a command substitution. Allowed: `echo *`, `git status` ("), "{text}");
+    let text = bench.refused("bash", &input("echo a; echo b $(touch made)")).await;
+    let expected =
+        "not allowed: a command substitution, here: `$(touch made)`. Allowed: `echo *`, `git status` (`*`: any";
+    assert!(text.starts_with(expected), "{text}");
     assert!(!bench.path("made").exists());
     assert!(bench.toolbox.specs()[0].description.contains("`git status`"));
 }
@@ -163,7 +165,7 @@ fn options_are_checked_with_their_places() {
             "bash-rule:1:9: bad rule: `*` can only be the last word, by itself",
             "bash-rule:1:18: bad rule: it allows every command; leave `allow` out to say that",
             "bash-rule:1:23: bad rule: it must be one plain command",
-            "bash-rule:1:32: bad rule: it holds an expansion (`$`)",
+            "bash-rule:1:32: bad rule: it holds an expansion (`$`), here: `$Y`",
             "bash-rule:1:40: bad rule: it holds no command",
         ]
     );

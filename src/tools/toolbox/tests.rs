@@ -31,9 +31,25 @@ impl Bench {
     pub(in crate::tools) fn with(grants: &[Grant], secrets: &[(String, String)]) -> Self {
         let folder = TempDir::new().unwrap();
         std::fs::create_dir(folder.path().join("ws")).unwrap();
-        let protected = ["job.yaml", "prompts", "runs"].map(|name| folder.path().join("ws").join(name)).to_vec();
-        let hidden = vec![folder.path().join("ws/runs")];
-        let workspace = Workspace::open(&folder.path().join("ws"), protected, hidden).unwrap();
+        Self::open(grants, secrets, folder, "ws")
+    }
+
+    /// With the workspace in a folder of another one.
+    pub(in crate::tools) fn at(tools: &[&str], folder: TempDir, root: &str) -> Self {
+        let grants: Vec<_> = tools.iter().map(|name| grant(name)).collect();
+        Self::open(&grants, &[], folder, root)
+    }
+
+    /// As it would be at the start of the next run.
+    pub(in crate::tools) fn reopened(self) -> Self {
+        let names: Vec<String> = self.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+        Self::at(&names.iter().map(String::as_str).collect::<Vec<_>>(), self.folder, "ws")
+    }
+
+    fn open(grants: &[Grant], secrets: &[(String, String)], folder: TempDir, root: &str) -> Self {
+        let root = folder.path().join(root);
+        let protected = ["job.yaml", "prompts", "runs"].map(|name| root.join(name)).to_vec();
+        let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
         let environment = Environment::from(&BTreeMap::new(), &[], secrets);
         let mask = Mask::new(secrets).0;
         let toolbox = Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment)).unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::job::Thinking;
+use crate::mask::Mask;
 use crate::message::{Message, UserMessage};
 use crate::providers::scripted::Server;
 use crate::providers::{Ask, Connect, Conversation, Fault, Model, Retry, Setup, Watch};
@@ -37,7 +38,8 @@ impl Watch for Seen {
 pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::providers::Provider>, Fault> {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    (super::ENTRY.connect)(&Connect { variable: &variable, script: None, user_agent: "legwork/test" })
+    let mask = Mask::default();
+    (super::ENTRY.connect)(&Connect { variable: &variable, script: None, user_agent: "legwork/test", mask: &mask })
 }
 
 pub(super) fn setup(thinking: Option<Thinking>) -> Setup {

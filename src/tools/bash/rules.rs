@@ -1,13 +1,12 @@
 //! Rules for `bash`: which commands a job allows. They are a convenience, not the boundary: programs have escapes of their
 //! own.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
-use super::Refusal;
-use super::bash_words::{Command, Pipeline, read};
-
-/// How many folders a command may stand in, as far as can be told without running it.
-const MAX_FOLDERS: usize = 32;
+use super::folders::{Folders, is_cd};
+use super::parser::read_twice;
+use super::script::Command;
+use crate::tools::Refusal;
 
 /// A rule in words.
 pub(super) const RULE_FORM: &str =
@@ -71,8 +70,21 @@ impl Rules {
 
     /// The command as it is to be run, if every part of it is allowed.
     pub(super) fn check(&self, command: &str, root: &Path) -> Result<String, Refusal> {
-        let denied = |why: String| Refusal(format!("not allowed: {why}. Allowed: {}.", self.describe()));
-        let mut script = read(command).map_err(denied)?;
+        self.judge(command, root).map_err(|why| Refusal(format!("not allowed: {why}. Allowed: {}.", self.describe())))
+    }
+
+    /// Whether the command is allowed wherever the workspace is; a folder that it enters counts as one without links.
+    ///
+    /// # Errors
+    /// Why it isn't.
+    pub(super) fn test(&self, command: &str) -> Result<(), String> {
+        // No path on any disk holds a NUL.
+        self.judge(command, Path::new("/\0")).map(drop)
+    }
+
+    /// The command as it is to be run, or why it can't be.
+    fn judge(&self, command: &str, root: &Path) -> Result<String, String> {
+        let mut script = read_twice(command).map_err(|flaw| flaw.to_string())?;
         let mut reached = Folders::at(root);
         for pipeline in &mut script.pipelines {
             let entered = reached.before().to_vec();
@@ -82,18 +94,18 @@ impl Rules {
                 }
                 let shown = || command.words.join(" ").chars().take(200).collect::<String>();
                 if !self.patterns.iter().any(|pattern| pattern.matches(&command.words)) {
-                    return Err(denied(format!("`{}` matches no rule", shown())));
+                    return Err(format!("`{}` matches no rule", shown()));
+                }
+                if changes_the_shell(&command.words) {
+                    return Err(format!("`{}` (it sets or looks up a variable of the shell)", shown()));
                 }
                 // `./build` means another program in another folder.
                 let by_path = command.words[0].contains('/') && !command.words[0].starts_with('/');
                 if by_path && entered.iter().any(|folder| folder != root) {
-                    return Err(denied(format!(
-                        "`{}` is named by its path from the workspace, but follows a `cd`",
-                        shown()
-                    )));
+                    return Err(format!("`{}` is named by its path from the workspace, but follows a `cd`", shown()));
                 }
             }
-            reached.pass(pipeline, root).map_err(denied)?;
+            reached.pass(pipeline, root)?;
         }
         Ok(script.write())
     }
@@ -107,11 +119,11 @@ fn pattern(text: &str) -> Result<Pattern, String> {
         Some(fixed) if fixed.ends_with([' ', '\t']) => (fixed, true),
         _ => (text, false),
     };
-    let mut script = read(fixed).map_err(|why| {
-        if why.contains("wildcard `*`") {
+    let mut script = read_twice(fixed).map_err(|flaw| {
+        if flaw.what.contains("wildcard `*`") {
             "`*` can only be the last word, by itself".to_owned()
         } else {
-            format!("it holds {why}")
+            format!("it holds {flaw}")
         }
     })?;
     let plain = script.pipelines.len() == 1 && script.pipelines[0].is_plain();
@@ -127,106 +139,14 @@ impl Pattern {
     }
 }
 
-fn is_cd(command: &Command) -> bool {
-    command.words.first().is_some_and(|name| name == "cd")
-}
-
-/// The folders that a command can stand in, by how the one before it ended.
-struct Folders {
-    succeeded: Vec<PathBuf>,
-    failed: Vec<PathBuf>,
-    /// What stands before the next command.
-    joint: &'static str,
-}
-
-impl Folders {
-    fn at(root: &Path) -> Self {
-        Self { succeeded: vec![root.to_owned()], failed: Vec::new(), joint: ";" }
+/// Whether an allowed command could change what the next one means: bash's own `printf` can set `PATH`, and its `test`
+/// runs what stands in a variable's index.
+fn changes_the_shell(words: &[String]) -> bool {
+    match words {
+        [name, option, ..] if name == "printf" => option.starts_with("-v"),
+        [name, operands @ ..] if name == "test" || name == "[" => operands.iter().any(|word| word == "-v"),
+        _ => false,
     }
-
-    /// Where the next command can be.
-    fn before(&mut self) -> &[PathBuf] {
-        match self.joint {
-            "&&" => &self.succeeded,
-            "||" => &self.failed,
-            _ => {
-                let failed = std::mem::take(&mut self.failed);
-                add(&mut self.succeeded, failed);
-                &self.succeeded
-            }
-        }
-    }
-
-    /// Follows a pipeline. Every `cd` in it is made one that goes the way of the links on disk, as this does: a shell
-    /// takes `link/..` for the folder that the link lies in.
-    fn pass(&mut self, pipeline: &mut Pipeline, root: &Path) -> Result<(), String> {
-        let before = self.before().to_vec();
-        let mut after = before.clone();
-        let alone = pipeline.commands.len() == 1;
-        for command in pipeline.commands.iter_mut().filter(|command| is_cd(command)) {
-            let reached = enter(command, &before, root)?;
-            // In a pipe it is a process of its own that changes its folder.
-            if alone {
-                after = reached;
-            }
-        }
-        let (succeeded, failed) = if pipeline.negated { (before, after) } else { (after, before) };
-        match self.joint {
-            "&&" => {
-                self.succeeded = succeeded;
-                add(&mut self.failed, failed);
-            }
-            "||" => {
-                add(&mut self.succeeded, succeeded);
-                self.failed = failed;
-            }
-            _ => (self.succeeded, self.failed) = (succeeded, failed),
-        }
-        self.joint = pipeline.then;
-        if self.succeeded.len() + self.failed.len() > MAX_FOLDERS { Err("too many `cd`".to_owned()) } else { Ok(()) }
-    }
-}
-
-fn add(folders: &mut Vec<PathBuf>, more: Vec<PathBuf>) {
-    for folder in more {
-        if !folders.contains(&folder) {
-            folders.push(folder);
-        }
-    }
-}
-
-/// Where a `cd` leads from each of the folders.
-fn enter(command: &mut Command, from: &[PathBuf], root: &Path) -> Result<Vec<PathBuf>, String> {
-    let [_, target] = command.words.as_slice() else { return Err("`cd` without exactly one folder".to_owned()) };
-    if target.is_empty() || target.starts_with('-') {
-        return Err(format!("`cd {target}`"));
-    }
-    let mut reached = Vec::new();
-    for folder in from {
-        let joined = folder.join(target);
-        // What doesn't exist yet can't be a link.
-        let folder = joined.canonicalize().unwrap_or_else(|_| without_dots(&joined));
-        if !folder.starts_with(root) {
-            return Err(format!("`cd {target}` (it may lead out of the workspace)"));
-        }
-        add(&mut reached, vec![folder]);
-    }
-    command.words.insert(1, "-P".to_owned());
-    Ok(reached)
-}
-
-fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                plain.pop();
-            }
-            Component::CurDir => {}
-            part => plain.push(part),
-        }
-    }
-    plain
 }
 
 /// Whether a command only passes on a part of its standard input.

@@ -1,0 +1,132 @@
+//! What must not be seen, and what `bash` sees.
+
+use super::Surroundings;
+use crate::lints::provider_keys;
+use crate::mask::{self, Mask};
+use crate::plan::{Plan, Secrets};
+use crate::tools::environment::Environment;
+
+/// Variables with addresses that can hold credentials: the providers', and the proxies' as HTTP libraries read them.
+const ADDRESSES: [&str; 8] = [
+    "ANTHROPIC_BASE_URL",
+    "OPENAI_BASE_URL",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+];
+
+/// The secrets of a run.
+pub(super) struct Confidences {
+    pub(super) mask: Mask,
+    pub(super) environment: Environment,
+    /// Those that commands see: a CI system must know them, for it masks what others print later.
+    granted: Vec<String>,
+}
+
+impl Confidences {
+    /// Takes the secret inputs, what of the granted variables is secret, and what legwork itself must keep: the
+    /// providers' keys and the passwords of addresses. Warns of granted ones that are too short to be masked.
+    pub(super) fn new(around: &Surroundings, plan: &Plan, secrets: &Secrets) -> Self {
+        let set = |name: &str| Some((name.to_owned(), around.variable(name)?.to_owned()));
+        let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
+        known.extend(plan.env.iter().filter(|name| is_secret_name(name)).filter_map(|name| set(name)));
+        known.extend(plan.env.iter().filter_map(|name| password_of(set(name)?)));
+        let (_, too_short) = Mask::new(&known);
+        for name in too_short {
+            around.out.warning(&format!(
+                "{name} is not masked, for it has less than {} characters: it may show in the record",
+                mask::SHORTEST
+            ));
+        }
+        let granted = known.iter().map(|(_, value)| value.clone()).collect();
+        known.extend(provider_keys().filter_map(set));
+        known.extend(ADDRESSES.into_iter().filter_map(|name| password_of(set(name)?)));
+        Self {
+            mask: Mask::new(&known).0,
+            environment: Environment::from(&around.variables, &plan.env, secrets.pairs()),
+            granted,
+        }
+    }
+
+    /// Tells GitHub's runner what to mask in the log and in later steps. It reads commands from stderr as well as from
+    /// stdout; nothing is told where stderr is a file, which would keep them.
+    pub(super) fn tell_runner(&self, around: &Surroundings) {
+        if around.variable("GITHUB_ACTIONS") != Some("true") || around.out.keeps_stderr() {
+            return;
+        }
+        for line in self.granted.iter().flat_map(|value| mask::lines(value)) {
+            around.out.beside(&format!("::add-mask::{}", line.replace('%', "%25")));
+        }
+    }
+}
+
+/// Whether a variable's name says that its value is a secret: one of its words does.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    const ENDINGS: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "CREDENTIALS"];
+    const WORDS: [&str; 9] = ["KEY", "KEYS", "TOKENS", "SECRETS", "CREDENTIAL", "PASS", "PAT", "AUTH", "COOKIE"];
+    // What the value names, and not what it is.
+    const PLACES: [&str; 6] = ["FILE", "PATH", "DIR", "HOME", "SOCK", "URL"];
+    let name = name.to_ascii_uppercase();
+    let mut words = name.split('_').filter(|word| !word.is_empty()).peekable();
+    let last = name.rsplit('_').next().unwrap_or_default();
+    !PLACES.contains(&last)
+        && words.any(|word| WORDS.contains(&word) || ENDINGS.iter().any(|ending| word.ends_with(ending)))
+}
+
+/// The password of an address: what stands between the user's name and the `@`. One that is the user's name is none.
+fn password_of((name, address): (String, String)) -> Option<(String, String)> {
+    let authority = address.split_once("://")?.1.split(['/', '?', '#']).next()?;
+    let (user, password) = authority.rsplit_once('@')?.0.split_once(':')?;
+    (user != password).then(|| (name, password.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_of_secrets_by_whole_words() {
+        for name in [
+            "GITHUB_TOKEN",
+            "npm_config_authtoken",
+            "AWS_SECRET_ACCESS_KEY",
+            "PGPASSWORD",
+            "API_KEY",
+            "OPENAI_APIKEY",
+            "GH_PAT",
+            "DB_PASS",
+            "SIGNING_KEY_PASSPHRASE",
+            "NPM_AUTH",
+            "GOOGLE_CREDENTIALS",
+            "SSH_PRIVATE_KEY",
+        ] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in [
+            "GIT_AUTHOR_NAME",
+            "SSH_AUTH_SOCK",
+            "KEYBOARD",
+            "MONKEYS",
+            "CARGO_HOME",
+            "PATH",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "TOKENIZER",
+            "COMPASS",
+        ] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_found_in_addresses() {
+        let found = |address: &str| password_of(("URL".into(), address.into())).map(|(_, password)| password);
+        assert_eq!(found("http://me:p@ss:w0rd@host:8080/path?x=a:b@c").as_deref(), Some("p@ss:w0rd"));
+        assert_eq!(found("postgres://postgres:postgres@db/postgres"), None);
+        for none in ["", "host:80", "https://host/a:b@c", "https://me@host"] {
+            assert_eq!(found(none), None, "{none}");
+        }
+    }
+}

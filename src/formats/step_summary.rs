@@ -1,0 +1,71 @@
+//! The page of a run that GitHub shows below a step of a workflow.
+
+use super::harmless::{self, markdown};
+use super::{counted, figures};
+use crate::event::{Outcome, RunResult};
+
+/// The longest text of the answer, in characters. GitHub takes 1 MiB from a whole step.
+const MAX_ANSWER: usize = 20_000;
+/// How many subagents are listed.
+const MAX_SUBAGENTS: usize = 50;
+/// The longest of all other foreign texts, in characters.
+const MAX_WORDS: usize = 300;
+
+/// How a run ended, its figures, its subagents and its answer, as Markdown of at most 200 KiB. `record` names the run's
+/// folder. What models and servers said is shown as it is: it has no links, and no images that would be fetched.
+pub fn page(result: &RunResult, record: &str) -> String {
+    let mark = if result.outcome == Outcome::Completed { "✅" } else { "❌" };
+    let mut page =
+        format!("### {mark} {}: {}\n\n", markdown(&result.job, 64), markdown(&result.outcome.to_string(), 64));
+    if let Some(error) = &result.error {
+        page += &format!("**{}**\n", markdown(&error.message, MAX_WORDS));
+        if let Some(hint) = &error.hint {
+            page += &format!("{}\n", markdown(hint, MAX_WORDS));
+        }
+        page.push('\n');
+    }
+    page += "| | |\n|---|---|\n";
+    for (name, value) in figures::of_run(result).into_iter().filter(|(name, _)| *name != "subagents") {
+        page += &format!("| {name} | {} |\n", markdown(&value, MAX_WORDS));
+    }
+    page += &format!("| record | {} |\n", markdown(record, MAX_WORDS));
+    subagents(&mut page, result);
+    if !result.text.trim().is_empty() {
+        page += "\nThe answer:\n\n";
+        fenced(&mut page, &result.text);
+    }
+    page.push('\n');
+    page
+}
+
+fn subagents(page: &mut String, result: &RunResult) {
+    if result.subagents.is_empty() {
+        return;
+    }
+    *page += "\n| subagent | for | outcome | spent |\n|---|---|---|---|\n";
+    for child in result.subagents.iter().take(MAX_SUBAGENTS) {
+        let spent = figures::spent(child.turns, child.tool_calls, &child.usage, child.duration_ms);
+        let about = markdown(child.description.as_deref().unwrap_or_default(), MAX_WORDS);
+        let id = markdown(&child.id, 100);
+        *page +=
+            &format!("| {id} | {about} | {} | {} |\n", markdown(&child.outcome.to_string(), 64), markdown(&spent, 200));
+    }
+    if let Some(more) = result.subagents.len().checked_sub(MAX_SUBAGENTS).filter(|more| *more > 0) {
+        *page += &format!("\nAnd {}.\n", counted(more, "more subagent"));
+    }
+}
+
+/// A code block that its content can't leave.
+fn fenced(page: &mut String, text: &str) {
+    let text = harmless::text(text);
+    let (shown, more) = match text.char_indices().nth(MAX_ANSWER) {
+        Some((cut, _)) => (&text[..cut], text[cut..].chars().count()),
+        None => (&*text, 0),
+    };
+    let longest_run = shown.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest_run.max(2) + 1);
+    *page += &format!("{fence}text\n{}\n{fence}\n", shown.trim_end_matches('\n'));
+    if more > 0 {
+        *page += &format!("\n{} are in result\\.json\\.\n", counted(more, "more character"));
+    }
+}

@@ -1,0 +1,42 @@
+//! What a job from a stranger can't have.
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::Network;
+
+use super::{Lint, Subject, models};
+
+/// What only those get whom whoever runs the job trusts.
+pub(super) struct Strangers;
+
+const RULES: &[Rule] = &[rule!(Error "not-if-untrusted")];
+
+impl Lint for Strangers {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        if !subject.is_strangers {
+            return;
+        }
+        let job = subject.job;
+        let mut refuse = |place, message: String| {
+            let finding = Diagnostic::error("not-if-untrusted", place, message);
+            findings.push(finding.help("remove it; or read the whole job, and run it without `--untrusted`"));
+        };
+        for name in &job.env {
+            refuse(name.place(), format!("an untrusted job can't see the variable `{}`", name.value));
+        }
+        for (name, _) in job.inputs().filter(|(_, input)| input.is_secret()) {
+            refuse(name.place(), format!("an untrusted job can't have the secret `{}`", name.value));
+        }
+        if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
+            refuse(network.place(), "an untrusted job can't have a network".to_owned());
+        }
+        for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
+            if models::resolve(spec).is_ok_and(|model| model.provider == "replay") {
+                refuse(spec.place(), "an untrusted job can't name a file to answer from".to_owned());
+            }
+        }
+    }
+}

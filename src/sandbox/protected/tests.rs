@@ -1,0 +1,177 @@
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use super::*;
+
+/// Runs git as in an empty home.
+fn git(folder: &Path, arguments: &[&str]) {
+    let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"];
+    let mut command = Command::new("git");
+    command.args(identity).args(arguments).current_dir(folder);
+    for name in ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"] {
+        command.env(name, "/dev/null");
+    }
+    let output = command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+struct Bench {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::TempDir::new().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["ws", "home"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        Self { _folder: folder, root }
+    }
+
+    /// A repository with a commit.
+    fn repository(&self, path: &str) {
+        fs::create_dir_all(self.root.join(path)).unwrap();
+        git(&self.root.join(path), &["init", "-q", "-b", "main"]);
+        git(&self.root.join(path), &["commit", "-q", "--allow-empty", "-m", "start"]);
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::create_dir_all(self.root.join(path).parent().unwrap()).unwrap();
+        fs::write(self.root.join(path), text).unwrap();
+    }
+
+    fn find(&self) -> Protected {
+        let root = &self.root;
+        let job_files = [root.join("ws/job.yaml"), root.join("ws/prompts/a.md")];
+        Protected::find(&root.join("ws"), &job_files, &root.join("ws/runs"), Some(&root.join("home")))
+    }
+
+    /// The paths from the root, as far as they lie beneath it.
+    fn names(&self, paths: &[PathBuf]) -> Vec<String> {
+        paths
+            .iter()
+            .filter_map(|path| path.strip_prefix(&self.root).ok())
+            .map(|path| path.display().to_string())
+            .collect()
+    }
+
+    #[track_caller]
+    fn has(&self, found: &Protected, paths: &[&str]) {
+        let names = self.names(&found.paths);
+        for path in paths {
+            assert!(names.iter().any(|name| name == path), "{path} is not among {names:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_job_the_runs_and_a_repository_that_is_not_there_yet() {
+    let bench = Bench::new();
+    let found = bench.find();
+    assert_eq!(bench.names(&found.paths), ["ws/.git", "ws/job.yaml", "ws/prompts/a.md", "ws/runs"]);
+    assert!(found.links.is_empty() && found.git_writes.is_empty());
+}
+
+#[test]
+fn what_makes_git_run_code_and_nothing_that_a_commit_writes() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    let found = bench.find();
+    let of_git: Vec<_> = bench.names(&found.paths).into_iter().filter(|name| name.starts_with("ws/.git")).collect();
+    let names = ["commondir", "config", "config.worktree", "hooks", "info/attributes"];
+    assert_eq!(of_git, names.map(|name| format!("ws/.git/{name}")));
+    assert!(found.git_writes.is_empty());
+}
+
+#[test]
+fn a_worktree_whose_repository_lies_outside() {
+    let bench = Bench::new();
+    bench.repository("main");
+    fs::remove_dir(bench.root.join("ws")).unwrap();
+    git(&bench.root.join("main"), &["worktree", "add", "-q", "../ws"]);
+    let found = bench.find();
+    bench.has(&found, &["ws/.git", "main/.git/hooks", "main/.git/config", "main/.git/config.worktree"]);
+    bench.has(
+        &found,
+        &["commondir", "gitdir", "config.worktree"]
+            .map(|name| format!("main/.git/worktrees/ws/{name}"))
+            .each_ref()
+            .map(String::as_str),
+    );
+    let writes = ["logs", "objects", "refs", "worktrees/ws"].map(|name| format!("main/.git/{name}"));
+    assert_eq!(bench.names(&found.git_writes), writes);
+}
+
+#[test]
+fn a_file_that_claims_a_strangers_folder_opens_nothing() {
+    let bench = Bench::new();
+    bench.repository("other");
+    for target in ["../other/.git", "../home"] {
+        bench.write("ws/.git", &format!("gitdir: {target}\n"));
+        assert!(bench.find().git_writes.is_empty());
+    }
+}
+
+#[test]
+fn submodules_nested_and_bare_repositories() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    bench.repository("sub");
+    git(&bench.root.join("ws"), &["submodule", "-q", "add", "--name", "x/y", "../sub", "inner/sub"]);
+    bench.repository("ws/vendor/other");
+    git(&bench.root.join("ws"), &["init", "-q", "--bare", "fixtures/bare"]);
+    let found = bench.find();
+    bench.has(&found, &["ws/.git/modules/x/y/hooks", "ws/.git/modules/x/y/config", "ws/inner/sub/.git"]);
+    bench.has(&found, &["ws/vendor/other/.git/hooks", "ws/vendor/other/.git/commondir", "ws/fixtures/bare/config"]);
+}
+
+#[test]
+fn a_workspace_that_is_a_submodule_can_commit() {
+    let bench = Bench::new();
+    bench.repository("main");
+    bench.repository("sub");
+    fs::remove_dir(bench.root.join("ws")).unwrap();
+    git(&bench.root.join("main"), &["submodule", "-q", "add", "../sub", "tree"]);
+    let found = Protected::find(&bench.root.join("main/tree"), &[], &bench.root.join("out"), None);
+    bench.has(&found, &["main/tree/.git", "main/.git/modules/tree/config", "main/.git/modules/tree/hooks"]);
+    assert!(bench.names(&found.git_writes).contains(&"main/.git/modules/tree".to_owned()), "{found:?}");
+}
+
+#[test]
+fn hooks_and_configuration_that_lie_in_the_working_tree() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    git(&bench.root.join("ws"), &["config", "include.path", "../.gitconfig"]);
+    bench.write("ws/.gitconfig", "[core]\n\thooksPath = .husky # ours\n");
+    bench.write("home/.gitconfig", "[core] hooksPath = .githooks\n[include] path = ~/more");
+    bench.write("home/more", "[core] hooksPath = \"even more\"\n[core] hooksPath = /elsewhere\n[core] hooksPath = .");
+    let found = bench.find();
+    bench.has(&found, &["ws/.gitconfig", "ws/.husky", "ws/.githooks", "ws/even more"]);
+    assert!(found.paths.iter().all(|path| path != Path::new("/elsewhere") && *path != bench.root.join("ws")));
+}
+
+#[test]
+fn a_link_on_the_way_is_kept_and_what_it_leads_to() {
+    let bench = Bench::new();
+    bench.write("ws/real/job.yaml", "");
+    symlink("real/job.yaml", bench.root.join("ws/second.yaml")).unwrap();
+    symlink("second.yaml", bench.root.join("ws/job.yaml")).unwrap();
+    let found = bench.find();
+    bench.has(&found, &["ws/real/job.yaml"]);
+    assert_eq!(bench.names(&found.links), ["ws/job.yaml", "ws/second.yaml"]);
+}
+
+#[test]
+fn a_great_many_files_and_a_loop_end_the_search_soon() {
+    let bench = Bench::new();
+    bench.repository("ws/near");
+    symlink(".", bench.root.join("ws/loop")).unwrap();
+    for folder in 0..20 {
+        fs::create_dir(bench.root.join(format!("ws/f{folder}"))).unwrap();
+    }
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.root.join("ws/f3/.git"), rustix::fs::Mode::RWXU).unwrap();
+    let found = bench.find();
+    bench.has(&found, &["ws/near/.git/hooks", "ws/f3/.git"]);
+}

@@ -1,0 +1,95 @@
+//! What file tools never change: git's own folders, the job and its record, by whatever name they are reached.
+
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use super::Refusal;
+use super::beneath;
+use super::resolve::inode;
+use crate::sandbox::protected::is_dot_git;
+
+/// What makes a folder one of git's: these three, or `HEAD` and `commondir`.
+const OF_GIT: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
+
+/// Paths that stay as they are.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// From the root; some don't exist yet.
+    paths: Vec<PathBuf>,
+    /// The same in lower case: `JOB.yaml` is the same file on some systems.
+    lower: Vec<PathBuf>,
+    /// Device and inode of those that existed at the start, wherever they have been moved to since.
+    at_start: Vec<(u64, u64)>,
+}
+
+impl Kept {
+    /// From paths that lead from the root to what must stay.
+    pub(super) fn new(root: BorrowedFd<'_>, paths: Vec<PathBuf>) -> Self {
+        let mut kept = Self { lower: paths.iter().map(|path| lower(path)).collect(), paths, at_start: Vec::new() };
+        kept.at_start = kept.present(root).map(|(_, inode)| inode).collect();
+        kept
+    }
+
+    /// Refuses a path from the root by its names alone.
+    pub(super) fn check_names(&self, path: &Path) -> Result<(), Refusal> {
+        if path.components().any(|part| is_dot_git(part.as_os_str())) {
+            return Err(belongs_to_git(path));
+        }
+        let path_lower = lower(path);
+        if self.lower.iter().any(|kept| path_lower.starts_with(kept)) { Err(refusal(path)) } else { Ok(()) }
+    }
+
+    /// Refuses a path that leads into a git folder without that name, as a bare repository is, or would make a folder one:
+    /// git reads the configuration of any such folder that it is started in.
+    pub(super) fn check_repositories(&self, root: BorrowedFd<'_>, path: &Path) -> Result<(), Refusal> {
+        let mut folder = PathBuf::new();
+        for name in path {
+            let has =
+                |wanted: &str| name.eq_ignore_ascii_case(wanted) || beneath::stat(root, &folder.join(wanted)).is_ok();
+            if has("HEAD") && (has("commondir") || (has("objects") && has("refs"))) {
+                return Err(belongs_to_git(path));
+            }
+            folder.push(name);
+        }
+        Ok(())
+    }
+
+    /// Refuses what is one of the kept things under another name: a hard link, or what a file system that doesn't
+    /// tell names apart as we do takes for the same.
+    pub(super) fn check_inodes(
+        &self,
+        root: BorrowedFd<'_>,
+        path: &Path,
+        inodes: impl IntoIterator<Item = (u64, u64)>,
+    ) -> Result<(), Refusal> {
+        let now: Vec<_> = self.present(root).map(|(_, inode)| inode).collect();
+        let kept = |inode: &(u64, u64)| now.contains(inode) || self.at_start.contains(inode);
+        if inodes.into_iter().any(|inode| kept(&inode)) { Err(refusal(path)) } else { Ok(()) }
+    }
+
+    /// Those that exist, with device and inode.
+    fn present(&self, root: BorrowedFd<'_>) -> impl Iterator<Item = (&Path, (u64, u64))> {
+        self.paths.iter().filter_map(move |path| Some((path.as_path(), inode(&beneath::stat(root, path).ok()?))))
+    }
+}
+
+/// Whether a path has a name by which a folder can become one of git's.
+pub(super) fn could_make_a_repository(path: &Path) -> bool {
+    path.iter().any(|name| OF_GIT.iter().any(|known| name.eq_ignore_ascii_case(OsStr::new(known))))
+}
+
+fn refusal(path: &Path) -> Refusal {
+    Refusal(format!(
+        "`{}` is part of the job or of its record, or decides what git runs, and is read-only to tools",
+        path.display()
+    ))
+}
+
+fn belongs_to_git(path: &Path) -> Refusal {
+    Refusal(format!("`{}` belongs to git, and file tools can't write there", path.display()))
+}
+
+fn lower(path: &Path) -> PathBuf {
+    PathBuf::from(path.to_string_lossy().to_lowercase())
+}

@@ -1,0 +1,51 @@
+use std::collections::BTreeMap;
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::mask::Mask;
+
+async fn ended(command: &str, most: usize) -> Ended {
+    let environment = Environment::from(&BTreeMap::new(), &[], &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let minute = Duration::from_secs(60);
+    let limits = CallLimits { deadline: Instant::now() + minute, cancel: CancellationToken::new() };
+    let mut output = Output::new(&Mask::default(), 1_000);
+    run(command, folder.path(), &environment, minute, &limits, most, &mut output).await.unwrap()
+}
+
+/// How many processes have this command line.
+fn processes(line: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|found| String::from_utf8_lossy(found).replace('\0', " ").trim_end() == line).count()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_crowd_is_ended_wherever_its_processes_went() {
+    for (at, start) in ["sleep 121.$i &", "(setsid sleep 121.$i &)", "(env -i setsid sleep 121.$i & exit)"].iter().enumerate() {
+        let start = start.replace("$i", &format!("{at}5"));
+        let many = format!("for each in $(seq 30); do {start}\ndone; sleep 121.{at}5");
+        assert_eq!(ended(&many, 20).await, Ended::Crowded, "{start}");
+        assert_eq!(processes(&format!("sleep 121.{at}5")), 0, "{start}");
+    }
+    assert!(matches!(ended("for each in $(seq 5); do sleep 121.5 & done; sleep 0.3", 20).await, Ended::Exited(_)));
+}
+
+/// Five hundred in all, each in a session of its own, and each starts two more when it sees another end.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn processes_that_are_born_of_others_ends_all_end() {
+    let bomb = "export left=8; export BOMB='[ $left -gt 0 ] || exit; left=$((left - 1)); \
+                setsid bash -c \"$BOMB\" bomb-122 & first=$!; setsid bash -c \"$BOMB\" bomb-122 & \
+                trap \"\" TERM HUP INT; wait; sleep 122.5'; bash -c \"$BOMB\" bomb-122 & sleep 0.2";
+    assert!(matches!(ended(bomb, 2_000).await, Ended::Exited(_)));
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let left = lines.filter(|line| {
+        let line = String::from_utf8_lossy(line);
+        line.contains("bomb-122") || line.contains("122.5")
+    });
+    assert_eq!(left.count(), 0);
+}

@@ -1,0 +1,232 @@
+//! What a CI system reads along: nothing from a model, a tool, a file or a server steers it, or a terminal.
+
+use serde_json::json;
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::program::{Ended, Program};
+use crate::support::server::{Answer, Request, Script, Server};
+
+/// Workflow commands in both of GitHub's forms, Azure's and TeamCity's, behind every line end, and escape sequences.
+const HARM: &str = "::set-output name=a::b\n  ::add-mask::the\r::stop-commands::x\r\n\u{a0}::error::y\u{85}::group::z\u{2028}::debug::q\n\
+    ##[group]x a ##[add-mask]b ##vso[task.setvariable variable=PATH]c ##teamcity[d]\n\u{1b}[2J\u{1b}]8;;http://a\u{7}e\u{1b}]8;;\u{7}\
+    \u{9b}31m\u{202e}f\u{2066}g\u{8}\u{7f}::";
+
+/// What a CI system would do.
+fn commands(printed: &str) -> Vec<&str> {
+    let lines = printed.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{b}', '\u{c}']);
+    let is_command = |line: &&str| {
+        let opens = |mark: &str| {
+            line.match_indices(mark).any(|(at, _)| {
+                line[at + mark.len()..].trim_start_matches(|letter: char| letter.is_ascii_alphabetic()).starts_with('[')
+            })
+        };
+        line.trim_start().starts_with("::") || opens("##")
+    };
+    lines.filter(is_command).collect()
+}
+
+/// Neither stdout nor stderr steers who reads along.
+#[track_caller]
+fn harmless(ended: &Ended) {
+    for printed in [&ended.stdout, &ended.stderr] {
+        assert_eq!(commands(printed), Vec::<&str>::new(), "{}", ended.all());
+        let steering = |letter: char| {
+            (letter.is_control() && letter != '\n' && letter != '\t')
+                || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
+        };
+        let found: Vec<char> = printed.chars().filter(|letter| steering(*letter)).collect();
+        assert_eq!(found, Vec::<char>::new(), "{:?}", ended.all());
+    }
+}
+
+/// The inside of a YAML string that holds this text.
+fn escaped(text: &str) -> String {
+    text.chars().map(|letter| format!("\\U{:08x}", u32::from(letter))).collect()
+}
+
+fn in_actions(program: Program) -> Program {
+    program.env("CI", "true").env("GITHUB_ACTIONS", "true")
+}
+
+/// A run in which all that can be hostile is.
+fn hostile() -> (Folder, Server) {
+    let folder = folder_with(&format!(
+        "description: \"{}\"\ninputs: {{ title: {{ type: string, untrusted: true }} }}\nparent: {{ prompt: 'Parent: {{{{ inputs.title }}}}', tools: [bash, \
+         read_file, task, todo] }}\n",
+        escaped(HARM)
+    ));
+    folder.write("notes", HARM);
+    let script = Script::new().agent("Child:", [Answer::text(HARM)]).agent(
+        "Parent:",
+        [
+            Answer::status(529).error("overloaded_error", HARM),
+            Answer::text(HARM)
+                .then_call(
+                    "bash",
+                    &json!({ "command": format!("cat notes >&2; : '{}'; exit 3", HARM.replace('\0', "")) }),
+                )
+                .then_call("read_file", &json!({ "path": format!("notes\n{HARM}") }))
+                .then_call(&format!("tool{}", &HARM[..60]), &json!({ "a": HARM }))
+                .then_call("todo", &json!({ "items": [{ "text": HARM, "status": "done" }] }))
+                .then_call("task", &json!({ "prompt": format!("Child: {HARM}"), "description": HARM }))
+                .may_come_back_changed(),
+            Answer::text(&format!("{HARM}\nThe end.")),
+        ],
+    );
+    (folder, Server::start(script))
+}
+
+#[test]
+fn a_run_in_which_everything_is_hostile_steers_nothing() {
+    for format in ["text", "json", "jsonl"] {
+        let (folder, server) = hostile();
+        let run =
+            folder.legwork(&["run", "job.yaml", "--set-env", "title=TITLE", "--format", format]).env("TITLE", HARM);
+        let ended = in_actions(run.provider(&server)).env("LEGWORK_RETRY_BASE_MS", "1").run();
+        ended.code(0).stdout_has("The end.").stderr_has("task -> general-1").stderr_has("bash failed: ");
+        harmless(&ended);
+        let dry = folder.legwork(&["run", "job.yaml", "--dry-run", "--verbose", "--set-env", "title=TITLE"]);
+        let dry = in_actions(dry.env("TITLE", HARM)).run();
+        dry.code(0);
+        harmless(&dry);
+        // The record has it as it was.
+        let result = ended.run_folder().result();
+        assert_eq!(result["text"], format!("{HARM}\nThe end."));
+        let shown = in_actions(folder.legwork(&["show", "latest"])).run();
+        shown.code(0).stdout_has("The end.");
+        harmless(&shown);
+        assert!(!folder.legwork(&["show", "latest"]).run().stdout.contains('\\'), "elsewhere it is as it was");
+    }
+}
+
+#[test]
+fn an_error_of_a_server_steers_nothing() {
+    let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
+    let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", HARM));
+    let ended = in_actions(folder.legwork(&["run", "job.yaml"]).provider(&server)).run();
+    ended.code(5).stderr_has("answered 400");
+    harmless(&ended);
+}
+
+#[test]
+fn an_answer_is_byte_for_byte_where_it_is_kept_or_handed_to_a_program() {
+    let (folder, server) = hostile();
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "title=TITLE"]).env("TITLE", HARM).provider(&server);
+    let answer = format!("{HARM}\nThe end.\n");
+    run.env("LEGWORK_RETRY_BASE_MS", "1").run().code(0).stdout_is(&answer);
+    let (folder, server) = hostile();
+    let script = format!("exec {} run job.yaml --set-env title=TITLE > answer", env!("CARGO_BIN_EXE_legwork"));
+    let run = in_actions(folder.program("sh", &["-c", &script])).env("TITLE", HARM).provider(&server);
+    let ended = run.env("LEGWORK_RETRY_BASE_MS", "1").run();
+    harmless(&ended);
+    assert_eq!(folder.read("answer"), answer);
+}
+
+#[test]
+fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
+    let folder = Folder::new();
+    folder.write("job.yaml", format!("model: {}\nparent: {{ prompt: x, tools: [{}] }}\n", json!(HARM), json!(HARM)));
+    folder.write("jobs/::error::x.yaml", "model: [\n");
+    for format in ["text", "concise", "json", "sarif", "gitlab"] {
+        let ended = in_actions(folder.legwork(&["validate", "job.yaml", "jobs", "--format", format])).run();
+        ended.code(3);
+        harmless(&ended);
+    }
+    for arguments in [
+        vec!["run", "job.yaml", "--set", HARM],
+        vec!["run", HARM],
+        vec!["run", "job.yaml", "--format", HARM],
+        vec!["run", "job.yaml", "--model", HARM],
+        vec!["run", "job.yaml", "--workspace", HARM],
+        vec!["run", "job.yaml", "--inputs", HARM],
+        vec!["run", "job.yaml", HARM],
+        vec![HARM],
+        vec!["show", HARM],
+        vec!["resume", HARM],
+        vec!["explain", HARM],
+        vec!["validate", HARM],
+    ] {
+        let ended = in_actions(folder.legwork(&arguments)).run();
+        assert_ne!(ended.stderr.clone() + &ended.stdout, "", "{arguments:?}");
+        harmless(&ended);
+    }
+}
+
+#[test]
+fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
+    let folder = Folder::new();
+    folder.write("job.yaml", "model: anthropic/claude-sonnet-4-5\nparent:\n  prompt: |\n    ::error::x\n  toolz: []\nlimits: { tokens: 9 }\n");
+    let arguments = ["validate", "job.yaml", "--diff"];
+    folder.legwork(&arguments).run().code(3).stdout_has("     ::error::x\n").nowhere("git apply");
+    let ended = in_actions(folder.legwork(&arguments)).run();
+    ended.code(3).stdout_has("     \\::error::x\n").stderr_has("git apply");
+    harmless(&ended);
+}
+
+#[test]
+fn other_systems_are_known_by_their_own_variables() {
+    for (variable, value, is_ci) in [
+        ("CI", "true", true),
+        ("CI", "false", false),
+        ("GITHUB_ACTIONS", "true", true),
+        ("TF_BUILD", "True", true),
+        ("TEAMCITY_VERSION", "2026.1", true),
+        ("HOME", "/", false),
+    ] {
+        let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
+        let server = Server::start(Script::of([Answer::text("a ##vso[b]")]));
+        let run = folder.legwork(&["run", "job.yaml"]).provider(&server).env(variable, value).run();
+        run.code(0).stdout_is(if is_ci { "a ##vso\\[b]\n" } else { "a ##vso[b]\n" });
+    }
+}
+
+#[test]
+fn a_step_has_a_summary_that_is_shown_as_it_is() {
+    let (folder, server) = hostile();
+    folder.write("summary.md", "before\n");
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "title=TITLE"]).env("TITLE", HARM).provider(&server);
+    let run = in_actions(run).env("LEGWORK_RETRY_BASE_MS", "1");
+    run.env("GITHUB_STEP_SUMMARY", folder.at("summary.md")).run().code(0);
+    let page = folder.read("summary.md");
+    assert!(page.starts_with("before\n### ✅ job: completed\n"), "{page}");
+    for part in
+        ["| turns | 2 |", "| record | runs\\/job\\/", "\n| general\\-1 | \\:\\:set\\-output", "\nThe end.\n```\n"]
+    {
+        assert!(page.contains(part), "{part} is missing: {page}");
+    }
+    assert_eq!(commands(&page), Vec::<&str>::new());
+    // Nowhere else: not outside of Actions, and where there is no room for it, it says so.
+    let server = Server::start(|_: &Request| Answer::text("```\n<img src=http://a>\n````\n![x](http://a)"));
+    let plain = |name: &str| {
+        let run = folder.legwork(&["run", "job.yaml", "--set", "title=x"]).provider(&server);
+        run.env("GITHUB_STEP_SUMMARY", folder.at(name))
+    };
+    plain("none.md").run().code(0);
+    assert!(!folder.exists("none.md"));
+    in_actions(plain("gone/x.md")).run().code(0).stderr_has("the step's summary can't be written");
+    folder.write("full.md", "x".repeat((1 << 20) - 100));
+    in_actions(plain("full.md")).run().code(0).stderr_has("no room left");
+    in_actions(plain("fresh.md")).run().code(0);
+    let page = folder.read("fresh.md");
+    assert!(page.ends_with("`````text\n```\n<img src=http://a>\n````\n![x](http://a)\n`````\n\n"), "{page}");
+}
+
+#[test]
+fn a_summary_is_bounded_and_no_tool_sees_where_it_is() {
+    let folder = folder_with("parent: { prompt: Go., tools: [bash, task] }\nlimits: { subagents: 200 }\n");
+    let tasks = (0..70).fold(Answer::calls(&[("bash", json!({ "command": "env" }))]), |answer, _| {
+        answer.then_call("task", &json!({ "prompt": "Look.", "description": "d".repeat(5_000) }))
+    });
+    let looks = (0..70).map(|_| Answer::text("Seen."));
+    let end = Answer::text(&"`".repeat(100_000));
+    let server = Server::start(Script::new().agent("Look.", looks).agent("Go.", [tasks, end]));
+    let run = in_actions(folder.legwork(&["run", "job.yaml"]).provider(&server));
+    run.env("GITHUB_STEP_SUMMARY", folder.at("summary.md")).env("GITHUB_ENV", "/x").run().code(0);
+    let page = folder.read("summary.md");
+    assert!(page.len() < 200 << 10, "{} bytes", page.len());
+    assert!(page.contains("And 20 more subagents.") && page.contains("80000 more characters are in"), "{page}");
+    let requests = server.finish();
+    let seen = requests.iter().flat_map(|request| request.results()).find(|result| result.text.contains("HOME="));
+    assert!(!seen.expect("what env printed").text.contains("GITHUB_"));
+}

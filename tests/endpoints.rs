@@ -1,0 +1,141 @@
+//! Where the key goes: to the endpoint that the environment names, and nowhere else.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::server::{Answer, KEY, Request, Script, Server};
+
+const JOB: &str = "parent: { prompt: Go., tools: [] }\n";
+
+/// A proxy that grants every tunnel, and tells what came over each connection until it was closed or said as much as a
+/// TLS client says first.
+fn proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+    let address = listener.local_addr().expect("the port's number");
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+            let mut came = Vec::new();
+            let mut buffer = [0; 4096];
+            while !came.windows(4).any(|end| end == b"\r\n\r\n") {
+                match stream.read(&mut buffer) {
+                    Ok(count @ 1..) => came.extend_from_slice(&buffer[..count]),
+                    _ => break,
+                }
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            if let Ok(count) = stream.read(&mut buffer) {
+                came.extend_from_slice(&buffer[..count]);
+            }
+            if send.send(came).is_err() {
+                break;
+            }
+        }
+    });
+    (address, receive)
+}
+
+#[test]
+fn a_redirect_carries_the_key_nowhere() {
+    for status in [301, 302, 303, 307, 308] {
+        let folder = folder_with(JOB);
+        let other = Server::start(|_: &Request| Answer::text("stolen"));
+        let to = format!("http://me:pw@{}/v1/messages?key={KEY}", other.address());
+        let server = Server::start(move |_: &Request| Answer::status(status).header("location", &to));
+        let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+        ended.code(5).stderr_has("redirects to").nowhere(KEY).nowhere("pw@");
+        ended.run_folder().nowhere(KEY);
+        assert_eq!((other.connections(), server.count()), (0, 1), "{status}");
+    }
+}
+
+#[test]
+fn a_proxy_sees_a_tunnel_and_no_key() {
+    let folder = folder_with(JOB);
+    for variable in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
+        let (address, connections) = proxy();
+        let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY);
+        let run = run.env("ANTHROPIC_BASE_URL", "https://models.example.test").env("LEGWORK_RETRY_BASE_MS", "1");
+        let ended = run.env(variable, format!("http://me:hush-hush-hush@{address}")).run();
+        ended.code(75).nowhere(KEY).nowhere("hush-hush");
+        ended.run_folder().nowhere("hush-hush");
+        let came = connections.recv_timeout(Duration::from_secs(10)).expect("a connection");
+        let text = String::from_utf8_lossy(&came).to_lowercase();
+        assert!(text.starts_with("connect models.example.test:443 http/1.1\r\n"), "{text}");
+        assert!(text.contains("\r\nproxy-authorization: basic bwu6ahvzac1odxnolwh1c2g=\r\n"), "{text}");
+        assert!(!text.contains(KEY) && !text.contains("x-api-key"), "{text}");
+        // The tunnel begins with a TLS handshake.
+        let end = came.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+        assert_eq!(came.get(end..end + 2), Some([0x16, 3].as_slice()), "{text}");
+    }
+}
+
+#[test]
+fn a_plain_address_goes_past_the_proxy_with_a_warning() {
+    let folder = folder_with(JOB);
+    let (address, connections) = proxy();
+    let server = Server::start(Script::of([Answer::text("ok")]));
+    // Leads to loopback, and isn't known for it.
+    let url = format!("http://0.0.0.0:{}", server.address().port());
+    let run = folder.legwork(&["run", "job.yaml"]).provider(&server).env("ANTHROPIC_BASE_URL", &url);
+    let proxy = format!("http://{address}");
+    let ended = run.env("HTTP_PROXY", &proxy).env("http_proxy", &proxy).env("ALL_PROXY", &proxy).run();
+    ended.code(0).stdout_is("ok\n").stderr_has(&format!("the key goes to {url}/v1/messages in clear text"));
+    assert!(connections.try_recv().is_err(), "the proxy was asked");
+    let loopback = Server::start(Script::of([Answer::text("ok")]));
+    folder.legwork(&["run", "job.yaml"]).provider(&loopback).run().code(0).nowhere("clear text");
+}
+
+#[test]
+fn the_credentials_of_an_address_are_sent_and_not_shown() {
+    let folder = folder_with("parent: { prompt: Go., tools: [bash] }\n");
+    let server = Server::with(crate::support::server::Checks::None, |request: &Request| {
+        assert_eq!(request.header("authorization"), Some("Basic bWU6aHVzaC1odXNoLWh1c2g="));
+        Answer::status(401).error("authentication_error", "no me:hush-hush-hush")
+    });
+    let url = format!("http://me:hush-hush-hush@{}/?q=hush-query", server.address());
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).env("ANTHROPIC_BASE_URL", &url).run();
+    ended.code(5).stderr_has("answered 401").nowhere("hush");
+    ended.run_folder().nowhere("hush");
+    let names = folder_with("env: [ANTHROPIC_BASE_URL]\nparent: { prompt: Go., tools: [bash] }\n");
+    names.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("withheld-env");
+}
+
+#[test]
+fn no_file_of_the_workspace_gives_a_key_or_an_address() {
+    let folder = Folder::new();
+    let server = Server::start(|_: &Request| Answer::text("stolen"));
+    let text = format!("ANTHROPIC_API_KEY={KEY}\nANTHROPIC_BASE_URL={}\n", server.url());
+    for name in [".env", ".env.local", ".envrc", "jobs/.env", "../home/.env", ".legwork", ".config/legwork/config.yaml"]
+    {
+        folder.write(name, &text);
+    }
+    folder.write("jobs/job.yaml", format!("model: anthropic/claude-sonnet-4-5\n{JOB}"));
+    folder.legwork(&["run", "jobs/job.yaml"]).run().code(5).stderr_has("ANTHROPIC_API_KEY is not set");
+    assert_eq!(server.connections(), 0);
+    assert!(!folder.exists("runs"), "nothing was begun");
+}
+
+#[test]
+fn a_job_names_no_endpoint_and_no_key() {
+    for extra in [
+        "base_url: http://127.0.0.1:1\n",
+        "api_key: sk-ant\n",
+        "endpoint: http://127.0.0.1:1\n",
+        "env: { ANTHROPIC_BASE_URL: http://127.0.0.1:1 }\n",
+        "providers: { anthropic: { base_url: x } }\n",
+        "subagents: { a: { tools: [], model: { name: anthropic/claude-haiku-4-5, base_url: x } } }\n",
+    ] {
+        let folder = folder_with(&format!("{extra}{JOB}"));
+        folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).run().code(3).stdout_is("");
+    }
+    for key in ["ANTHROPIC_API_KEY", "anthropic_api_key", "OPENAI_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"] {
+        let folder = folder_with(&format!("env: [{key}]\n{JOB}"));
+        folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("key-in-env");
+    }
+}

@@ -1,0 +1,165 @@
+//! What a tool call starts is gone when the call is answered, however it was started; and its output takes no memory.
+#![cfg(target_os = "linux")]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::faults::whole;
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::record::RunFolder;
+use crate::support::server::{Answer, Script, Server};
+
+/// Names the processes that are still there of those whose ids are in `pids`; one that nobody has reaped counts.
+const LOOK: &str = "test -s pids || echo none was started; for p in $(cat pids); do if kill -0 $p 2>/dev/null; then \
+                    echo alive $p; cat /proc/$p/cmdline; fi; done; echo looked";
+
+/// Runs one command, and in the next turn looks for what it has left. What the command's answer says.
+fn leaves_nothing(tool: &str, command: &str) -> Value {
+    let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
+    let server = Server::start(Script::of([
+        Answer::calls(&[("bash", json!({"command": command}))]),
+        Answer::calls(&[("bash", json!({"command": LOOK}))]),
+        Answer::text("Done."),
+    ]));
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    ended.code(0).stdout_is("Done.\n");
+    let requests = server.finish();
+    assert_eq!(requests[2].results()[0].text, "looked", "{command}");
+    assert!(!folder.exists("never"), "{command}");
+    let result = &requests[1].results()[0];
+    json!({ "text": result.text, "is_error": result.is_error })
+}
+
+#[test]
+fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
+    for command in [
+        // In the background, with the pipe held.
+        "sleep 411 & echo $! >>pids; echo over",
+        "trap '' TERM HUP INT; (trap '' TERM HUP INT; sleep 411; touch never) & echo $! >>pids; echo over",
+        // In a session of its own.
+        "setsid bash -c 'echo $$ >>pids; sleep 411; touch never' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        // Started by one that has ended, twice.
+        "( ( setsid setsid bash -c 'echo $$ >>pids; sleep 411' & ) & ); while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        // Stopped; and stopped in a session of its own, with children.
+        "sleep 411 & echo $! >>pids; kill -STOP $!; echo over",
+        "setsid bash -c 'sleep 411 & echo $! $$ >>pids; kill -STOP $!; kill -STOP $$; touch never' & \
+         while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        // Without anything in its environment that tells where it comes from.
+        "env -i setsid bash -c 'echo $$ >>pids; sleep 411' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        "nohup setsid bash -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 411; done' >/dev/null 2>&1 </dev/null & \
+         disown; while ! [ -s pids ]; do sleep 0.01; done; echo over",
+    ] {
+        let result = leaves_nothing("bash", command);
+        assert_eq!(result["text"].as_str().unwrap().lines().last(), Some("over"), "{result}");
+    }
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
+    let command = "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 412; touch never' & \
+                   echo $$ >>pids; echo begun; kill -STOP $$; sleep 412";
+    let result = leaves_nothing("{ bash: { timeout: 1s } }", command);
+    assert_eq!(result["is_error"], true);
+    assert_eq!(result["text"], "begun\ntimed out after 1s");
+}
+
+/// Two that watch each other, each in a session of its own, and start the other anew when it ends.
+#[test]
+fn processes_that_bring_each_other_back_end_all_the_same() {
+    let command = "export WATCH='echo $$ >>pids; trap \"\" TERM HUP INT; \
+                   [ $(wc -l <pids || echo 999) -gt 300 ] && exit; \
+                   if [ -n \"$1\" ]; then while kill -0 $1 2>/dev/null; do [ -e pids ] || exit; sleep 0.005; done; fi; \
+                   while :; do setsid bash -c \"$WATCH\" watch $$ & wait $!; [ $(wc -l <pids || echo 999) -gt 300 ] && exit; done'; \
+                   setsid bash -c \"$WATCH\" watch & setsid bash -c \"$WATCH\" watch & \
+                   while [ $(cat pids 2>/dev/null | wc -l) -lt 4 ]; do sleep 0.01; done; echo over";
+    let result = leaves_nothing("bash", command);
+    assert_eq!(result["text"], "over");
+}
+
+/// Seven generations of two children each: 255 processes at most, each in a session of its own, whose parents don't wait.
+#[test]
+fn a_fork_bomb_of_bounded_size_is_ended_whole() {
+    let bomb = "export BOMB='echo $$ >>pids; [ $1 -gt 0 ] || exec sleep 413; \
+                setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & \
+                [ $(($1 % 2)) = 0 ] && exit; trap \"\" TERM; sleep 413'; ";
+    let result = leaves_nothing("bash", &format!("{bomb} bash -c \"$BOMB\" bomb 6 & \
+         while [ $(cat pids 2>/dev/null | wc -l) -lt 20 ]; do sleep 0.01; done; echo over"));
+    assert_eq!(result["text"], "over");
+    // And one that goes on until the time is up.
+    let result = leaves_nothing("{ bash: { timeout: 1s } }", &format!("{bomb} bash -c \"$BOMB\" bomb 6 & wait; sleep 413"));
+    assert_eq!(result["text"], "timed out after 1s");
+}
+
+#[test]
+fn a_background_job_that_holds_the_pipe_delays_no_answer() {
+    // Far less than the job would take, and the run's only way to end well.
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\nlimits: { wall_clock: 100s }\n");
+    let server = Server::start(Script::of([
+        Answer::calls(&[("bash", json!({"command": "(sleep 414; echo late) & setsid sleep 414 & echo soon"}))]),
+        Answer::text("Done."),
+    ]));
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    ended.code(0);
+    assert_eq!(server.finish()[1].results()[0].text, "soon");
+}
+
+/// What a process and those that it waited for used at most, and its exit code.
+#[allow(unsafe_code)]
+fn wait_and_measure(mut child: std::process::Child) -> (i32, u64) {
+    drop(child.stdin.take());
+    let pid = libc::pid_t::try_from(child.id()).unwrap();
+    let mut status = 0;
+    // SAFETY: rusage is plain numbers, for which zero is a value; both pointers are to live values of the types that
+    // wait4 writes; the child hasn't been waited for.
+    let used = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::wait4(pid, &raw mut status, 0, &raw mut used), pid);
+        used
+    };
+    (libc::WEXITSTATUS(status), u64::try_from(used.ru_maxrss).unwrap() * 1024)
+}
+
+/// The most memory in bytes that the program takes while a command prints so much.
+fn memory_for(bytes: u64) -> u64 {
+    let folder = Folder::new();
+    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [{ bash: { timeout: 30m } }] }\n");
+    let long_line = format!("head -c {} /dev/zero | tr '\\0' x; yes 0123456789 | head -c {}", bytes / 2, bytes / 2);
+    let script = json!({ "parent": [{ "calls": [{ "tool": "bash", "input": { "command": long_line } }] }, { "text": "Done." }] });
+    folder.write("r.yaml", script.to_string());
+    let child = Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args(["run", "job.yaml"])
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (code, memory) = wait_and_measure(child);
+    assert_eq!(code, 0);
+    let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
+    whole(&record);
+    let events = record.events();
+    let finished = events.iter().find(|event| event["type"] == "call_finished").unwrap();
+    let text = finished["data"]["result"]["text"].as_str().unwrap();
+    assert!(text.contains("characters left out") && text.chars().count() <= 50_000);
+    memory
+}
+
+#[test]
+fn output_takes_no_memory() {
+    let (little, much) = (memory_for(1 << 20), memory_for(200 << 20));
+    assert!(much < 60 << 20, "{much} bytes");
+    assert!(much < little + (8 << 20), "{little} bytes, and then {much}");
+}
+
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn three_gigabytes_of_output_take_no_memory() {
+    let memory = memory_for(3 << 30);
+    let _ = writeln!(std::io::stderr(), "{} MiB at most", memory >> 20);
+    assert!(memory < 60 << 20, "{memory} bytes");
+}

@@ -1,0 +1,318 @@
+//! Secrets: who sees them, and that nothing that is kept, shown or sent holds one.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use serde_json::{Value, json};
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+use crate::support::server::{Answer, KEY, Request, Script, Server};
+
+/// As long as a GitHub token: `base64` breaks it in two.
+const TOKEN: &str = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
+
+const JOB: &str = "inputs: { token: { type: string, secret: true } }\nparent: { prompt: Use it., tools: [bash, read_file, write_file] }\n";
+
+fn bash(command: &str) -> Answer {
+    Answer::calls(&[("bash", json!({ "command": command }))])
+}
+
+fn run(folder: &Folder, server: &Server, format: &str) -> Ended {
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN", "--format", format]);
+    run.provider(server).env("MY_TOKEN", TOKEN).run()
+}
+
+/// Nothing of the text or of a part of it was printed, recorded or sent.
+#[track_caller]
+fn nowhere(ended: &Ended, requests: &[std::sync::Arc<Request>], texts: &[&str]) {
+    for text in texts {
+        ended.nowhere(text);
+        ended.run_folder().nowhere(text);
+        for request in requests {
+            assert!(!String::from_utf8_lossy(request.bytes()).contains(text), "{text:?} was sent");
+        }
+    }
+}
+
+#[test]
+fn no_process_finds_the_key_in_an_environment() {
+    let folder = folder_with("parent: { prompt: Look around., tools: [bash] }\n");
+    let look = "env > own; cat /proc/$PPID/environ > parents; cat /proc/self/environ";
+    let server = Server::start(Script::of([bash(look), Answer::text("ok")]));
+    let ended =
+        folder.legwork(&["run", "job.yaml"]).provider(&server).env("AWS_SECRET_ACCESS_KEY", "aws/aws/aws").run();
+    ended.code(0);
+    // It could look: its own environment is there.
+    assert!(server.finish()[1].results()[0].text.contains("HOME="), "{}", ended.all());
+    for file in ["own", "parents"] {
+        let found = String::from_utf8_lossy(&std::fs::read(folder.at(file)).unwrap()).into_owned();
+        assert!(!found.contains("aws/aws") && !found.contains(KEY), "{file}: {found}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn our_own_process_shows_its_key_to_nobody() {
+    let folder = folder_with("parent: { prompt: Wait., tools: [] }\n");
+    let server = Server::start(|_: &Request| Answer::text("never").hang());
+    let running = folder.legwork(&["run", "job.yaml"]).provider(&server).env("HARMLESS", "1").spawn();
+    server.wait_for(1);
+    let environ = format!("/proc/{}/environ", running.pid());
+    assert_eq!(std::fs::metadata(&environ).unwrap().uid(), 0, "a process that others can't look into belongs to root");
+    match std::fs::read(&environ) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.contains("HARMLESS=1") && !text.contains(KEY), "{text}");
+        }
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+    }
+    running.signal(rustix::process::Signal::TERM);
+    running.wait().code(143);
+}
+
+#[test]
+fn a_secret_is_masked_in_every_form_that_programs_give_it() {
+    let folder = folder_with(JOB);
+    let hex: String = TOKEN.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let command = r#"t=$INPUT_TOKEN
+        echo "raw $t"; echo "url https://me:$t@host/?t=$t"; printf '{"t":"%s"}\n' "$t"
+        echo "$t" | base64; echo "x$t" | base64; echo "xy$t" | base64 -w0; echo; printf %s "a:$t" | base64 -w64
+        printf %s "$t" | od -An -v -tx1 | tr -d ' '; printf %s "$t" | od -An -v -tx1 | tr -d ' \n'; echo
+        printf '\033[1m%s\033[0m%s\n' "${t:0:20}" "${t:20}"; echo "$t" >&2; exit 3"#;
+    let server = Server::start(Script::of([bash(command), Answer::text("ok")]));
+    let ended = run(&folder, &server, "jsonl");
+    ended.code(0);
+    let requests = server.finish();
+    let told = &requests[1].results()[0].text;
+    assert_eq!(told.matches("[masked:token]").count(), 12, "{told}");
+    let tails = ["Nzg5YWJjZGVm", "IzNDU2Nzg5", &hex[..20], &hex[120..]];
+    nowhere(
+        &ended,
+        &requests,
+        &[&TOKEN[..16], &TOKEN[80..], "Z2l0aHViX3BhdF8", tails[0], tails[1], tails[2], tails[3]],
+    );
+}
+
+#[test]
+fn a_secret_is_masked_before_anything_is_cut() {
+    let folder = folder_with(JOB);
+    // Long results keep their head and their tail, long lines their head.
+    let flood = "yes \"$INPUT_TOKEN\" | head -n 5000";
+    let line = "for i in $(seq 300); do printf '%s' \"$INPUT_TOKEN\"; done > line; wc -c line";
+    let read = Answer::calls(&[("read_file", json!({ "path": "line" }))]);
+    let server = Server::start(Script::of([bash(flood), bash(line), read, Answer::text("ok")]));
+    let ended = run(&folder, &server, "json");
+    ended.code(0);
+    nowhere(&ended, &server.finish(), &["github_", "pat_11", "klmnop"]);
+}
+
+#[test]
+fn the_providers_key_is_masked_wherever_it_shows() {
+    let folder = folder_with("parent: { prompt: Read it., tools: [read_file] }\n");
+    folder.write("settings", format!("key = {KEY}\n"));
+    let read = Answer::calls(&[("read_file", json!({ "path": "settings" }))]);
+    let server = Server::start(Script::of([read, Answer::text(&format!("It is {KEY}."))]));
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    ended.code(0).stdout_is("It is [masked:ANTHROPIC_API_KEY].\n");
+    let requests = server.finish();
+    assert_eq!(requests[1].results()[0].text, "     1\tkey = [masked:ANTHROPIC_API_KEY]");
+    nowhere(&ended, &requests, &[KEY]);
+}
+
+#[test]
+fn what_a_server_says_of_its_refusal_is_masked() {
+    let encoded = "c2stYW50LXRlc3QtMGExYjJjM2Q0ZTVmNjc4OQ==";
+    // Cut at 600 characters, amid the token.
+    let words = format!("no {KEY}, no {encoded}, {}{TOKEN}", "x".repeat(560));
+    for (status, kind, outcome) in [
+        (401, "authentication_error", "provider_rejected"),
+        (400, "invalid_request_error", "context_full"),
+        (529, "overloaded_error", "provider_failed"),
+    ] {
+        let folder = folder_with(JOB);
+        let words = if status == 400 { format!("prompt is too long: {words}") } else { words.clone() };
+        let server = Server::start(move |_: &Request| Answer::status(status).error(kind, &words));
+        let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).provider(&server).env("T", TOKEN);
+        let ended = run.env("LEGWORK_RETRY_BASE_MS", "1").run();
+        assert_eq!(ended.run_folder().result()["outcome"], outcome, "{}", ended.all());
+        ended.stderr_has("no [masked:ANTHROPIC_API_KEY], no [masked:ANTHROPIC_API_KEY]Q==,");
+        nowhere(&ended, &[], &[KEY, &encoded[..30], "github_"]);
+    }
+}
+
+#[test]
+fn a_page_in_place_of_an_answer_is_masked_before_it_is_cut() {
+    let folder = folder_with(JOB);
+    let page = format!("{}{TOKEN}", "y".repeat(190));
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", page.len());
+    let server = Server::start(move |_: &Request| Answer::raw(format!("{head}{page}")));
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).provider(&server).env("T", TOKEN);
+    let ended = run.run();
+    ended.code(5).stderr_has("yyy[masked:");
+    nowhere(&ended, &[], &["github_"]);
+}
+
+#[test]
+fn a_reply_with_a_secret_is_the_same_in_the_journal_and_in_every_later_request() {
+    let folder = folder_with(JOB);
+    let input = json!({ "command": format!("echo {TOKEN}"), "description": "say it" });
+    let said = Answer::deltas(["It is git", &TOKEN[3..50], &TOKEN[50..], "."])
+        .then_call("bash", &input)
+        .thinking("I saw it", "c2lnbmVk")
+        .may_come_back_changed();
+    let clean = bash("echo clean").thinking("No secret here", "c2lnbmVkMg");
+    let server = Server::start(Script::of([said, clean, Answer::text("ok")]));
+    let ended = run(&folder, &server, "jsonl");
+    ended.code(0);
+    let requests = server.finish();
+    let sent = |request: usize| requests[request].messages()[1]["content"].clone();
+    assert_eq!(sent(1), sent(2));
+    let blocks = sent(1);
+    let kinds: Vec<&str> = blocks.as_array().unwrap().iter().filter_map(|block| block["type"].as_str()).collect();
+    assert_eq!(kinds, ["text", "tool_use"], "what signs a secret is gone");
+    assert_eq!(blocks[0]["text"], "It is [masked:token].");
+    assert_eq!(blocks[1]["input"]["command"], "echo [masked:token]");
+    assert_eq!(requests[2].messages()[3]["content"][0]["signature"], "c2lnbmVkMg", "one without a secret keeps it");
+    let journal = ended.run_folder().events();
+    let replied: Vec<&Value> = journal.iter().filter(|event| event["type"] == "replied").collect();
+    assert_eq!(replied[0]["data"]["reply"]["blocks"][0]["view"]["text"], "It is [masked:token].");
+    nowhere(&ended, &requests, &[TOKEN, "c2lnbmVkIg"]);
+}
+
+#[test]
+fn a_secret_in_two_blocks_or_in_escapes_shows_nowhere() {
+    let folder = folder_with(JOB);
+    let escaped: String = TOKEN.chars().map(|letter| format!("\\u{:04x}", u32::from(letter))).collect();
+    let call = Answer::empty().then_broken_call("bash", &format!("{{\"command\":\"echo {escaped}\"}}"));
+    let two = Answer::text(&TOKEN[..40]).then_text(&TOKEN[40..]);
+    let server = Server::start(Script::of([call, two]));
+    let ended = run(&folder, &server, "text");
+    ended.code(0).stdout_is("[masked:token]\n");
+    nowhere(&ended, &server.finish(), &[TOKEN, &escaped]);
+    assert_eq!(ended.run_folder().result()["text"], "[masked:token]");
+}
+
+#[test]
+fn a_mask_is_not_written_in_place_of_a_secret() {
+    let folder = folder_with(JOB);
+    folder.write("settings", format!("token = {TOKEN}\n"));
+    let write = |content: &str| Answer::calls(&[("write_file", json!({ "path": "settings", "content": content }))]);
+    let copied = write(&format!("token = {TOKEN}\n")).may_come_back_changed();
+    let server = Server::start(Script::of([write("token = [masked:token]\n"), copied, Answer::text("ok")]));
+    let ended = run(&folder, &server, "text");
+    ended.code(0);
+    for request in &server.finish()[1..] {
+        assert!(request.results()[0].is_error, "{:?}", request.results());
+    }
+    assert_eq!(folder.read("settings"), format!("token = {TOKEN}\n"));
+}
+
+#[test]
+fn short_values_are_left_alone_with_a_warning() {
+    let folder = folder_with("env: [DB_PASSWORD, API_TOKEN]\nparent: { prompt: Say the word., tools: [bash] }\n");
+    let server = Server::start(Script::of([bash("echo $DB_PASSWORD $API_TOKEN"), Answer::text("the end")]));
+    let run = folder.legwork(&["run", "job.yaml"]).provider(&server).env("DB_PASSWORD", "the").env("API_TOKEN", TOKEN);
+    let ended = run.run();
+    ended.code(0).stdout_is("the end\n").stderr_has("warning: DB_PASSWORD is not masked").nowhere("API_TOKEN is not");
+    assert_eq!(server.finish()[1].results()[0].text, "the [masked:API_TOKEN]");
+}
+
+#[test]
+fn the_lines_of_a_key_file_are_secrets_each() {
+    let key =
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nAgEAAoIBx9Q=\n-----END PRIVATE KEY-----\n";
+    let folder = folder_with(JOB);
+    let server = Server::start(Script::of([bash("echo \"$INPUT_TOKEN\" | cat -n | tac"), Answer::text("ok")]));
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).provider(&server).env("T", key);
+    let ended = run.env("GITHUB_ACTIONS", "true").run();
+    ended.code(0);
+    let requests = server.finish();
+    let text = &requests[1].results()[0].text;
+    assert!(text.contains("-----END") && text.matches("[masked:token]").count() == 2, "{text}");
+    let commands: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("::")).collect();
+    assert_eq!(commands, ["::add-mask::MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "::add-mask::AgEAAoIBx9Q="]);
+}
+
+#[test]
+fn githubs_runner_is_told_what_to_mask_and_files_are_not() {
+    let folder = folder_with(
+        "env: [DEPLOY_TOKEN, CARGO_HOME, SHORT_KEY]\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n",
+    );
+    let server = Server::start(|_: &Request| Answer::text("ok"));
+    let program = |executable: &str, arguments: &[&str]| {
+        let program = folder.program(executable, arguments).provider(&server).env("T", "50%-of\u{20ac}-it");
+        program.env("DEPLOY_TOKEN", TOKEN).env("CARGO_HOME", "/opt/cargo").env("SHORT_KEY", "abc")
+    };
+    let executable = env!("CARGO_BIN_EXE_legwork");
+    let arguments = ["run", "job.yaml", "--set-env", "token=T"];
+    let told = program(executable, &arguments).env("GITHUB_ACTIONS", "true").run();
+    told.code(0).stdout_is("ok\n");
+    let commands: Vec<&str> = told.stderr.lines().filter(|line| line.starts_with("::")).collect();
+    assert_eq!(commands, ["::add-mask::50%25-of\u{20ac}-it", &format!("::add-mask::{TOKEN}")]);
+    told.run_folder().nowhere(TOKEN);
+    program(executable, &arguments).run().code(0).nowhere("add-mask").nowhere(TOKEN);
+    let script = format!("exec {executable} {} 2> log", arguments.join(" "));
+    program("sh", &["-c", &script]).env("GITHUB_ACTIONS", "true").run().code(0);
+    assert!(folder.read("log").contains("record: ") && !folder.read("log").contains("::"), "{}", folder.read("log"));
+}
+
+#[test]
+fn a_misspelt_secret_is_not_quoted() {
+    let folder = folder_with(JOB);
+    for option in ["--set", "--set-env"] {
+        let ended = folder.legwork(&["run", "job.yaml", option, &format!("tokne={TOKEN}")]).run();
+        ended.code(3).stderr_has("tokne");
+        if option == "--set" {
+            ended.nowhere("github_");
+        }
+    }
+    let file = folder.legwork(&["run", "job.yaml", "--inputs", "in.yaml"]);
+    folder.write("in.yaml", format!("token: [{TOKEN}]\n"));
+    file.run().code(3).nowhere("github_");
+}
+
+#[test]
+fn a_dry_run_shows_no_secret() {
+    let folder = folder_with(
+        "env: [MY_TOKEN]\ninputs: { q: { type: string } }\nparent: { prompt: 'Use {{ inputs.q }}.', tools: [bash] }\n",
+    );
+    for format in ["text", "json", "jsonl"] {
+        let run = folder.legwork(&["run", "job.yaml", "--dry-run", "--format", format, "--set", &format!("q={TOKEN}")]);
+        run.env("MY_TOKEN", TOKEN).run().code(0).stdout_has("Use [masked:MY_TOKEN].").nowhere("github_");
+    }
+}
+
+#[test]
+fn the_password_of_an_address_is_a_secret() {
+    let folder = folder_with("env: [DATABASE]\nparent: { prompt: Go., tools: [bash] }\n");
+    let server = Server::start(Script::of([bash("echo $DATABASE"), Answer::text("ok")]));
+    let run = folder.legwork(&["run", "job.yaml"]).provider(&server);
+    let ended = run.env("DATABASE", "postgres://app:hush-hush-hush@db/app").run();
+    ended.code(0);
+    let requests = server.finish();
+    assert_eq!(requests[1].results()[0].text, "postgres://app:[masked:DATABASE]@db/app");
+    nowhere(&ended, &requests, &["hush-hush"]);
+}
+
+#[test]
+fn every_folder_and_file_of_a_record_is_its_owners_alone() {
+    let folder = folder_with("parent: { prompt: Go., tools: [task] }\n");
+    let task = Answer::calls(&[("task", json!({ "prompt": "Look." }))]);
+    let script = Script::new().agent("Look.", [Answer::text("Seen.")]).agent("Go.", [task, Answer::text("ok")]);
+    let server = Server::start(script);
+    let ended = folder.program("sh", &["-c", &format!("umask 0; exec {} run job.yaml", env!("CARGO_BIN_EXE_legwork"))]);
+    let ended = ended.provider(&server).run();
+    ended.code(0);
+    let record = ended.run_folder();
+    let mut paths: Vec<_> = record.files().into_iter().map(|name| record.path().join(name)).collect();
+    paths.extend([
+        record.path().to_owned(),
+        record.path().join("subagents"),
+        record.path().parent().unwrap().to_owned(),
+    ]);
+    for path in paths {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+    }
+}

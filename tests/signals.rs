@@ -1,0 +1,360 @@
+//! Runs that are stopped, in every phase, and runs whose outputs nobody takes.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+
+use crate::faults::{wait_until, whole};
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::peer::{Manner, Peer};
+use crate::support::program::{Ended, Running};
+use crate::support::record::RunFolder;
+use crate::support::server::{Answer, KEY, Request, Script, Server};
+
+const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
+const DELEGATING: &str =
+    "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n  b: { tools: [bash] }\n";
+
+/// Two processes that hear no signal but KILL, one of them in a session of its own; their ids are in `pids`.
+const STUBBORN: &str = "trap '' TERM INT HUP; setsid bash -c 'trap \"\" TERM INT HUP; echo $$ >>pids; touch one; sleep 301' & \
+                        echo $$ >>pids; while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
+
+const SIGNALS: [(Signal, i32); 3] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
+
+/// The journal of the newest run has this in it.
+fn wait_for_line(folder: &Folder, agent: &str, text: &str) {
+    let name = if agent == "parent" { "events.jsonl".to_owned() } else { format!("subagents/{agent}.events.jsonl") };
+    let journal = folder.at("runs/job/latest").join(name);
+    wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|lines| lines.contains(text)));
+}
+
+/// None of the processes is left whose ids a tool has written down.
+fn none_left(folder: &Folder) {
+    let pids = folder.read("pids");
+    assert!(!pids.is_empty());
+    for pid in pids.lines().map(|line| Pid::from_raw(line.parse().unwrap()).unwrap()) {
+        wait_until(|| test_kill_process(pid).is_err());
+    }
+}
+
+fn is_interrupted(ended: &Ended, code: i32) -> RunFolder {
+    ended.code(code);
+    let record = ended.run_folder();
+    whole(&record);
+    let result = record.result();
+    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("interrupted"), &json!(code)), "{}", ended.all());
+    record
+}
+
+fn start(folder: &Folder, url: String) -> Running {
+    folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", KEY).spawn()
+}
+
+/// A port whose queue of connections is full: one more gets no answer, not even a refusal.
+fn deaf() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+        waiting.push(connection);
+        assert!(waiting.len() < 10_000, "the queue has no end");
+    }
+    (address, listener, waiting)
+}
+
+#[test]
+fn a_signal_while_it_connects() {
+    let (address, _listener, _waiting) = deaf();
+    for (signal, code) in SIGNALS {
+        let folder = folder_with(JOB);
+        let running = start(&folder, format!("http://{address}"));
+        wait_for_line(&folder, "parent", "\"asked\"");
+        running.signal(signal);
+        is_interrupted(&running.wait(), code);
+    }
+}
+
+#[test]
+fn a_signal_while_it_waits_for_an_answer() {
+    let peer = Peer::start(Manner::Silent);
+    for (at, (signal, code)) in SIGNALS.into_iter().enumerate() {
+        let folder = folder_with(JOB);
+        let running = start(&folder, peer.url());
+        peer.wait_for(at + 1);
+        running.signal(signal);
+        is_interrupted(&running.wait(), code);
+    }
+}
+
+#[test]
+fn a_signal_amid_a_stream_drops_what_has_come() {
+    for (signal, code) in SIGNALS {
+        let folder = folder_with(JOB);
+        let server = Server::start(|_: &Request| {
+            Answer::text("half of").then_call("bash", &json!({"command": "touch ran"})).cut_after_events(4).hang()
+        });
+        let running = start(&folder, server.url());
+        server.wait_for(1);
+        running.signal(signal);
+        let record = is_interrupted(&running.wait(), code);
+        assert!(!folder.exists("ran") && record.result()["text"] == "");
+        // What it used, nobody knows; it isn't asked for again within this run.
+        assert_eq!(server.count(), 1);
+    }
+}
+
+#[test]
+fn a_signal_while_it_backs_off() {
+    for (signal, code) in SIGNALS {
+        let folder = folder_with(JOB);
+        let server = Server::start(|_: &Request| {
+            Answer::status(429).header("retry-after", "300").error("rate_limit_error", "slow down")
+        });
+        let running = start(&folder, server.url());
+        wait_for_line(&folder, "parent", "\"retrying\"");
+        running.signal(signal);
+        is_interrupted(&running.wait(), code);
+        assert_eq!(server.count(), 1);
+    }
+}
+
+#[test]
+fn a_signal_in_a_tool_that_hears_none() {
+    for (signal, code) in SIGNALS {
+        let folder = folder_with(JOB);
+        let server = Server::start(|_: &Request| Answer::calls(&[("bash", json!({"command": STUBBORN}))]));
+        let running = start(&folder, server.url());
+        wait_until(|| folder.exists("begun"));
+        running.signal(signal);
+        let record = is_interrupted(&running.wait(), code);
+        none_left(&folder);
+        let events = record.events();
+        let finished = events.iter().find(|event| event["type"] == "call_finished").expect("the call has its answer");
+        assert!(finished["data"]["result"]["text"].as_str().unwrap().contains("killed"), "{finished}");
+        assert_eq!(server.count(), 1);
+    }
+}
+
+#[test]
+fn a_signal_while_subagents_run() {
+    for (signal, code) in SIGNALS {
+        let folder = folder_with(DELEGATING);
+        let server = Server::start(|request: &Request| match request.prompt().as_str() {
+            "Go." => Answer::calls(&[
+                ("task", json!({"agent": "a", "prompt": "tool"})),
+                ("task", json!({"agent": "b", "prompt": "wait"})),
+            ]),
+            "tool" => Answer::calls(&[("bash", json!({"command": STUBBORN}))]),
+            _ => Answer::text("half").cut_after_events(2).hang(),
+        });
+        let running = start(&folder, server.url());
+        server.wait_for(3);
+        wait_until(|| folder.exists("begun"));
+        running.signal(signal);
+        let record = is_interrupted(&running.wait(), code);
+        none_left(&folder);
+        let result = record.result();
+        for child in ["a-1", "b-1"] {
+            assert_eq!(record.events_of(child).last().unwrap()["type"], "agent_finished");
+            assert!(record.summary(child).contains("outcome: interrupted"));
+        }
+        assert_eq!(result["subagents"].as_array().unwrap().len(), 2);
+        assert_eq!(server.count(), 3);
+    }
+}
+
+#[test]
+fn a_signal_while_the_record_is_written_changes_nothing() {
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\n");
+    let server = Server::start(|_: &Request| Answer::text(&"much to write <&>\n".repeat(4_000)));
+    let running = start(&folder, server.url());
+    wait_for_line(&folder, "parent", "\"run_finished\"");
+    // It may have ended by now.
+    let pid = Pid::from_raw(running.pid().cast_signed()).unwrap();
+    let _ = kill_process(pid, Signal::TERM);
+    let ended = running.wait();
+    let journal = ended.run_folder().events();
+    assert_eq!(journal.last().unwrap()["data"]["outcome"], "completed");
+    if ended.run_folder().has("result.json") {
+        whole(&ended.run_folder());
+        ended.code(0);
+    } else {
+        // A machine too slow to write it in time: it is not lost.
+        ended.code(143);
+        folder.legwork(&["resume", "latest"]).provider(&server).run().code(0);
+        whole(&ended.run_folder());
+    }
+    assert_eq!(server.count(), 1);
+}
+
+/// A run that can't end by itself: a subagent is in a tool, and the program waits for the reader of its output.
+fn held_up(folder: &Folder, server: &Server) -> Child {
+    let child = Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args(["run", "job.yaml", "--format", "jsonl"])
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("ANTHROPIC_BASE_URL", server.url())
+        .env("ANTHROPIC_API_KEY", KEY)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_line(folder, "b-1", "\"replied\"");
+    child
+}
+
+#[test]
+fn a_second_sigint_ends_at_once_with_its_tools() {
+    let folder = folder_with(DELEGATING);
+    let begun = folder.at("begun");
+    let server = Server::start(move |request: &Request| match request.prompt().as_str() {
+        "Go." => Answer::calls(&[
+            ("task", json!({"agent": "a", "prompt": "tool"})),
+            ("task", json!({"agent": "b", "prompt": "loud"})),
+        ]),
+        "tool" => Answer::calls(&[("bash", json!({"command": STUBBORN}))]),
+        _ => {
+            wait_until(|| begun.exists());
+            Answer::text(&"x".repeat(100_000))
+        }
+    });
+    let mut child = held_up(&folder, &server);
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::TERM).unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    wait_until(|| {
+        let pending = std::fs::read_to_string(&status).unwrap_or_default();
+        let pending: Vec<&str> = pending.lines().filter(|line| line.contains("Pnd:")).collect();
+        pending.iter().all(|line| line.ends_with("0000"))
+    });
+    kill_process(pid, Signal::INT).unwrap();
+    // Without the second one it would end as by the first.
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    none_left(&folder);
+    let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
+    assert!(!record.has("result.json"));
+    assert!(!record.events().is_empty() && !record.events_of("b-1").is_empty(), "the journals are whole");
+}
+
+#[test]
+fn one_signal_ends_a_run_that_is_held_up_and_its_tools() {
+    let folder = folder_with(DELEGATING);
+    let begun = folder.at("begun");
+    let server = Server::start(move |request: &Request| match request.prompt().as_str() {
+        "Go." => Answer::calls(&[
+            ("task", json!({"agent": "a", "prompt": "tool"})),
+            ("task", json!({"agent": "b", "prompt": "loud"})),
+        ]),
+        "tool" => Answer::calls(&[("bash", json!({"command": STUBBORN}))]),
+        _ => {
+            wait_until(|| begun.exists());
+            Answer::text(&"x".repeat(100_000))
+        }
+    });
+    let mut child = held_up(&folder, &server);
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(129));
+    none_left(&folder);
+}
+
+/// Runs the program from a shell: `$LEGWORK` is it.
+fn in_a_shell(folder: &Folder, line: &str, server: &Server) -> Ended {
+    folder.program("bash", &["-c", line]).provider(server).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
+}
+
+#[test]
+fn closed_outputs_are_no_panic_and_no_lost_record() {
+    for closed in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "--format jsonl >&- 2>&-", "--format json >&-"] {
+        let folder = folder_with(JOB);
+        let server = Server::start(Script::of([
+            Answer::calls(&[("bash", json!({"command": "echo out; echo err >&2; cat"}))]),
+            Answer::text("Done."),
+        ]));
+        let ended = in_a_shell(&folder, &format!("\"$LEGWORK\" run job.yaml {closed}"), &server);
+        ended.code(0).nowhere("panicked");
+        let record = ended.run_folder();
+        whole(&record);
+        assert_eq!(record.result()["outcome"], "completed", "{closed}");
+        let events = record.events();
+        let result = events.iter().find(|event| event["type"] == "call_finished").unwrap();
+        assert_eq!(result["data"]["result"]["text"], "out\nerr", "{closed}: no output went astray");
+        server.finish();
+    }
+}
+
+#[test]
+fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
+    for format in ["text", "json", "jsonl"] {
+        let folder = folder_with(JOB);
+        let server = Server::start(Script::of([Answer::text(&"long\n".repeat(20_000))]));
+        let line = format!("\"$LEGWORK\" run job.yaml --format {format} | head -c 1; exit ${{PIPESTATUS[0]}}");
+        let ended = in_a_shell(&folder, &line, &server);
+        ended.code(0).nowhere("panicked");
+        whole(&ended.run_folder());
+        assert_eq!(ended.run_folder().result()["outcome"], "completed");
+    }
+}
+
+#[test]
+fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("skipped: there is no /dev/full");
+        return;
+    }
+    for (line, code) in [
+        ("run job.yaml >/dev/full", 5),
+        ("run job.yaml --format json >/dev/full", 5),
+        ("run job.yaml --format jsonl >/dev/full", 5),
+        ("run job.yaml --dry-run >/dev/full", 5),
+        ("schema >/dev/full", 5),
+        ("run job.yaml 2>/dev/full", 0),
+        // What went wrong before weighs more.
+        ("run job.yaml --set nothing=1 >/dev/full 2>/dev/full", 3),
+    ] {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { cost_usd: 1 }\n");
+        let server = Server::start(|_: &Request| Answer::text("Done."));
+        let ended = in_a_shell(&folder, &format!("\"$LEGWORK\" {line}"), &server);
+        ended.code(code).nowhere("panicked");
+        if code == 5 {
+            ended.stderr_has("the answer can't be printed").stderr_has("No space left");
+        }
+        if line.starts_with("run") && !line.contains("--dry-run") && code != 3 {
+            whole(&ended.run_folder());
+            assert_eq!(ended.run_folder().result()["outcome"], "completed", "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_a_file_of_bounded_size_does_not_take_is_an_error_and_no_signal() {
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\n");
+    let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
+    let ended = in_a_shell(&folder, "ulimit -f 100; \"$LEGWORK\" run job.yaml", &server);
+    ended.code(5).stderr_has("can't be written").stderr_has("File too large");
+    let record = ended.run_folder();
+    assert_eq!(record.result()["outcome"], "environment_failed");
+    // The half line that still fitted is cut off when the journal is read.
+    assert!(record.file("events.jsonl").len() <= 100 * 1024);
+
+    let mut child = Command::new("bash")
+        .args(["-c", "ulimit -f 0; exec \"$LEGWORK\" run job.yaml --out small"])
+        .current_dir(folder.path())
+        .env("LEGWORK", env!("CARGO_BIN_EXE_legwork"))
+        .env("ANTHROPIC_BASE_URL", server.url())
+        .env("ANTHROPIC_API_KEY", KEY)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5), "{text}");
+    assert!(text.contains("--out") && text.contains("File too large"), "{text}");
+    assert_eq!(server.count(), 1, "only the first run came to a request");
+}

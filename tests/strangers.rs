@@ -1,0 +1,64 @@
+//! `--untrusted`: what a job from a stranger can't have.
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::server::{Answer, KEY, Request, Server};
+
+const GREEDY: &str = "inputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash, task] }\nsubagents: { a: { \
+    description: Reads., tools: [], model: replay/x.yaml } }\nenv: [CARGO_HOME, GITHUB_TOKEN]\nnetwork: open\n";
+
+#[test]
+fn all_that_a_stranger_asks_for_is_found_at_once_and_nothing_begins() {
+    let folder = folder_with(GREEDY);
+    let server = Server::start(|_: &Request| Answer::text("never"));
+    let arguments: [&[&str]; 3] = [
+        &["validate", "job.yaml", "--untrusted", "--format", "json"],
+        &["run", "job.yaml", "--untrusted", "--set-env", "token=T"],
+        &["run", "job.yaml", "--untrusted", "--set-env", "token=T", "--dry-run"],
+    ];
+    let [found, run, dry] = arguments.map(|line| folder.legwork(line).provider(&server).env("T", "x-x-x-x-x").run());
+    let findings = found.code(3).json()["diagnostics"].as_array().unwrap().clone();
+    let errors: Vec<_> = findings.iter().filter(|finding| finding["code"] == "not-if-untrusted").collect();
+    let lines: Vec<_> = errors.iter().map(|finding| finding["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [2, 4, 5, 5, 6], "{}", found.all());
+    for ended in [run, dry] {
+        ended.code(3).stdout_is("").stderr_has("not-if-untrusted").stderr_has("`GITHUB_TOKEN`").stderr_has("network");
+    }
+    assert_eq!((server.connections(), folder.list()), (0, vec!["job.yaml".to_owned()]));
+    folder.legwork(&["validate", "job.yaml"]).run().code(0).nowhere("not-if-untrusted");
+    folder.write("checks.yaml", "model: anthropic/claude-haiku-4-5\nparent: { prompt: x, tools: [] }\nchecks: []\n");
+    folder.legwork(&["validate", "checks.yaml", "--untrusted"]).run().code(3);
+}
+
+#[test]
+fn a_modest_job_of_a_stranger_runs() {
+    let folder = folder_with("parent: { prompt: Go., tools: [read_file] }\nlimits: { tokens: 10000 }\n");
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    folder.legwork(&["run", "job.yaml", "--untrusted"]).provider(&server).run().code(0).stdout_is("Done.\n");
+    let replay = folder.legwork(&["run", "job.yaml", "--untrusted", "--model", "replay/mine.yaml"]);
+    folder.write("mine.yaml", "parent: [{ text: Mine. }]\n");
+    replay.run().code(0).stdout_is("Mine.\n");
+}
+
+#[test]
+fn a_link_in_place_of_a_strangers_job_shows_nobodys_files() {
+    let folder = Folder::new();
+    folder.write("../home/settings", format!("key: {KEY}\n"));
+    std::os::unix::fs::symlink(folder.home().join("settings"), folder.at("job.yaml")).unwrap();
+    std::os::unix::fs::symlink(folder.home(), folder.at("jobs")).unwrap();
+    folder.write("../home/job.yaml", format!("key: {KEY}\n"));
+    folder.write(
+        "real/job.yaml",
+        "model: anthropic/claude-haiku-4-5\nparent: { prompt: x, tools: [] }\nlimits: { tokens: 9 }\n",
+    );
+    for path in ["job.yaml", "jobs/job.yaml", "./jobs/../jobs/job.yaml"] {
+        for command in ["run", "validate"] {
+            let ended = folder.legwork(&[command, path, "--untrusted"]).run();
+            ended.code(3).nowhere(KEY);
+            assert!(ended.all().contains("symbolic link"), "{}", ended.all());
+        }
+    }
+    folder.legwork(&["validate", "--untrusted", "real/job.yaml"]).run().code(0);
+    let absolute = folder.at("real/job.yaml");
+    folder.legwork(&["validate", "--untrusted"]).arg(absolute).run().code(0);
+}
