@@ -1,6 +1,7 @@
 //! The commands; the only place that prints, reads the environment and the clock.
 
 mod confidences;
+mod confine;
 mod explain;
 mod init;
 mod input;

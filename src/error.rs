@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::diagnostic::Diagnostic;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 use crate::providers::{Fault, FaultKind};
+use crate::sandbox::Unreached;
 
 /// Why a command couldn't do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +109,9 @@ pub enum Error {
         /// Their ids.
         ids: Vec<String>,
     },
+    /// Commands can't be confined as they must be.
+    #[error("{0}")]
+    Unconfined(Unreached),
     /// A provider can't be used at all, found before the run begins.
     #[error("{}", .0.message)]
     Provider(Fault),
@@ -130,6 +134,9 @@ impl Error {
             Self::SeveralRuns { .. } => Some("Write more of the id.".into()),
             Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
             Self::Ended { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
+            Self::Unconfined(_) => {
+                Some("Install bubblewrap, or let commands do whatever you can do with --sandbox off.".into())
+            }
             Self::Moved { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
             Self::Invalid(_) | Self::Unreadable { .. } | Self::Environment { .. } | Self::NotARecord { .. } => None,
         }
@@ -145,7 +152,7 @@ impl Error {
             | Self::Moved { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::Ended { exit_code, .. } => *exit_code,
-            Self::InUse { .. } => EXIT_ENVIRONMENT,
+            Self::InUse { .. } | Self::Unconfined(_) => EXIT_ENVIRONMENT,
             Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
             Self::Record { .. } | Self::Workspace { .. } | Self::Environment { .. } => EXIT_ENVIRONMENT,
             Self::Provider(fault) => match fault.kind {

@@ -66,6 +66,11 @@ impl Plan {
     pub fn agents(&self) -> impl Iterator<Item = &PlannedAgent> {
         std::iter::once(&self.parent).chain(self.subagents.values())
     }
+
+    /// Whether any agent can start a command, so that there is something to confine.
+    pub fn starts_commands(&self) -> bool {
+        self.agents().any(|agent| agent.tools.iter().any(|tool| tool.name == "bash"))
+    }
 }
 
 /// One agent.

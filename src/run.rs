@@ -27,6 +27,7 @@ use crate::plan::Plan;
 use crate::price::Prices;
 use crate::providers::{self, Connect, Fault, FaultKind, Model, Provider};
 use crate::record::{Recorder, summary_file};
+use crate::sandbox::Sandbox;
 use crate::sandbox::protected::Protected;
 use crate::tools::TOOLS;
 use crate::tools::environment::Environment;
@@ -59,6 +60,8 @@ pub struct Run<'a> {
     pub mask: Mask,
     /// What `bash` sees of the environment.
     pub environment: Environment,
+    /// How commands are confined.
+    pub sandbox: Arc<Sandbox>,
     /// Where it is written down.
     pub recorder: Recorder,
     /// Who looks on.
@@ -137,6 +140,7 @@ impl Run<'_> {
         });
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let workspace_name = self.plan.workspace.clone();
+        let sandbox = self.sandbox.tier().to_string();
         let opening: Event = match &self.before {
             None => RunStarted {
                 format: FORMAT,
@@ -144,13 +148,13 @@ impl Run<'_> {
                 run_id: keeper.recorder.run_id().to_owned(),
                 job: self.plan.job.clone(),
                 workspace: workspace_name,
-                sandbox: SANDBOX.to_owned(),
+                sandbox: sandbox.clone(),
                 commit,
                 protected: names,
                 scripts: self.scripts,
             }
             .into(),
-            Some(_) => Resumed { version, workspace: workspace_name, sandbox: SANDBOX.to_owned(), commit }.into(),
+            Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
         };
         let needed: BTreeSet<String> = self.plan.agents().map(|agent| agent.model.provider.clone()).collect();
         let tree = Tree::new(TreeParts {
@@ -161,6 +165,7 @@ impl Run<'_> {
             workspace: Arc::new(workspace),
             mask: Arc::new(self.mask),
             environment: Arc::new(self.environment),
+            sandbox: self.sandbox,
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
             stop: signals.stop(),
             elapsed: self.before.as_ref().map(Before::elapsed).unwrap_or_default(),
@@ -191,7 +196,7 @@ impl Run<'_> {
             usage: parent.usage,
             cost_usd: parent.cost_usd,
             model: self.plan.parent.model.to_string(),
-            sandbox: SANDBOX.to_owned(),
+            sandbox,
             subagents: keeper.subagents(),
             checks: Vec::new(),
         };
@@ -217,9 +222,6 @@ impl Run<'_> {
         Ok(result)
     }
 }
-
-/// How tools are confined until there is a sandbox.
-pub const SANDBOX: &str = "off";
 
 /// Whether some agent has a tool that can change files.
 fn changes_files(plan: &Plan) -> bool {

@@ -81,7 +81,7 @@ limits
 
 env         CARGO_HOME, RUSTUP_HOME
 network     none (asked of the sandbox)
-sandbox     off: tools are not confined, they can do whatever you can do
+sandbox     auto: bubblewrap, or landlock where that doesn't work
 keep        always
 cost        at most $1.50 (limits.cost_usd)
 "

@@ -6,6 +6,8 @@
     reason = "a test that can't go on fails, and it needs the machine's PATH"
 )]
 
+#[cfg(target_os = "linux")]
+mod attacks;
 mod bad_input;
 mod ci_logs;
 mod commands;

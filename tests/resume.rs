@@ -153,7 +153,8 @@ fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
             Answer::text("Gone on."),
         ]),
     );
-    let cut = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    // A sandbox would keep the command from it.
+    let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(!cut.run_folder().has("result.json"));
     let ended = folder.legwork(&["resume", "latest"]).provider(&server).run();
@@ -278,8 +279,10 @@ fn a_secret_input_has_to_be_given_again() {
     let folder = Folder::new();
     folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n");
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $PPID } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
-    let give = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush").run();
-    assert_eq!(give(RUN).signal(), Some(9));
+    let given = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush");
+    let give = |line: &[&str]| given(line).run();
+    // A sandbox would keep the command from it.
+    assert_eq!(given(RUN).args(["--sandbox", "off"]).run().signal(), Some(9));
     folder.legwork(&["resume", "latest"]).run().code(3).stderr_has("--set-env token=VARIABLE");
     folder.legwork(&["resume", "latest", "--set", "other=x"]).run().code(3).stderr_has("`other` is no secret input");
     let ended = give(&["resume", "latest"]);

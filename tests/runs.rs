@@ -28,12 +28,13 @@ fn the_smallest_job_answers() {
     let folder = folder_with("parent:\n  prompt: Say hello.\n  tools: []\n");
     let server = Server::start(Script::of([Answer::text("Hello.")]));
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("Hello.\n").stderr_has("sandbox: off").stderr_has("record: runs/job/");
+    ended.code(0).stdout_is("Hello.\n").nowhere("sandbox").stderr_has("record: runs/job/");
     let result = ended.run_folder().result();
     assert_eq!(result["outcome"], "completed");
     assert_eq!(result["text"], "Hello.");
     assert_eq!(result["usage"]["input_tokens"], 12);
     assert_eq!(result["turns"], 1);
+    assert_eq!(result["sandbox"], "unused");
     assert!(result["cost_usd"].as_f64().unwrap() > 0.0);
     let requests = server.finish();
     assert!(requests[0].body().get("tools").is_none_or(|tools| tools.as_array().unwrap().is_empty()));

@@ -214,7 +214,10 @@ impl<'t> Agent<'t> {
             duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.tree.record(&self.id, event, Durability::Written)?;
-        Ok((result, child))
+        match self.tree.sandbox.breach() {
+            Some(breach) => Err(Halt::breach(breach)),
+            None => Ok((result, child)),
+        }
     }
 
     /// Boxed because an agent that delegates runs agents.

@@ -19,6 +19,7 @@ use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
 use crate::price::{Prices, Rates};
 use crate::providers::{Fault, FaultKind, Model, Provider};
+use crate::sandbox::{Breach, Sandbox};
 use crate::tools::environment::Environment;
 use crate::tools::task::Task;
 use crate::tools::toolbox::Toolbox;
@@ -40,6 +41,8 @@ pub struct TreeParts {
     pub mask: Arc<Mask>,
     /// What `bash` sees of the environment.
     pub environment: Arc<Environment>,
+    /// How commands are confined.
+    pub sandbox: Arc<Sandbox>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
@@ -64,6 +67,7 @@ pub struct Tree {
     workspace: Arc<Workspace>,
     pub(super) mask: Arc<Mask>,
     environment: Arc<Environment>,
+    pub(super) sandbox: Arc<Sandbox>,
     numbers: Mutex<HashMap<String, u32>>,
     halt: Mutex<Option<Halt>>,
     notes: Mutex<Vec<(Outcome, String)>>,
@@ -104,6 +108,15 @@ impl Halt {
             outcome: Outcome::EnvironmentFailed,
             message: format!("the journal of {agent} goes on otherwise than its plan: there is no `{kind}`"),
             hint: Some("The record was changed, or another version wrote it: run the job anew.".into()),
+        }
+    }
+
+    /// A command changed what none may change: nothing that it left can be trusted.
+    pub(super) fn breach(breach: &Breach) -> Self {
+        Self {
+            outcome: Outcome::EnvironmentFailed,
+            message: breach.to_string(),
+            hint: Some("Read the last calls in transcript.md, and look at the workspace before you use it.".into()),
         }
     }
 
@@ -150,6 +163,7 @@ impl Tree {
             workspace: parts.workspace,
             mask: parts.mask,
             environment: parts.environment,
+            sandbox: parts.sandbox,
             numbers: Mutex::default(),
             halt: Mutex::default(),
             notes: Mutex::default(),
@@ -293,6 +307,7 @@ impl Tree {
             Arc::clone(&self.workspace),
             Arc::clone(&self.mask),
             Arc::clone(&self.environment),
+            Arc::clone(&self.sandbox),
         )
         .map_err(failed)?;
         if parent && toolbox.has(Task::NAME) {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::confidences::Confidences;
+use super::confine::Confined;
 use super::print::printable;
-use super::run::UNCONFINED;
 use super::{Surroundings, progress, script, step_summary};
 use crate::error::Error;
 use crate::event::{Entry, RunResult};
@@ -16,7 +16,7 @@ use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::providers::{Connect, Provider};
 use crate::record::Recorder;
-use crate::run::{self, Before, Observer, Run, SANDBOX, Signals};
+use crate::run::{self, Before, Observer, Run, Signals};
 
 /// A run that is about to begin or to go on.
 pub(super) struct Live<'a> {
@@ -27,6 +27,7 @@ pub(super) struct Live<'a> {
     pub(super) protected: Vec<PathBuf>,
     /// The folder of all runs, absolute.
     pub(super) out: PathBuf,
+    pub(super) confined: Confined,
     /// The run's folder, as the user would name it.
     pub(super) shown_folder: &'a Path,
     /// What stdout gets.
@@ -58,12 +59,12 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     if jsonl {
         observers.push(Arc::new(Lines { out: around.out }));
     }
-    around.out.warning(&format!("tools are not confined (sandbox: {SANDBOX}): {UNCONFINED}"));
     around.out.beside(&format!("record: {}", printable(&live.shown_folder.to_string_lossy())));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
+    let sandbox = live.confined.recorded(&live.out, live.recorder.folder());
     let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
     let result = runtime.block_on(
         Run {
@@ -75,6 +76,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             providers: live.providers,
             mask,
             environment,
+            sandbox,
             recorder: live.recorder,
             observers,
             clock: around.clock,

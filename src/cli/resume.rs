@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::confidences::Confidences;
+use super::confine::Confinement;
 use super::live::{Live, connect, live};
 use super::print::printable;
 use super::run::{given_secrets, pair, workspace};
@@ -32,6 +33,8 @@ pub(super) struct Options {
     /// Where the runs lie
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
+    #[command(flatten)]
+    confinement: Confinement,
     /// What stdout gets: the last text, result.json, or the events as they happen
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
@@ -67,6 +70,8 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     let confidences = Confidences::new(around, &plan, &secrets);
     let providers = connect(around, &plan, &scripts, &confidences.mask)?;
     let out = recorder.folder().ancestors().nth(2).unwrap_or(recorder.folder()).to_owned();
+    let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();
+    let confined = options.confinement.reach(around, &plan, &protected, &out)?;
     let job_file = std::fs::read(folder.join("job.yaml"))
         .map_err(|source| Error::Record { path: folder.join("job.yaml"), source })?;
     live(
@@ -74,8 +79,9 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
             plan,
             confidences,
             job_file: &job_file,
-            protected: before.started().protected.iter().map(PathBuf::from).collect(),
+            protected,
             out,
+            confined,
             shown_folder: &folder,
             format: &options.format,
             providers,

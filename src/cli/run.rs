@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::confidences::Confidences;
+use super::confine::Confinement;
 use super::live::{Live, connect, live};
 use super::{Surroundings, format_parser, input};
 use crate::error::Error;
@@ -12,7 +13,7 @@ use crate::formats::{self, Preview, Subject};
 use crate::lints::{self, Origin, ValidJob};
 use crate::plan::{Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
 use crate::record::{RUNS, Recorder};
-use crate::run::{SANDBOX, Signals};
+use crate::run::Signals;
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
@@ -37,6 +38,8 @@ pub(super) struct Options {
     /// Where runs are recorded
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
+    #[command(flatten)]
+    confinement: Confinement,
     /// What stdout gets: the last text, result.json, or the events as they happen
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
@@ -50,9 +53,6 @@ pub(super) struct Options {
     #[arg(long, requires = "dry_run")]
     verbose: bool,
 }
-
-/// What the sandbox's tier means.
-pub(super) const UNCONFINED: &str = "they can do whatever you can do";
 
 pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
@@ -91,6 +91,9 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     // From here on there is something to be closed.
     let signals = Signals::catch()?;
     let started = (around.clock)();
+    let protected: Vec<PathBuf> =
+        protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+    let confined = options.confinement.reach(around, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), started)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
     let today = started.strftime("%Y-%m-%d").to_string();
@@ -101,8 +104,9 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             plan,
             confidences,
             job_file: source.text.as_bytes(),
-            protected: protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect(),
+            protected,
             out,
+            confined,
             shown_folder: &shown_folder,
             format: &options.format,
             providers,
@@ -126,7 +130,7 @@ fn preview(options: &Options, around: &Surroundings, plan: &Plan) -> Result<u8, 
     let preview = Preview {
         plan,
         most_cost: &plan.most_cost((around.clock)()),
-        sandbox: &format!("{SANDBOX}: tools are not confined, {UNCONFINED}"),
+        sandbox: &options.confinement.asked(plan),
         verbose: options.verbose,
         look: around.out.look(),
     };

@@ -1,12 +1,45 @@
 //! How a command is confined: what it may read, change and reach. Two tiers, the better one where it works.
+//!
+//! [`Sandbox::reach`] looks once, before anything is spent, for the best tier that works here; [`Sandbox::command`] then
+//! starts every command of the run by it.
 
-pub mod protected;
-
+#[cfg(target_os = "linux")]
+mod attendant;
+#[cfg(target_os = "linux")]
+mod bpf;
+#[cfg(target_os = "linux")]
+mod bubblewrap;
 mod git;
+#[cfg(target_os = "linux")]
+mod hidden;
+pub mod home;
+#[cfg(target_os = "linux")]
+pub mod landlock;
+#[cfg(target_os = "linux")]
+mod layout;
+#[cfg(target_os = "linux")]
+mod powers;
+mod private;
+#[cfg(target_os = "linux")]
+mod probe;
+pub mod protected;
+#[cfg(target_os = "linux")]
+mod readable;
+#[cfg(target_os = "linux")]
+pub mod restore;
+#[cfg(target_os = "linux")]
+pub mod seccomp;
+#[cfg(target_os = "linux")]
+mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
+use self::private::Private;
 use crate::job::Network;
 
 /// What the commands of a run may reach; the same for all of them.
@@ -16,6 +49,8 @@ pub struct Boundary {
     pub workspace: PathBuf,
     /// Absolute paths beneath the workspace that stay read-only; some don't exist yet.
     pub protected: Vec<PathBuf>,
+    /// Links beneath the workspace that must stay what they are: they can only be looked at after each call.
+    pub links: Vec<PathBuf>,
     /// Whether commands reach the network.
     pub network: Network,
     /// Folders beside the system's that commands may read, absolute.
@@ -31,6 +66,8 @@ pub struct Boundary {
 /// How commands are confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
+    /// There are none: no agent has a tool that starts one.
+    Unused,
     /// Not at all.
     Off,
     /// By landlock, seccomp and the loss of all capabilities, in the process itself.
@@ -42,6 +79,7 @@ pub enum Tier {
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Unused => "unused",
             Self::Off => "off",
             Self::Landlock => "landlock",
             Self::Bubblewrap => "bubblewrap",
@@ -59,4 +97,193 @@ pub enum Wanted {
     Required,
     /// None.
     Off,
+}
+
+/// Why no tier that would do was reached: for each that was tried, its name and what went wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("commands can't be confined here: {}", .0.join("; "))]
+pub struct Unreached(pub Vec<String>);
+
+/// Something that no command may change was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Breach(pub String);
+
+/// How the commands of one run are started.
+#[derive(Debug)]
+pub struct Sandbox {
+    kind: Kind,
+    shortfall: Option<String>,
+    #[cfg(target_os = "linux")]
+    watch: Option<watch::Watch>,
+    breach: OnceLock<Breach>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Open(Tier),
+    #[cfg(target_os = "linux")]
+    Landlock(landlock::Landlock, std::sync::Arc<Private>),
+    #[cfg(target_os = "linux")]
+    Bubblewrap(Box<bubblewrap::Bubblewrap>),
+}
+
+impl Sandbox {
+    /// For a run without commands: nothing is looked for and nothing is started.
+    pub fn unused() -> Self {
+        Self::new(Kind::Open(Tier::Unused), None)
+    }
+
+    /// No confinement: commands can do whatever we can do.
+    pub fn off() -> Self {
+        Self::new(Kind::Open(Tier::Off), None)
+    }
+
+    fn new(kind: Kind, shortfall: Option<String>) -> Self {
+        Self {
+            kind,
+            shortfall,
+            #[cfg(target_os = "linux")]
+            watch: None,
+            breach: OnceLock::new(),
+        }
+    }
+
+    /// Finds the best tier that works, by trying it with the very flags that every command gets. Takes some milliseconds,
+    /// and at most about ten seconds where something hangs. Call it from the thread that will start the commands.
+    ///
+    /// # Errors
+    /// Where no tier that would do works.
+    pub fn reach(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
+        if wanted == Wanted::Off {
+            return Ok(Self::off());
+        }
+        Self::confined(wanted, boundary)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn confined(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
+        let private = Private::create(&boundary)
+            .map_err(|error| Unreached(vec![format!("no folder can be made for HOME and /tmp ({error})")]))?;
+        let private = std::sync::Arc::new(private);
+        let first = match bubblewrap::Bubblewrap::reach(boundary.clone(), std::sync::Arc::clone(&private)) {
+            Ok((bubblewrap, shortfall)) => return Ok(Self::new(Kind::Bubblewrap(Box::new(bubblewrap)), shortfall)),
+            Err(why) => format!("bubblewrap can't be used: {why}"),
+        };
+        if wanted == Wanted::Required {
+            return Err(Unreached(vec![first]));
+        }
+        match Self::landlocked(boundary, &private) {
+            Ok(landlock) => {
+                let mut shortfall = first;
+                for missing in landlock.missing() {
+                    shortfall.push_str("; this kernel doesn't keep commands from ");
+                    shortfall.push_str(missing);
+                }
+                Ok(Self::new(Kind::Landlock(landlock, private), Some(shortfall)))
+            }
+            Err(why) => Err(Unreached(vec![first, format!("landlock can't be used: {why}")])),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn landlocked(mut boundary: Boundary, private: &Private) -> Result<landlock::Landlock, String> {
+        let home = boundary.home.as_ref().and_then(|home| home.canonicalize().ok());
+        if let Some(home) = home.filter(|home| home.parent().is_some()) {
+            boundary.read.extend(home::readable(&home));
+            // Another folder is the home one there, so the toolchains are looked for in it.
+            home::link(&home, &private.home());
+        }
+        let landlock = landlock::Landlock::prepare(&boundary, &private.home()).map_err(|error| error.to_string())?;
+        landlock.probe()?;
+        Ok(landlock)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn confined(_: Wanted, _: Boundary) -> Result<Self, Unreached> {
+        Err(Unreached(vec!["there is no sandbox for this system yet".to_owned()]))
+    }
+
+    /// Begins to look after each call at what the tier can't hold: protected paths that aren't there yet, say. The record
+    /// of the run lies in `record`, within the folder of all runs, `out`.
+    #[must_use]
+    pub fn watching(self, boundary: &Boundary, out: &Path, record: &Path) -> Self {
+        #[cfg(target_os = "linux")]
+        if let Kind::Landlock(..) | Kind::Bubblewrap(_) = self.kind {
+            let watch = watch::Watch::new(boundary, self.tier(), out, record);
+            return Self { watch: Some(watch), ..self };
+        }
+        let _ = (boundary, out, record);
+        self
+    }
+
+    /// The tier that was reached.
+    pub fn tier(&self) -> Tier {
+        match &self.kind {
+            Kind::Open(tier) => *tier,
+            #[cfg(target_os = "linux")]
+            Kind::Landlock(..) => Tier::Landlock,
+            #[cfg(target_os = "linux")]
+            Kind::Bubblewrap(_) => Tier::Bubblewrap,
+        }
+    }
+
+    /// What is lacking to the best, in one sentence without a full stop; `None` where nothing is, or where nobody asked
+    /// for a sandbox.
+    pub fn shortfall(&self) -> Option<&str> {
+        self.shortfall.as_deref()
+    }
+
+    /// A command that runs `program` in `folder` with exactly these variables (but `HOME` and `TMPDIR`, which the tier
+    /// sets). The caller adds its arguments, standard streams and its own steps before exec; `arg0` and `env` aren't
+    /// for it, for it may be another program that starts this one. With `read_only` it changes nothing but the private
+    /// `HOME` and `/tmp`.
+    ///
+    /// # Errors
+    /// Where the system refuses what a start takes.
+    pub fn command(
+        &self,
+        program: &Path,
+        folder: &Path,
+        variables: &BTreeMap<String, String>,
+        read_only: bool,
+    ) -> io::Result<Command> {
+        #[cfg(target_os = "linux")]
+        if let Some(watch) = &self.watch {
+            watch.begin();
+        }
+        match &self.kind {
+            Kind::Open(_) => {
+                let mut command = Command::new(program);
+                command.current_dir(folder).env_clear().envs(variables);
+                Ok(command)
+            }
+            #[cfg(target_os = "linux")]
+            Kind::Landlock(landlock, private) => {
+                let mut command = Command::new(program);
+                command.current_dir(folder).env_clear().envs(variables).env("HOME", private.home());
+                landlock.confine(&mut command, read_only);
+                Ok(command)
+            }
+            #[cfg(target_os = "linux")]
+            Kind::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
+        }
+    }
+
+    /// Looks after a command whether anything is changed that no command may change.
+    ///
+    /// # Errors
+    /// The first breach, again and again: the run must end.
+    pub fn inspect(&self) -> Result<(), Breach> {
+        #[cfg(target_os = "linux")]
+        if let Some(found) = self.watch.as_ref().and_then(watch::Watch::end) {
+            return Err(self.breach.get_or_init(|| found).clone());
+        }
+        self.breach().cloned().map_or(Ok(()), Err)
+    }
+
+    /// The breach that was found, if one was.
+    pub fn breach(&self) -> Option<&Breach> {
+        self.breach.get()
+    }
 }

@@ -70,9 +70,9 @@ struct Options {
         "patternErrorMessage" = "write it like `90s` or `20m`, at most `1h`",
     ))]
     timeout: Option<Spanned<job::Duration>>,
-    /// Whether the workspace is read-only for commands. It takes a sandbox, which there isn't yet.
+    /// Whether commands leave everything as it is, the workspace included. The sandbox sees to it.
     #[serde(default)]
-    #[schemars(extend("default" = false, "const" = false, "errorMessage" = "this version of legwork has no sandbox"))]
+    #[schemars(extend("default" = false))]
     read_only: Option<Spanned<bool>>,
 }
 
@@ -83,6 +83,8 @@ struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allow: Option<Vec<String>>,
     timeout_ms: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    read_only: bool,
 }
 
 fn options(node: Option<&Node>) -> Decoded<Value> {
@@ -103,16 +105,10 @@ fn options(node: Option<&Node>) -> Decoded<Value> {
             let message = "a command can be given at most `1h`";
             findings.push(Diagnostic::error("out-of-range", timeout.place(), message));
         }
-        if let Some(read_only) = options.read_only.as_ref().filter(|read_only| read_only.value) {
-            let message = "`read_only` takes a sandbox, and this version of legwork has none";
-            findings.push(
-                Diagnostic::error("needs-sandbox", read_only.place(), message)
-                    .help("remove it, and list the commands that may run under `allow`"),
-            );
-        }
         let settings = Settings {
             allow: options.allow.map(|patterns| patterns.into_iter().map(|pattern| pattern.value).collect()),
             timeout_ms: as_millis(options.timeout.map_or(TIMEOUT, |timeout| timeout.value.get())),
+            read_only: options.read_only.is_some_and(|read_only| read_only.value),
         };
         json!(settings)
     });
@@ -138,18 +134,20 @@ struct Input {
 struct Bash {
     rules: Option<Rules>,
     timeout: Duration,
+    read_only: bool,
 }
 
 impl Bash {
     fn new(options: &Value) -> Result<Self, String> {
         let settings = match options {
-            Value::Null => Settings { allow: None, timeout_ms: as_millis(TIMEOUT) },
+            Value::Null => Settings { allow: None, timeout_ms: as_millis(TIMEOUT), read_only: false },
             options => Settings::deserialize(options).map_err(|error| format!("bad options of `bash`: {error}"))?,
         };
         let rules = settings.allow.map(|patterns| Rules::new(&patterns)).transpose();
         Ok(Self {
             rules: rules.map_err(|(_, why)| format!("bad rule of `bash`: {why}"))?,
             timeout: Duration::from_millis(settings.timeout_ms.max(1)),
+            read_only: settings.read_only,
         })
     }
 }
@@ -167,6 +165,9 @@ impl Tool for Bash {
              jobs included, is killed.",
             spell(self.timeout)
         );
+        if self.read_only {
+            text.push_str(" The workspace is read-only for commands; they can write to $HOME and $TMPDIR.");
+        }
         if let Some(rules) = &self.rules {
             text.push_str("\n\nOnly these commands are allowed: ");
             text.push_str(&rules.describe());
@@ -195,8 +196,9 @@ impl Tool for Bash {
                 command = rules.check(&command, root)?;
             }
             let mut output = Output::new(scope.mask, MAX_CHARS - VERDICT);
-            let ended = run(&command, root, scope.environment, self.timeout, scope.limits, MOST_PROCESSES, &mut output).await;
+            let ended = run(&command, scope, self.read_only, self.timeout, MOST_PROCESSES, &mut output).await;
             let ended = ended.map_err(|error| Refusal(format!("bash can't be started: {error}")))?;
+            scope.sandbox.inspect().map_err(|breach| Refusal(breach.to_string()))?;
             let mut text = output.finish();
             let verdict = match ended {
                 Ended::Exited(status) => failure(status),

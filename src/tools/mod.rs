@@ -44,6 +44,7 @@ use self::toolbox::CallLimits;
 use self::workspace::Workspace;
 use crate::diagnostic::{Rule, rule};
 use crate::mask::Mask;
+use crate::sandbox::Sandbox;
 use crate::yaml;
 
 pub use memory::Memory;
@@ -71,8 +72,7 @@ pub struct Builtin {
 }
 
 /// What can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
-pub const RULES: &[Rule] =
-    &[rule!(Error "tool-options"), rule!(Error "bash-rule"), rule!(Error "rule-test"), rule!(Error "needs-sandbox")];
+pub const RULES: &[Rule] = &[rule!(Error "tool-options"), rule!(Error "bash-rule"), rule!(Error "rule-test")];
 
 /// All built-in tools.
 pub static TOOLS: &[Builtin] = &[
@@ -154,6 +154,8 @@ pub struct Scope<'a> {
     pub mask: &'a Mask,
     /// What commands see.
     pub environment: &'a Environment,
+    /// How commands are confined.
+    pub sandbox: &'a Sandbox,
     /// When the call must be over.
     pub limits: &'a CallLimits,
 }

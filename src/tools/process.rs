@@ -16,7 +16,8 @@ use tokio::process::{Child, Command};
 
 use super::orphans::{self, Tree};
 use super::output::Output;
-use super::{CallLimits, Environment};
+use super::{Environment, Scope};
+use crate::sandbox::{Sandbox, Tier};
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -44,14 +45,15 @@ pub(super) enum Ended {
 /// returns, no process that it started is left; when it is dropped, they are killed.
 pub(super) async fn run(
     command: &str,
-    folder: &Path,
-    environment: &Environment,
+    scope: &Scope<'_>,
+    read_only: bool,
     timeout: Duration,
-    limits: &CallLimits,
     most: usize,
     output: &mut Output,
 ) -> io::Result<Ended> {
-    let (mut running, mut pipe) = Running::start(command, folder, environment)?;
+    let limits = scope.limits;
+    let (mut running, mut pipe) =
+        Running::start(command, scope.workspace.root(), scope.environment, scope.sandbox, read_only)?;
     let mut buffer = vec![0; 1 << 14];
     let deadline = tokio::time::sleep_until(limits.deadline.into());
     let timeout = tokio::time::sleep_until((Instant::now() + timeout).into());
@@ -77,9 +79,7 @@ pub(super) async fn run(
                     break Ended::TimedOut;
                 }
                 asked = true;
-                running.signal(Signal::TERM);
-                // A stopped process hears nothing until it goes on.
-                running.signal(Signal::CONT);
+                running.ask();
                 timeout.as_mut().reset((Instant::now() + GRACE).into());
             }
             _ = glance.tick() => if running.tree.is_above(most) {
@@ -107,18 +107,25 @@ pub(super) async fn run(
 struct Running {
     child: Child,
     tree: Tree,
+    tier: Tier,
 }
 
 impl Running {
-    fn start(command: &str, folder: &Path, environment: &Environment) -> io::Result<(Self, Receiver)> {
+    fn start(
+        command: &str,
+        folder: &Path,
+        environment: &Environment,
+        sandbox: &Sandbox,
+        read_only: bool,
+    ) -> io::Result<(Self, Receiver)> {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         static INHERITED: Once = Once::new();
         INHERITED.call_once(close_on_exec);
         let mark = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
         let (reader, writer) = io::pipe()?;
-        let mut shell = Command::new(environment.shell());
-        shell.arg0("bash").arg("-c").arg(command).current_dir(folder);
-        shell.env_clear().envs(environment.variables()).env(orphans::MARK, &mark);
+        let shell = sandbox.command(environment.shell(), folder, environment.variables(), read_only)?;
+        let mut shell = Command::from(shell);
+        shell.arg("-c").arg(command).env(orphans::MARK, &mark);
         shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
         detach(&mut shell);
         let (child, tree) = Tree::start(mark, || {
@@ -128,7 +135,28 @@ impl Running {
         })?;
         // With our ends of the pipe closed, its end is seen when the last process lets go of it.
         drop(shell);
-        Ok((Self { child, tree }, Receiver::from_owned_fd(OwnedFd::from(reader))?))
+        Ok((Self { child, tree, tier: sandbox.tier() }, Receiver::from_owned_fd(OwnedFd::from(reader))?))
+    }
+
+    /// Asks the command to end.
+    fn ask(&self) {
+        for signal in [Signal::TERM, Signal::CONT] {
+            // A stopped process hears nothing until it goes on.
+            match self.inner() {
+                // It may be gone already.
+                Some(inner) => drop(kill_process_group(inner, signal)),
+                None => self.signal(signal),
+            }
+        }
+    }
+
+    /// The process group of the command itself, where the process that we started is bubblewrap and only waits for it:
+    /// its one child is the first process of the sandbox, and leads the session in which the command is.
+    fn inner(&self) -> Option<Pid> {
+        self.child.id().filter(|_| self.tier == Tier::Bubblewrap)?;
+        let own = self.tree.id().as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
     }
 
     /// Signals the command's process group, for as long as the command itself was not reaped.

@@ -14,6 +14,7 @@ use super::{Grant, Memory, Refusal, Scope, TOOLS, TodoItem, Tool, ToolSpec};
 use crate::diagnostic::nearest;
 use crate::mask::Mask;
 use crate::message::{ToolCall, ToolResult};
+use crate::sandbox::Sandbox;
 
 /// The longest text of a result, in characters.
 pub const MAX_CHARS: usize = 50_000;
@@ -46,6 +47,7 @@ pub struct Toolbox {
     workspace: Arc<Workspace>,
     mask: Arc<Mask>,
     environment: Arc<Environment>,
+    sandbox: Arc<Sandbox>,
     memory: Arc<Memory>,
 }
 
@@ -59,6 +61,7 @@ impl Toolbox {
         workspace: Arc<Workspace>,
         mask: Arc<Mask>,
         environment: Arc<Environment>,
+        sandbox: Arc<Sandbox>,
     ) -> Result<Self, String> {
         let make = |grant: &Grant| {
             let known = TOOLS.iter().find(|tool| tool.name == grant.name);
@@ -67,7 +70,7 @@ impl Toolbox {
                 .and_then(|tool| (tool.build)(&grant.options))
         };
         let tools = grants.iter().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { tools, workspace, mask, environment, memory: Arc::default() })
+        Ok(Self { tools, workspace, mask, environment, sandbox, memory: Arc::default() })
     }
 
     /// Adds a tool that is only known at run time. It takes the place of one with the same name.
@@ -133,6 +136,7 @@ impl Toolbox {
             memory: &self.memory,
             mask: &self.mask,
             environment: &self.environment,
+            sandbox: &self.sandbox,
             limits,
         };
         // A tool that panics must not take the run with it; what it shares is locked without fear of poison.

@@ -51,6 +51,11 @@ impl Program {
         self
     }
 
+    pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
         self.command.env(name, value);
         self

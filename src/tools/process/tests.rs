@@ -1,17 +1,28 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::mask::Mask;
+use crate::sandbox::Sandbox;
+use crate::tools::toolbox::CallLimits;
+use crate::tools::workspace::Workspace;
 
 async fn ended(command: &str, most: usize) -> Ended {
-    let environment = Environment::from(&BTreeMap::new(), &[], &[]);
     let folder = tempfile::tempdir().unwrap();
     let minute = Duration::from_secs(60);
-    let limits = CallLimits { deadline: Instant::now() + minute, cancel: CancellationToken::new() };
+    let scope = Scope {
+        call_id: "1",
+        workspace: &Arc::new(Workspace::open(folder.path(), Vec::new(), Vec::new()).unwrap()),
+        memory: &Arc::default(),
+        mask: &Mask::default(),
+        environment: &Environment::from(&BTreeMap::new(), &[], &[]),
+        sandbox: &Sandbox::off(),
+        limits: &CallLimits { deadline: Instant::now() + minute, cancel: CancellationToken::new() },
+    };
     let mut output = Output::new(&Mask::default(), 1_000);
-    run(command, folder.path(), &environment, minute, &limits, most, &mut output).await.unwrap()
+    run(command, &scope, false, minute, most, &mut output).await.unwrap()
 }
 
 /// How many processes have this command line.

@@ -52,7 +52,9 @@ impl Bench {
         let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
         let environment = Environment::from(&BTreeMap::new(), &[], secrets);
         let mask = Mask::new(secrets).0;
-        let toolbox = Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment)).unwrap();
+        let sandbox = Arc::new(Sandbox::off());
+        let toolbox =
+            Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment), sandbox).unwrap();
         let limits =
             CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
         Self { toolbox, folder, limits }
@@ -167,7 +169,7 @@ fn an_added_tool_takes_the_place_of_its_namesake() {
 fn a_grant_that_names_no_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = Grant { name: "nope".into(), options: Value::Null };
-    let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default()).err();
+    let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default(), Arc::new(Sandbox::off())).err();
     assert_eq!(error.as_deref(), Some("there is no tool `nope`"));
 }
 

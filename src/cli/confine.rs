@@ -1,0 +1,131 @@
+//! What the command line says about the sandbox, and the search for one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::ValueEnum;
+
+use super::Surroundings;
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::sandbox::protected::Protected;
+use crate::sandbox::{Boundary, Sandbox, Tier, Wanted};
+
+/// What `run` and `resume` have in common.
+#[derive(Debug, clap::Args)]
+pub(super) struct Confinement {
+    /// How commands are confined
+    #[arg(long, value_enum, default_value = "auto")]
+    sandbox: Choice,
+    /// Let commands read this file or folder, too: what lies in HOME, say; may be repeated
+    #[arg(long, value_name = "DIR")]
+    allow_read: Vec<PathBuf>,
+    /// Let commands change this file or folder, too; may be repeated
+    #[arg(long, value_name = "DIR")]
+    allow_write: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// By bubblewrap, or by landlock where that doesn't work
+    Auto,
+    /// By bubblewrap
+    Required,
+    /// Not at all: they can do whatever you can do
+    Off,
+}
+
+/// What no sandbox means.
+const UNCONFINED: &str = "they can do whatever you can do";
+
+impl Confinement {
+    /// What is asked for, in a few words for whoever reads a plan.
+    pub(super) fn asked(&self, plan: &Plan) -> String {
+        if !plan.starts_commands() {
+            return "unused: no agent can start a command".to_owned();
+        }
+        let tier = match self.sandbox {
+            Choice::Auto => "auto: bubblewrap, or landlock where that doesn't work".to_owned(),
+            Choice::Required => "required: bubblewrap".to_owned(),
+            Choice::Off => format!("off: commands are not confined, {UNCONFINED}"),
+        };
+        let more = [("read", &self.allow_read), ("change", &self.allow_write)].into_iter();
+        let more = more.flat_map(|(what, paths)| paths.iter().map(move |path| format!("{what} {}", path.display())));
+        match more.collect::<Vec<_>>().join(", ") {
+            more if more.is_empty() || self.sandbox == Choice::Off => tier,
+            more => format!("{tier}; commands may also {more}"),
+        }
+    }
+
+    /// Finds what the commands of a run are confined by, and says on stderr where it isn't the best. `job_files` are
+    /// absolute.
+    pub(super) fn reach(
+        &self,
+        around: &Surroundings,
+        plan: &Plan,
+        job_files: &[PathBuf],
+        out: &Path,
+    ) -> Result<Confined, Error> {
+        let existing = |option, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
+            paths.iter().map(|path| existing(option, &around.folder.join(path))).collect()
+        };
+        let read = existing("--allow-read", &self.allow_read)?;
+        let mut write = existing("--allow-write", &self.allow_write)?;
+        if !plan.starts_commands() {
+            return Ok(Confined { sandbox: Sandbox::unused(), boundary: None });
+        }
+        let home = around.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let workspace = PathBuf::from(&plan.workspace);
+        let protected = Protected::find(&workspace, job_files, out, home.as_deref());
+        write.extend(protected.git_writes);
+        let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
+        let boundary = Boundary {
+            workspace,
+            protected: protected.paths,
+            links: protected.links,
+            network: plan.network,
+            read,
+            write,
+            home,
+            path: path.filter(|entry| entry.is_absolute()).collect(),
+        };
+        let wanted = match self.sandbox {
+            Choice::Auto => Wanted::Auto,
+            Choice::Required => Wanted::Required,
+            Choice::Off => Wanted::Off,
+        };
+        let sandbox = Sandbox::reach(wanted, boundary.clone()).map_err(Error::Unconfined)?;
+        match (sandbox.tier(), sandbox.shortfall()) {
+            (Tier::Off, _) => {
+                around.out.warning(&format!("commands are not confined (sandbox: off): {UNCONFINED}"));
+            }
+            (tier, Some(shortfall)) => around.out.warning(&format!("sandbox: {tier}: {shortfall}")),
+            (_, None) => {}
+        }
+        Ok(Confined { sandbox, boundary: Some(boundary) })
+    }
+}
+
+/// What was found, before there is a record of the run.
+pub(super) struct Confined {
+    sandbox: Sandbox,
+    boundary: Option<Boundary>,
+}
+
+impl Confined {
+    /// The same for a run that is recorded in a folder.
+    pub(super) fn recorded(self, out: &Path, record: &Path) -> Arc<Sandbox> {
+        Arc::new(match &self.boundary {
+            Some(boundary) => self.sandbox.watching(boundary, out, record),
+            None => self.sandbox,
+        })
+    }
+}
+
+/// The path without links, for what isn't there can't be opened.
+fn existing(option: &str, path: &Path) -> Result<PathBuf, Error> {
+    path.canonicalize().map_err(|error| Error::Usage {
+        message: format!("{option} {}: {error}", path.display()),
+        hint: Some("Name a folder that exists.".into()),
+    })
+}

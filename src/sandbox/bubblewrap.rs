@@ -1,0 +1,219 @@
+//! The tier `bubblewrap`: namespaces of their own for every command, made by `bwrap`.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use rustix::fs::MemfdFlags;
+
+use super::Boundary;
+use super::layout::{Fixed, Layout};
+use super::private::Private;
+use super::probe::{self, Unfit};
+use super::seccomp;
+use crate::job::Network;
+
+/// What every command gets. No new privileges is bubblewrap's own doing.
+const FLAGS: [&str; 9] = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--cap-drop",
+    "ALL",
+    "--die-with-parent",
+    "--new-session",
+];
+
+/// The owner of files whose owner has no number here: user_namespaces(7).
+const NOBODY: u32 = 65_534;
+
+/// What not every machine lets bubblewrap do.
+#[derive(Debug, Clone, Copy)]
+struct Extras {
+    /// A `/proc` of the sandbox's own. A container that hides parts of its `/proc` forbids it.
+    fresh_processes: bool,
+    /// No further user namespaces. Versions before 0.8 don't know it.
+    no_further_users: bool,
+}
+
+/// In the order in which they are tried.
+const EXTRAS: [Extras; 4] = [
+    Extras { fresh_processes: true, no_further_users: true },
+    Extras { fresh_processes: true, no_further_users: false },
+    Extras { fresh_processes: false, no_further_users: true },
+    Extras { fresh_processes: false, no_further_users: false },
+];
+
+/// Starts commands through `bwrap`.
+#[derive(Debug)]
+pub(super) struct Bubblewrap {
+    program: PathBuf,
+    boundary: Boundary,
+    fixed: Fixed,
+    /// The calls that commands may make; empty where they aren't known for this machine.
+    filter: Vec<u8>,
+    private: Arc<Private>,
+    extras: Extras,
+}
+
+impl Bubblewrap {
+    /// Looks for a `bwrap` that can be trusted and tries it as every command will use it. Gives what is lacking, too.
+    ///
+    /// # Errors
+    /// Why it can't be used, in a few words.
+    pub(super) fn reach(boundary: Boundary, private: Arc<Private>) -> Result<(Self, Option<String>), String> {
+        let program = find(&boundary)?;
+        let shell = probe::shell(&boundary.path).ok_or("there is no bash to try it with")?;
+        let fixed = Fixed::find(&boundary);
+        let filter = seccomp::filter(boundary.network);
+        let mut this = Self { program, boundary, fixed, filter, private, extras: EXTRAS[0] };
+        let deadline = probe::deadline();
+        let mut first = None;
+        for extras in EXTRAS {
+            this.extras = extras;
+            match this.probe(&shell, deadline) {
+                Ok(()) => {
+                    let shortfall = (!extras.fresh_processes).then(|| {
+                        "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments of \
+                         other processes"
+                            .to_owned()
+                    });
+                    return Ok((this, shortfall));
+                }
+                Err(Unfit::Hangs) => return Err(Unfit::Hangs.to_string()),
+                Err(unfit) => first = first.or(Some(unfit)),
+            }
+        }
+        Err(first.map_or_else(String::new, |unfit| unfit.to_string()))
+    }
+
+    fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), Unfit> {
+        for read_only in [false, true] {
+            let mut command = self
+                .command(shell, &self.boundary.workspace, &BTreeMap::new(), read_only)
+                .map_err(|error| Unfit::Fails(error.to_string()))?;
+            probe::run(&mut command, !self.filter.is_empty(), deadline)?;
+        }
+        Ok(())
+    }
+
+    /// See [`Sandbox::command`](super::Sandbox::command).
+    pub(super) fn command(
+        &self,
+        program: &Path,
+        folder: &Path,
+        variables: &BTreeMap<String, String>,
+        read_only: bool,
+    ) -> io::Result<Command> {
+        let Extras { fresh_processes, no_further_users } = self.extras;
+        let layout = Layout::new(&self.boundary, &self.fixed, &self.private, read_only, fresh_processes);
+        let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
+        if no_further_users {
+            arguments.push("--disable-userns".into());
+        }
+        if self.boundary.network == Network::None {
+            arguments.push("--unshare-net".into());
+        }
+        arguments.extend(layout.arguments());
+        arguments.extend(["--chdir".into(), folder.as_os_str().to_owned()]);
+        // Not in bubblewrap's own environment, where the dynamic linker would heed some of them before there is a
+        // sandbox, nor on its command line, which other people can read.
+        let own = [("HOME", layout.home.as_os_str()), ("TMPDIR", OsStr::new("/tmp"))];
+        let own_names = own.map(|(name, _)| name);
+        let given = variables.iter().filter(|(name, _)| !own_names.contains(&name.as_str()));
+        let given = given.map(|(name, value)| (name.as_str(), OsStr::new(value)));
+        for (name, value) in given.chain(own) {
+            arguments.extend(["--setenv".into(), name.into(), value.to_owned()]);
+        }
+        let mut command = Command::new(&self.program);
+        command.env_clear().current_dir("/");
+        let descriptor = written(&arguments)?;
+        command.arg("--args").arg(descriptor.as_raw_fd().to_string());
+        hand_over(&mut command, descriptor);
+        if !self.filter.is_empty() {
+            let descriptor = in_memory(&self.filter)?;
+            command.arg("--seccomp").arg(descriptor.as_raw_fd().to_string());
+            hand_over(&mut command, descriptor);
+        }
+        command.arg("--").arg(program);
+        Ok(command)
+    }
+}
+
+/// A file in memory with the arguments, each with a NUL after it.
+fn written(arguments: &[OsString]) -> io::Result<OwnedFd> {
+    let mut bytes = Vec::new();
+    for argument in arguments {
+        if argument.as_bytes().contains(&0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path or a variable holds a NUL"));
+        }
+        bytes.extend_from_slice(argument.as_bytes());
+        bytes.push(0);
+    }
+    in_memory(&bytes)
+}
+
+fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create("legwork", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Leaves a descriptor open for the command, and for it alone.
+#[allow(unsafe_code)]
+fn hand_over(command: &mut Command, descriptor: OwnedFd) {
+    let keep = move || rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).map_err(io::Error::from);
+    // SAFETY: between fork and exec only one system call is made.
+    unsafe {
+        command.pre_exec(keep);
+    }
+}
+
+/// The first `bwrap` of `PATH` that nobody else could have put there, a command of an earlier run least of all.
+fn find(boundary: &Boundary) -> Result<PathBuf, String> {
+    let mut distrusted = None;
+    for entry in boundary.path.iter().filter(|entry| entry.is_absolute()) {
+        let Ok(file) = entry.join("bwrap").canonicalize() else { continue };
+        if !file.is_file() || rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
+            continue;
+        }
+        // The way there counts as well as what is there.
+        let ways = [entry.canonicalize().unwrap_or_default(), entry.clone(), file.clone()];
+        match ways.iter().find_map(|way| distrust(way, boundary)) {
+            None => return Ok(file),
+            Some(why) => distrusted = distrusted.or(Some(why)),
+        }
+    }
+    Err(distrusted.unwrap_or_else(|| "there is no `bwrap` in PATH (its package is called bubblewrap)".to_owned()))
+}
+
+/// Why a path can't be trusted, if it can't.
+fn distrust(path: &Path, boundary: &Boundary) -> Option<String> {
+    let open = std::iter::once(&boundary.workspace).chain(&boundary.write);
+    if open.into_iter().any(|open| path.starts_with(open)) {
+        return Some(format!("{} lies where commands may write", path.display()));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    for above in path.ancestors() {
+        let metadata = fs::metadata(above).ok()?;
+        let sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
+        if metadata.mode() & 0o002 != 0 && !sticky {
+            return Some(format!("anyone may write to {}", above.display()));
+        }
+        if ![0, own, NOBODY].contains(&metadata.uid()) {
+            return Some(format!("{} belongs to somebody else", above.display()));
+        }
+    }
+    None
+}

@@ -1,0 +1,129 @@
+//! What of the system commands don't see, though we could read it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Folders of services' sockets, and of other people's files.
+const FOLDERS: [&str; 4] = ["/run", "/var/run", "/home", "/root"];
+/// Where root looks for what only root may read, with how deep.
+const ROOTS_OWN: [(&str, usize); 6] =
+    [("/etc", 4), ("/var", 2), ("/srv", 1), ("/opt", 1), ("/mnt", 1), ("/usr/local/etc", 2)];
+/// How many entries are looked at there.
+const LOOKED_AT: usize = 20_000;
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 4 << 20;
+/// Ordinary users' numbers: login.defs(5), `UID_MIN` and `nobody`.
+const PEOPLE: std::ops::Range<u32> = 1000..65_534;
+
+/// Folders that are shown empty.
+pub(super) fn folders() -> BTreeSet<PathBuf> {
+    let known = FOLDERS.iter().map(PathBuf::from);
+    let homes = read("/etc/passwd").lines().filter_map(home_of_person).collect::<Vec<_>>();
+    // A home folder that is no one's own, such as `/` or `/nonexistent`, or one that is the system's.
+    let own = homes.into_iter().filter(|home| {
+        home.components().count() > 2
+            && !["/usr", "/bin", "/etc", "/dev", "/proc", "/sys"].iter().any(|top| home.starts_with(top))
+    });
+    let all = known.chain(own).filter_map(|path| path.canonicalize().ok()).filter(|path| path.is_dir());
+    let all: BTreeSet<PathBuf> = all.collect();
+    let outermost = all.iter().filter(|path| !path.ancestors().skip(1).any(|above| all.contains(above)));
+    outermost.cloned().collect()
+}
+
+/// The home folder in a line of passwd(5), where it is a person's.
+fn home_of_person(line: &str) -> Option<PathBuf> {
+    let fields: Vec<&str> = line.split(':').collect();
+    let number: u32 = fields.get(2)?.parse().ok()?;
+    let home = Path::new(fields.get(5)?);
+    (PEOPLE.contains(&number) && home.is_absolute()).then(|| home.to_owned())
+}
+
+/// What only its owner or a group may read, where the owner is root and we are it: `/etc/shadow` and its like. Anyone else
+/// is kept out by the system itself.
+pub(super) fn roots_own() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    if !rustix::process::geteuid().is_root() {
+        return found;
+    }
+    let mut looked_at = 0;
+    for (top, depth) in ROOTS_OWN {
+        let mut open = vec![(PathBuf::from(top), depth)];
+        while let Some((folder, depth)) = open.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                looked_at += 1;
+                if looked_at > LOOKED_AT {
+                    return found;
+                }
+                let Ok(metadata) = entry.metadata() else { continue };
+                let kind = metadata.file_type();
+                let open_to_all = metadata.mode() & if kind.is_dir() { 0o005 } else { 0o004 } != 0;
+                if !open_to_all && (kind.is_dir() || kind.is_file()) {
+                    found.insert(entry.path());
+                } else if kind.is_dir() && depth > 1 {
+                    open.push((entry.path(), depth - 1));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The sockets of services that run now, as far as they lie in the file system and we know of them.
+pub(super) fn sockets() -> BTreeSet<PathBuf> {
+    let listed = read("/proc/net/unix");
+    let paths = listed.lines().filter_map(|line| line.split_whitespace().nth(7)).map(PathBuf::from);
+    let sockets = paths.filter(|path| path.is_absolute()).filter_map(|path| path.canonicalize().ok());
+    sockets.filter(|path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())).collect()
+}
+
+/// Where the names of the network's machines are looked up, without links.
+pub(super) fn resolver() -> Option<PathBuf> {
+    Path::new("/etc/resolv.conf").canonicalize().ok()
+}
+
+fn read(path: &str) -> String {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+    if file.is_err() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_have_homes_and_services_do_not() {
+        let home = |line| home_of_person(line).map(|home| home.display().to_string());
+        assert_eq!(home("ada:x:1000:1000:Ada:/data/ada:/bin/bash").as_deref(), Some("/data/ada"));
+        for line in
+            ["daemon:x:1:1:daemon:/usr/sbin:/bin/false", "nobody:x:65534:65534::/nonexistent:/bin/false", "", "a:b"]
+        {
+            assert_eq!(home(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn sockets_that_are_listened_on_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("service.sock");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(sockets().contains(&path), "{:?}", sockets());
+    }
+
+    #[test]
+    fn root_alone_has_something_to_hide() {
+        let hidden = roots_own();
+        if rustix::process::geteuid().is_root() {
+            assert!(hidden.contains(Path::new("/etc/shadow")), "{hidden:?}");
+            assert!(!hidden.contains(Path::new("/etc/passwd")), "{hidden:?}");
+        } else {
+            assert!(hidden.is_empty(), "{hidden:?}");
+        }
+    }
+}

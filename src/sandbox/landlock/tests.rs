@@ -1,0 +1,135 @@
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::super::Boundary;
+use super::Landlock;
+use crate::job::Network;
+
+struct Place {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["work", "work/kept", "home", "outside", "users-home/.ssh"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("outside/file"), "outside\n").unwrap();
+        std::fs::write(root.join("users-home/.ssh/id"), "secret\n").unwrap();
+        Self { _folder: folder, root }
+    }
+
+    fn boundary(&self) -> Boundary {
+        Boundary {
+            workspace: self.root.join("work"),
+            protected: vec![self.root.join("work/kept")],
+            links: vec![],
+            network: Network::None,
+            read: vec![],
+            write: vec![],
+            home: Some(self.root.join("users-home")),
+            path: vec![],
+        }
+    }
+
+    /// `None` where this machine has no landlock.
+    fn landlock(&self) -> Option<Landlock> {
+        match Landlock::prepare(&self.boundary(), &self.root.join("home")) {
+            Ok(landlock) => Some(landlock),
+            Err(error) => {
+                eprintln!("skipped: no landlock here: {error}");
+                None
+            }
+        }
+    }
+
+    /// What a script prints, and whether it succeeds.
+    fn run(&self, landlock: Option<&Landlock>, read_only: bool, script: &str) -> (bool, String) {
+        let mut command = Command::new("bash");
+        command
+            .arg("-c")
+            .arg(script)
+            .current_dir(self.root.join("work"))
+            .env("ROOT", &self.root)
+            .env("HOME", self.root.join("home"));
+        if let Some(landlock) = landlock {
+            landlock.confine(&mut command, read_only);
+        }
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    }
+}
+
+#[test]
+fn the_probe_finds_it_confining() {
+    let place = Place::new();
+    let Some(landlock) = place.landlock() else { return };
+    assert_eq!(landlock.probe(), Ok(()));
+}
+
+#[test]
+fn what_must_work_works() {
+    let place = Place::new();
+    let Some(landlock) = place.landlock() else { return };
+    for script in [
+        "echo x > a && mkdir d && mv a d/b && ln d/b c && ln -s d/b e && cat e",
+        "echo '#!/bin/sh' > run && chmod +x run && ./run && stat -c %a run | grep -q 7",
+        "touch -d 2001-01-01 t && test $(stat -c %Y t) -lt 1000000000 && touch t && test $(stat -c %Y t) -gt 1700000000",
+        "cp -p run copy && test -x copy && chmod 600 copy && chown $(id -u):$(id -g) copy",
+        "echo x > \"$TMPDIR/y\" && mktemp && cat <(echo sub)",
+        "cd d && chmod 700 ../t . && chmod 755 /dev/fd/3 3< ../t && test -x ../t",
+        "chmod g+s d && tar c d | (mkdir -p u && tar x -C u) && ls -l /etc/ /usr/bin > /dev/null",
+        "cat /etc/passwd /proc/self/status /proc/cpuinfo /proc/meminfo > /dev/null && git init -q . && git status > /dev/null",
+    ] {
+        let (worked, text) = place.run(Some(&landlock), false, script);
+        assert!(worked, "{script}: {text}");
+    }
+}
+
+#[test]
+fn what_must_fail_fails_and_would_work_otherwise() {
+    let place = Place::new();
+    let Some(landlock) = place.landlock() else { return };
+    for script in [
+        "echo x >> $ROOT/outside/file",
+        "cat $ROOT/outside/file",
+        "cat $ROOT/users-home/.ssh/id",
+        "ls $ROOT/users-home/.ssh",
+        "chmod 644 $ROOT/outside/file",
+        "ln -sf $ROOT/outside/file link && chmod 644 link",
+        "chmod 700 ../outside",
+        "touch $ROOT/outside/file",
+        "touch -h -d 2001-01-01 ../outside/file",
+        "chown $(id -u) ../outside/file",
+        "ln $ROOT/outside/file hard",
+        "mkdir $ROOT/outside/d && rmdir $ROOT/outside/d",
+        "touch $ROOT/outside/.. ",
+        "chmod 700 kept",
+        "touch x && chmod 4755 x && rm -f x",
+        "exec 3< ../outside/file",
+        "kill -0 $PPID",
+        "cat /proc/$PPID/environ > /dev/null",
+        "(: < /dev/tcp/127.0.0.1/1) 2>&1 | grep -q refused",
+        "(: < /dev/udp/127.0.0.1/53)",
+    ] {
+        let (worked, text) = place.run(None, false, script);
+        assert!(worked, "unconfined: {script}: {text}");
+        let (worked, text) = place.run(Some(&landlock), false, script);
+        assert!(!worked, "confined: {script}: {text}");
+    }
+}
+
+#[test]
+fn a_read_only_workspace_stays_as_it_is() {
+    let place = Place::new();
+    let Some(landlock) = place.landlock() else { return };
+    std::fs::write(place.root.join("work/file"), "x").unwrap();
+    for script in ["echo y > file", "rm file", "chmod 600 file", "touch file", "mkdir new"] {
+        assert!(!place.run(Some(&landlock), true, script).0, "{script}");
+    }
+    assert!(place.run(Some(&landlock), true, "cat file && touch $TMPDIR/f && chmod 600 $TMPDIR/f").0);
+}

@@ -1,0 +1,68 @@
+//! How a process gives up all that makes root more than a user, for good. Only system calls: it runs between fork and
+//! exec.
+
+use std::io;
+
+/// See `<linux/capability.h>`: sets of 64 bits, in two halves.
+const VERSION_3: u32 = 0x2008_0522;
+/// No kernel has more capabilities than bits in a set.
+const MOST: libc::c_ulong = 64;
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+struct Half {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// No new privileges, no capability in any set, and no way for user 0 to get some by executing a file.
+///
+/// # Errors
+/// Where privileges or capabilities would stay.
+pub(super) fn drop_all() -> io::Result<()> {
+    control(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    let bits = libc::SECBIT_NOROOT
+        | libc::SECBIT_NOROOT_LOCKED
+        | libc::SECBIT_NO_SETUID_FIXUP
+        | libc::SECBIT_NO_SETUID_FIXUP_LOCKED
+        | libc::SECBIT_KEEP_CAPS_LOCKED
+        | libc::SECBIT_NO_CAP_AMBIENT_RAISE
+        | libc::SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+    // It takes a capability, without which nothing can be gained either: no new privileges sees to that.
+    let _ = control(libc::PR_SET_SECUREBITS, bits as libc::c_ulong);
+    let mut capability = 0;
+    while capability < MOST && control(libc::PR_CAPBSET_DROP, capability).is_ok() {
+        capability += 1;
+    }
+    // Unknown to kernels before 4.3, which have no such set.
+    let _ = control(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong);
+    set_none()
+}
+
+#[allow(unsafe_code)]
+fn control(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    let zero: libc::c_ulong = 0;
+    // SAFETY: these options of prctl(2) take numbers only.
+    match unsafe { libc::prctl(option, value, zero, zero, zero) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[allow(unsafe_code)]
+fn set_none() -> io::Result<()> {
+    let header = Header { version: VERSION_3, pid: 0 };
+    let none = [Half::default(); 2];
+    // SAFETY: the header and both halves outlive the call, which only reads them.
+    match unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,158 @@
+//! What of the machine commands may read where nothing hides the rest: landlock allows, so what is to be readable is
+//! listed, beside what isn't.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What is hidden on every machine: homes, files that others put down for a while, sockets and keys of services, and
+/// devices. Of `/run` and `/dev` a few files are opened again below.
+const HIDDEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/lost+found"];
+/// What may be read nevertheless: where names of hosts are looked up, as `/etc/resolv.conf` leads to it.
+const SHOWN: [&str; 3] = ["/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf"];
+/// How many folders deep root's own secrets are looked for, by the folder in `/`.
+const DEPTHS: [(&str, usize); 6] = [("/etc", 8), ("/var", 3), ("/usr", 0), ("/nix", 0), ("/proc", 0), ("/sys", 0)];
+/// How deep elsewhere.
+const DEPTH: usize = 2;
+/// The most entries that are looked at; folders beyond are taken as they look from outside.
+const MOST: usize = 50_000;
+
+/// What may be read of the machine.
+#[derive(Debug, Default)]
+pub(super) struct Readable {
+    /// Files, and folders with all that is in them.
+    pub(super) whole: Vec<PathBuf>,
+    /// Folders whose names may be listed, theirs and those of folders in them.
+    pub(super) listed: Vec<PathBuf>,
+}
+
+/// Looks for it. `home` is hidden as well. For root, whose files need no permission to be read, whatever isn't readable
+/// by everyone is hidden, too: `/etc/shadow`, the machine's keys, data of services.
+pub(super) fn readable(home: Option<&Path>, root: bool) -> Readable {
+    let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
+    hidden.extend(home.filter(|home| home.parent().is_some()).map(Path::to_owned));
+    let mut search = Search { hidden, root, left: MOST, found: Readable::default() };
+    let all = Path::new("/");
+    if search.look(all, None) == Seen::Whole {
+        search.found.whole.push(all.to_owned());
+    }
+    search.found.whole.extend(SHOWN.iter().map(PathBuf::from).filter(|path| path.exists()));
+    search.found
+}
+
+struct Search {
+    hidden: Vec<PathBuf>,
+    root: bool,
+    left: usize,
+    found: Readable,
+}
+
+/// What of a folder may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Whole,
+    /// All names, but not all that is behind them.
+    Names,
+    /// Some of it, which was noted.
+    Some,
+}
+
+impl Search {
+    fn look(&mut self, folder: &Path, depth: Option<usize>) -> Seen {
+        let Ok(entries) = fs::read_dir(folder) else { return Seen::Whole };
+        let mut seen = Seen::Whole;
+        let mut whole = Vec::new();
+        for entry in entries.flatten() {
+            self.left = self.left.saturating_sub(1);
+            let path = entry.path();
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_symlink() {
+                // Where it leads decides.
+                continue;
+            }
+            let inside = if self.hidden.contains(&path) {
+                Seen::Some
+            } else if self.root && !for_everyone(&metadata) {
+                Seen::Names
+            } else if metadata.is_dir() {
+                self.inside(&path, depth)
+            } else {
+                Seen::Whole
+            };
+            match inside {
+                Seen::Whole => whole.push(path),
+                Seen::Names if seen == Seen::Whole => seen = Seen::Names,
+                Seen::Names => {}
+                Seen::Some => seen = Seen::Some,
+            }
+        }
+        if seen != Seen::Whole {
+            self.found.whole.append(&mut whole);
+        }
+        if seen == Seen::Names {
+            self.found.listed.push(folder.to_owned());
+        }
+        seen
+    }
+
+    fn inside(&mut self, folder: &Path, depth: Option<usize>) -> Seen {
+        let depth = depth.unwrap_or_else(|| {
+            DEPTHS.iter().find(|(name, _)| folder == Path::new(name)).map_or(DEPTH, |(_, depth)| *depth)
+        });
+        let leads = self.hidden.iter().any(|hidden| hidden.starts_with(folder));
+        if leads || (self.root && depth > 0 && self.left > 0) {
+            self.look(folder, Some(depth.saturating_sub(1)))
+        } else {
+            Seen::Whole
+        }
+    }
+}
+
+fn for_everyone(metadata: &Metadata) -> bool {
+    let needed = if metadata.is_dir() { 0o005 } else { 0o004 };
+    metadata.permissions().mode() & needed == needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(hidden: &Path, root: bool, folder: &Path) -> (Seen, Vec<String>) {
+        let mut search = Search { hidden: vec![hidden.to_owned()], root, left: MOST, found: Readable::default() };
+        let seen = search.look(folder, Some(5));
+        let name = |path: &PathBuf| path.strip_prefix(folder).unwrap().display().to_string();
+        let mut found: Vec<_> = search.found.whole.iter().map(name).collect();
+        found.sort();
+        (seen, found)
+    }
+
+    #[test]
+    fn what_is_hidden_leaves_its_siblings_on_the_way_down() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
+        fs::create_dir_all(root.join("a/home/x")).unwrap();
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        fs::write(root.join("f"), "").unwrap();
+        assert_eq!(search(&root.join("a/home"), false, root), (Seen::Some, vec!["a/b".to_owned(), "f".to_owned()]));
+        assert_eq!(search(&root.join("none"), false, root), (Seen::Whole, vec![]));
+    }
+
+    #[test]
+    fn root_reads_only_what_everyone_may() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
+        fs::create_dir_all(root.join("etc/open")).unwrap();
+        fs::create_dir_all(root.join("etc/private/deep")).unwrap();
+        for (name, mode) in [("etc/shadow", 0o640), ("etc/passwd", 0o644), ("etc/private", 0o710), ("etc/open", 0o755)]
+        {
+            let path = root.join(name);
+            if !path.exists() {
+                fs::write(&path, "").unwrap();
+            }
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let nothing = Path::new("/nowhere");
+        assert_eq!(search(nothing, true, root), (Seen::Names, vec!["etc/open".to_owned(), "etc/passwd".to_owned()]));
+        assert_eq!(search(nothing, false, root), (Seen::Whole, vec![]));
+    }
+}

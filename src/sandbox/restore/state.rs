@@ -1,0 +1,177 @@
+//! What is at a path.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+/// The largest file whose content is kept, in bytes.
+const LARGEST: u64 = 1 << 20;
+/// How deep a folder is looked into.
+const DEEPEST: usize = 32;
+
+/// How much may still be kept.
+#[derive(Debug)]
+pub(super) struct Budget {
+    entries: usize,
+    bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { entries: 5000, bytes: 32 << 20 }
+    }
+}
+
+/// What is at a path.
+#[derive(Debug)]
+pub(super) enum State {
+    Missing,
+    File(Marks, Option<Vec<u8>>),
+    Link(Marks, OsString),
+    Folder(Marks, BTreeMap<OsString, State>),
+    /// Something of which nothing but this is kept: a pipe, a socket, a folder beyond the bounds.
+    Other(Marks),
+}
+
+/// By what a change is seen. The time of the last change (ctime) is set by the kernel alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marks {
+    device: u64,
+    inode: u64,
+    pub(super) mode: u32,
+    pub(super) user: u32,
+    pub(super) group: u32,
+    size: i64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Marks {
+    #[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
+    fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev as u64,
+            inode: stat.st_ino as u64,
+            mode: stat.st_mode as u32,
+            user: stat.st_uid,
+            group: stat.st_gid,
+            size: stat.st_size as i64,
+            written: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+
+    /// Whether who may do what with it is as before.
+    fn same_rights(&self, other: &Self) -> bool {
+        (self.mode, self.user, self.group) == (other.mode, other.user, other.group)
+    }
+}
+
+impl State {
+    /// Looks at what is there.
+    pub(super) fn look(folder: &OwnedFd, name: &OsStr, budget: &mut Budget) -> Self {
+        Self::look_within(folder, name, budget, 0)
+    }
+
+    fn look_within(folder: &OwnedFd, name: &OsStr, budget: &mut Budget, depth: usize) -> Self {
+        let Some(stat) = stat(folder, name) else { return Self::Missing };
+        let marks = Marks::of(&stat);
+        let within = budget.entries > 0;
+        budget.entries = budget.entries.saturating_sub(1);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+                let content = if within && size <= LARGEST.min(budget.bytes) { read(folder, name) } else { None };
+                budget.bytes = budget.bytes.saturating_sub(content.as_ref().map_or(0, |content| content.len() as u64));
+                Self::File(marks, content)
+            }
+            FileType::Symlink => {
+                let target = readlinkat(folder, name, Vec::new()).unwrap_or_default();
+                Self::Link(marks, OsStr::from_bytes(target.as_bytes()).to_owned())
+            }
+            FileType::Directory if within && depth < DEEPEST => match names(folder, name) {
+                Ok((opened, names)) if names.len() <= budget.entries => {
+                    let look = |name: OsString| {
+                        let state = Self::look_within(&opened, &name, budget, depth + 1);
+                        (name, state)
+                    };
+                    Self::Folder(marks, names.into_iter().map(look).collect())
+                }
+                _ => Self::Other(marks),
+            },
+            _ => Self::Other(marks),
+        }
+    }
+
+    /// Whether the same is still there. What was only written anew with the same content holds, and is known by its new
+    /// marks from then on.
+    pub(super) fn holds(&mut self, folder: &OwnedFd, name: &OsStr) -> bool {
+        let Some(stat) = stat(folder, name) else { return matches!(self, Self::Missing) };
+        let now = Marks::of(&stat);
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        match self {
+            Self::Missing => false,
+            Self::File(marks, content) => {
+                let same = *marks == now
+                    || kind == FileType::RegularFile
+                        && marks.same_rights(&now)
+                        && marks.size == now.size
+                        && content.is_some()
+                        && read(folder, name) == *content;
+                *marks = if same { now } else { *marks };
+                same
+            }
+            Self::Link(marks, target) => {
+                *marks == now
+                    || kind == FileType::Symlink
+                        && readlinkat(folder, name, Vec::new()).is_ok_and(|now| now.as_bytes() == target.as_bytes())
+            }
+            Self::Folder(marks, entries) => {
+                if kind != FileType::Directory || !marks.same_rights(&now) {
+                    return false;
+                }
+                let Ok((opened, names)) = names(folder, name) else { return false };
+                names.len() == entries.len()
+                    && names.iter().all(|name| entries.get_mut(name).is_some_and(|state| state.holds(&opened, name)))
+            }
+            Self::Other(marks) => *marks == now,
+        }
+    }
+}
+
+fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
+    statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+/// A file's content; `None` where it can't be read, is too long by now, or is no file.
+fn read(folder: &OwnedFd, name: &OsStr) -> Option<Vec<u8>> {
+    // A pipe in its place must not hold us up.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(openat(folder, name, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= LARGEST).then_some(content)
+}
+
+/// Opens a folder and lists it.
+pub(super) fn names(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Vec<OsString>), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(folder, name, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&opened)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push(name.to_owned());
+        }
+    }
+    Ok((opened, names))
+}

@@ -1,0 +1,205 @@
+//! Where attacks are made from: a workspace, what lies around it, and who they are made by.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+
+/// An ordinary user whom no machine knows.
+const SOMEBODY: u32 = 54_321;
+/// Planted where commands must not read.
+pub(super) const SECRET: &str = "planted-secret-0f3a";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tier {
+    Off,
+    Landlock,
+    Bubblewrap,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum User {
+    /// Whoever runs the tests.
+    Same,
+    /// An ordinary one, where root runs the tests.
+    Somebody,
+}
+
+impl User {
+    pub(super) fn is_root(self) -> bool {
+        self == Self::Same && rustix::process::geteuid().is_root()
+    }
+}
+
+/// A folder that belongs to a user, with a workspace, a home with secrets, and a file outside of both.
+pub(super) struct Place {
+    folder: Folder,
+    user: User,
+}
+
+impl Place {
+    /// Not there where the tests can't act as that user.
+    pub(super) fn new(user: User) -> Option<Self> {
+        if user == User::Somebody && (!rustix::process::geteuid().is_root() || setpriv().is_none()) {
+            return None;
+        }
+        let folder = Folder::new();
+        let place = Self { folder, user };
+        for (name, content) in [("home/.ssh/id", SECRET), ("home/token", SECRET), ("outside/file", SECRET)] {
+            let path = place.root().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{content}\n")).unwrap();
+        }
+        let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\nnetwork: none\n";
+        place.folder.write("job.yaml", job).write("src/main.txt", "x\n").commit_all();
+        // Both can be run by a user who may not read where they were built.
+        for (name, source) in [
+            ("work/probe", std::env::current_exe().unwrap()),
+            ("legwork", PathBuf::from(env!("CARGO_BIN_EXE_legwork"))),
+        ] {
+            let copy = place.root().join(name);
+            std::fs::copy(source, &copy).unwrap();
+            std::fs::set_permissions(copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        place.give_all();
+        Some(place)
+    }
+
+    /// Makes everything the user's.
+    fn give_all(&self) {
+        if self.user == User::Somebody {
+            let mut open = vec![self.root()];
+            while let Some(path) = open.pop() {
+                std::os::unix::fs::lchown(&path, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+                if path.symlink_metadata().unwrap().is_dir() {
+                    open.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+                }
+            }
+        }
+    }
+
+    /// Another program that runs as root whoever starts it, where root can make one: prints its user's number.
+    pub(super) fn set_user_id_program(&self) -> PathBuf {
+        let path = self.root().join("work/who");
+        std::fs::copy("/usr/bin/id", &path).unwrap();
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(0), Some(0)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        }
+        path
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.folder.path().parent().unwrap().to_owned()
+    }
+
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.folder.path()
+    }
+
+    pub(super) fn user(&self) -> User {
+        self.user
+    }
+
+    /// Changes the job's text.
+    pub(super) fn job(&self, from: &str, to: &str) -> &Self {
+        let job = self.folder.read("job.yaml").replace(from, to);
+        self.folder.write("job.yaml", job);
+        self
+    }
+
+    /// Runs the job, whose parent makes these calls of `bash`, one after the other.
+    pub(super) fn run(&self, tier: Tier, commands: &[String]) -> Ended {
+        let call = |command: &String| json!({ "tool": "bash", "input": { "command": command } });
+        let script = json!({ "parent": [
+            { "calls": commands.iter().map(call).collect::<Vec<_>>() },
+            { "text": "Done." },
+        ] });
+        // It is read by the runner, and it is no business of commands.
+        let replies = self.root().join("replies.yaml");
+        std::fs::write(&replies, script.to_string()).unwrap();
+        let out = self.root().join("work/runs");
+        let _ = std::fs::remove_dir_all(&out);
+        self.give_all();
+        let legwork = self.root().join("legwork");
+        let model = format!("replay/{}", replies.display());
+        let sandbox = match tier {
+            Tier::Off => "off",
+            Tier::Landlock => "auto",
+            Tier::Bubblewrap => "required",
+        };
+        let arguments = ["run", "job.yaml", "--model", &model, "--sandbox", sandbox];
+        let program = match self.user {
+            User::Same => self.folder.program(legwork.to_str().unwrap(), &arguments),
+            User::Somebody => {
+                let becoming = [
+                    format!("--reuid={SOMEBODY}"),
+                    format!("--regid={SOMEBODY}"),
+                    "--clear-groups".into(),
+                    legwork.display().to_string(),
+                ];
+                let all: Vec<&str> = becoming.iter().map(String::as_str).chain(arguments).collect();
+                self.folder.program(setpriv().unwrap().to_str().unwrap(), &all)
+            }
+        };
+        match tier {
+            // Where there is no bwrap to be found, landlock is the best.
+            Tier::Landlock => program.env("PATH", "/nonexistent").run(),
+            _ => program.run(),
+        }
+    }
+
+    /// What the commands of a run printed, in their order.
+    pub(super) fn outputs(&self, tier: Tier, commands: &[String]) -> Vec<String> {
+        // In the tier landlock the program itself has no PATH.
+        let commands: Vec<String> = commands
+            .iter()
+            .map(|command| format!("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; {command}"))
+            .collect();
+        let ended = self.run(tier, &commands);
+        let events = ended.code(0).run_folder().events();
+        let outputs: Vec<String> = outputs(&events).collect();
+        assert_eq!(outputs.len(), commands.len(), "{}", ended.all());
+        outputs
+    }
+}
+
+pub(super) fn outputs(events: &[Value]) -> impl Iterator<Item = String> + '_ {
+    let finished = events.iter().filter(|event| event["type"] == "call_finished");
+    finished.map(|event| event["data"]["result"]["text"].as_str().unwrap().to_owned())
+}
+
+fn setpriv() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|folder| folder.join("setpriv")).find(|file| file.is_file())
+    });
+    found.as_deref()
+}
+
+/// The confining tiers that this machine has for a user, each tried once.
+pub(super) fn tiers(user: User) -> &'static [Tier] {
+    static SAME: OnceLock<Vec<Tier>> = OnceLock::new();
+    static SOMEBODYS: OnceLock<Vec<Tier>> = OnceLock::new();
+    let known = if user == User::Same { &SAME } else { &SOMEBODYS };
+    known.get_or_init(|| {
+        let Some(place) = Place::new(user) else {
+            eprintln!("skipped: the tests can't act as {user:?} here: that takes root and setpriv");
+            return Vec::new();
+        };
+        let works = |tier: &Tier| {
+            let ended = place.run(*tier, &["true".to_owned()]);
+            let there = ended.stdout == "Done.\n";
+            if !there {
+                eprintln!("skipped: no {tier:?} here for {user:?}: {}", ended.stderr);
+            }
+            there
+        };
+        [Tier::Landlock, Tier::Bubblewrap].into_iter().filter(works).collect()
+    })
+}
