@@ -75,8 +75,8 @@ impl<'t> Agent<'t> {
         prompt: String,
     ) -> AgentFinished {
         let mut begun = Instant::now();
-        // Whether its journal has its end already.
-        let mut known = false;
+        // Its end, where its journal has it already.
+        let mut known = None;
         let mut finished = AgentFinished {
             id: id.clone(),
             subagent: subagent.clone(),
@@ -89,7 +89,7 @@ impl<'t> Agent<'t> {
             cost_usd: Some(0.0),
             duration_ms: 0,
         };
-        match Self::open(tree, id, subagent, description, planned) {
+        match Self::open(tree, id.clone(), subagent, description, planned) {
             Ok(mut agent) => {
                 finished.outcome = match agent.converse(prompt).await {
                     Ok(outcome) => outcome,
@@ -101,17 +101,15 @@ impl<'t> Agent<'t> {
                 finished.usage = agent.usage;
                 finished.cost_usd = agent.cost_usd;
                 begun = begun.checked_sub(agent.past.elapsed).unwrap_or(begun);
-                known = agent.past.ends();
+                known = agent.past.end().cloned();
             }
             Err(halt) => finished.outcome = tree.halt(halt, finished.subagent.is_none()),
         }
         finished.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        for journal in [Some(finished.id.as_str()), finished.subagent.is_some().then_some(PARENT)].into_iter().flatten()
-        {
-            let known = if journal == finished.id { known } else { tree.knows_end_of(&finished.id) };
-            if known {
-                continue;
-            }
+        let is_new = known.is_none();
+        finished = known.unwrap_or(finished);
+        let own = is_new.then_some(finished.id.as_str());
+        for journal in [own, finished.subagent.is_some().then_some(PARENT)].into_iter().flatten() {
             if let Err(halt) = tree.record(journal, finished.clone(), Durability::Written) {
                 finished.outcome = tree.halt(halt, finished.subagent.is_none());
             }
@@ -264,13 +262,14 @@ impl<'t> Agent<'t> {
     }
 
     async fn ask(&mut self, tools_allowed: bool) -> Result<Answer, Halt> {
-        self.tree.may_go_on()?;
         if let Some(message) = self.pending.take() {
             self.conversation.push(&Message::User(message));
         }
+        // First of all: what was done before is told even where there is no time left to do more.
         if let Some(answer) = self.recall() {
             return answer;
         }
+        self.tree.may_go_on()?;
         let (tree, model) = (self.tree, &self.planned.model);
         let rates = tree.rates(model, self.prompt_tokens());
         let wish = Wish {

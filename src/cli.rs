@@ -50,7 +50,7 @@ enum Command {
     Show(show::Options),
     /// Write a first job
     Init(init::Options),
-    /// Print the JSON Schema of job files, of scripts or of result.json
+    /// Print the JSON Schema of job files, of scripts, of result.json or of a journal's lines
     Schema {
         /// Of what
         #[arg(value_enum, default_value = "job")]
@@ -71,6 +71,8 @@ enum SchemaOf {
     Script,
     /// result.json
     Result,
+    /// The lines of events.jsonl
+    Events,
 }
 
 /// What the program finds around it, read once at the start.
@@ -144,6 +146,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
                 SchemaOf::Job => schema::job_schema(),
                 SchemaOf::Script => schema::script_schema(),
                 SchemaOf::Result => schema::result_schema(),
+                SchemaOf::Events => schema::event_schema(),
             };
             around.out.answer(&format!("{schema:#}"));
             Ok(0)

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
-use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
+use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
 use crate::providers::{Fault, FaultKind};
 use crate::sandbox::Unreached;
 
@@ -62,6 +62,16 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         why: String,
+    },
+    /// A legwork that writes another format wrote the record.
+    #[error("{}: the record's format is {format}, and this legwork reads format {FORMAT}", path.display())]
+    OtherFormat {
+        /// The file that says so.
+        path: PathBuf,
+        /// The format.
+        format: u64,
+        /// The version of the legwork that wrote it, where that is known.
+        version: Option<String>,
     },
     /// Another process has the run's folder.
     #[error("{}: the run is still going on", path.display())]
@@ -132,6 +142,10 @@ impl Error {
                 "Make one with `legwork run JOB.yaml`, or name the folder that holds your runs with --out DIR.".into(),
             ),
             Self::SeveralRuns { .. } => Some("Write more of the id.".into()),
+            Self::OtherFormat { version: Some(version), .. } => {
+                Some(format!("Legwork {version}, which wrote it, can read it."))
+            }
+            Self::OtherFormat { version: None, .. } => Some("The legwork that wrote it can read it.".into()),
             Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
             Self::Ended { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
             Self::Unconfined(_) => {
@@ -150,6 +164,7 @@ impl Error {
             | Self::NoRuns { .. }
             | Self::SeveralRuns { .. }
             | Self::Moved { .. }
+            | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::Ended { exit_code, .. } => *exit_code,
             Self::InUse { .. } | Self::Unconfined(_) => EXIT_ENVIRONMENT,

@@ -1,5 +1,6 @@
 //! What happens in a run, as data: every step is an [`Event`]; the journal keeps them, formats show them.
 
+mod course;
 mod outcome;
 mod result;
 
@@ -8,15 +9,18 @@ use std::collections::BTreeMap;
 use std::io;
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::course::Course;
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
-pub use self::result::{CheckResult, RunResult, SubagentResult};
+pub use self::result::{CheckResult, RunResult, SubagentResult, summary_file};
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
+use crate::plan::Plan;
 use crate::providers::{FaultKind, Retry};
+use crate::tools::Seen;
 
 /// Version of the journal's lines and of `result.json`.
 pub const FORMAT: u32 = 1;
@@ -25,11 +29,11 @@ pub const FORMAT: u32 = 1;
 pub const PARENT: &str = "parent";
 
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident = $kind:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $kind:literal,)*) => {
         /// One step of a run.
         #[derive(Debug, Clone)]
         pub enum Event {
-            $($(#[$doc])* $name($name),)*
+            $($(#[doc = $doc])* $name($name),)*
         }
 
         impl Event {
@@ -47,6 +51,11 @@ macro_rules! events {
                     $($kind => Ok(Self::$name(serde_json::from_str(data.get())?)),)*
                     other => Err(serde::de::Error::custom(format!("unknown event `{other}`"))),
                 }
+            }
+
+            /// What `data` is for each `type`, as JSON Schema, with what the event means.
+            pub fn schemas(generator: &mut SchemaGenerator) -> Vec<(&'static str, &'static str, Schema)> {
+                vec![$(($kind, concat!($($doc),*), generator.subschema_for::<$name>()),)*]
             }
         }
 
@@ -88,9 +97,9 @@ events! {
 }
 
 /// The run begins.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RunStarted {
-    /// [`FORMAT`] of the writer.
+    /// Version of the journal's form: 1.
     pub format: u32,
     /// Version of the legwork that wrote it.
     pub version: String,
@@ -111,10 +120,14 @@ pub struct RunStarted {
     /// The scripts that models of the plan answer from, by the model's name, absolute.
     #[serde(default)]
     pub scripts: BTreeMap<String, String>,
+    /// The job file's text: `job.yaml`.
+    pub job_file: String,
+    /// What runs: `plan.json`.
+    pub plan: Box<Plan>,
 }
 
 /// The run goes on after it was cut off.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Resumed {
     /// Version of the legwork that goes on.
     pub version: String,
@@ -127,9 +140,9 @@ pub struct Resumed {
 }
 
 /// An agent begins.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AgentStarted {
-    /// Which subagent of the plan it is; `None` for the parent.
+    /// Which subagent of the plan it is; none for the parent.
     pub subagent: Option<String>,
     /// The parent's words for the task.
     pub description: Option<String>,
@@ -140,7 +153,7 @@ pub struct AgentStarted {
 }
 
 /// A request is about to be made.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     /// Which turn its reply will be, from 1; the last request without tools has the number of the turn before.
     pub turn: u32,
@@ -156,14 +169,14 @@ pub struct Asked {
 }
 
 /// A try failed and another follows.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Retrying {
     /// What and when.
     pub retry: Retry,
 }
 
 /// A whole reply has come.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Replied {
     /// Its turn.
     pub turn: u32,
@@ -174,7 +187,7 @@ pub struct Replied {
 }
 
 /// No reply came, and no further try follows.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AskFailed {
     /// What that means for the run.
     pub kind: FaultKind,
@@ -185,14 +198,14 @@ pub struct AskFailed {
 }
 
 /// A reply can't be used and is asked for again.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Dropped {
     /// Why, in one sentence.
     pub why: String,
 }
 
 /// A call is about to be answered.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CallStarted {
     /// The call's id in the reply.
     pub call_id: String,
@@ -206,7 +219,7 @@ pub struct CallStarted {
 }
 
 /// A call has its answer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CallFinished {
     /// The tool's name.
     pub tool: String,
@@ -214,17 +227,21 @@ pub struct CallFinished {
     pub result: ToolResult,
     /// From start to answer, in milliseconds.
     pub duration_ms: u64,
+    /// The file that it showed or wrote, as the agent knows it since then. Left out where the call did no such thing, or
+    /// the file holds a secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
 }
 
 /// legwork says something to the model beside answers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Told {
     /// What.
     pub text: String,
 }
 
 /// A limit bit.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LimitReached {
     /// Its key in the job file: `max_turns`, `limits.cost_usd`.
     pub limit: String,
@@ -233,11 +250,11 @@ pub struct LimitReached {
 }
 
 /// An agent has ended.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFinished {
     /// Its id.
     pub id: String,
-    /// Which subagent of the plan it was; `None` for the parent.
+    /// Which subagent of the plan it was; none for the parent.
     pub subagent: Option<String>,
     /// The parent's words for the task.
     pub description: Option<String>,
@@ -258,7 +275,7 @@ pub struct AgentFinished {
 }
 
 /// The run has ended.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RunFinished {
     /// How.
     pub outcome: Outcome,

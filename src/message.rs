@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// One message of a conversation.
@@ -34,7 +36,7 @@ impl UserMessage {
 }
 
 /// One whole reply of a model.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Reply {
     /// What it consists of, in the order in which it was said.
     pub blocks: Vec<Block>,
@@ -66,13 +68,14 @@ impl Reply {
 }
 
 /// A piece of a reply.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Block {
     /// What legwork understands of it.
     pub view: View,
     /// The provider's own JSON, byte for byte, where it says more than the view does (signatures, citations,
     /// unknown kinds). It is what the provider gets back; without it, the provider rebuilds the block from the view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
     pub raw: Option<Arc<RawValue>>,
 }
 
@@ -83,7 +86,7 @@ impl From<View> for Block {
 }
 
 /// What legwork understands of a block.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum View {
     /// Text for the reader.
@@ -106,13 +109,14 @@ impl View {
 }
 
 /// A model's wish to use a tool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
     /// The provider's id; answers carry it.
     pub id: String,
     /// The tool's name as the model wrote it; there need not be such a tool.
     pub tool: String,
     /// The input as the model wrote it. Where that can't be used it is a stand-in that the provider accepts back.
+    #[schemars(with = "Value")]
     pub input: Arc<RawValue>,
     /// Why the input can't be used: it is no JSON, too long or nested too deep. Such a call is answered with this and
     /// never runs.
@@ -121,7 +125,7 @@ pub struct ToolCall {
 }
 
 /// The answer to a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolResult {
     /// The id of the call that it answers.
     pub call_id: String,
@@ -132,7 +136,7 @@ pub struct ToolResult {
 }
 
 /// Why a model stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
     /// It had said everything.
@@ -155,7 +159,7 @@ pub enum Stop {
 ///
 /// The four are disjoint, as Anthropic counts them: the prompt's tokens are `input_tokens + cache_read_tokens +
 /// cache_write_tokens`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
     /// Prompt tokens that were neither read from nor written to a cache.

@@ -12,6 +12,7 @@ mod tests;
 mod told;
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::Rule;
@@ -31,7 +32,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 }
 
 /// Everything that a run needs to know, without secrets.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// The version of this form: 1.
     pub format: u32,
@@ -74,7 +75,7 @@ impl Plan {
 }
 
 /// One agent.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedAgent {
     /// What the parent's model reads about it; the parent itself has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +96,7 @@ pub struct PlannedAgent {
 }
 
 /// Limits over the whole tree; `None` is no limit.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedLimits {
     /// US dollars.
     pub cost_usd: Option<f64>,

@@ -4,10 +4,10 @@ mod before;
 mod checkout;
 mod signals;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
@@ -17,16 +17,15 @@ pub use self::signals::Signals;
 use crate::agent::{Agent, Tree, TreeParts};
 use crate::error::Error;
 use crate::event::{
-    AgentFinished, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunResult, RunStarted,
-    Sink, SubagentResult, Trouble,
+    AgentFinished, Course, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunResult,
+    RunStarted, Sink, Trouble,
 };
-use crate::formats::markdown;
 use crate::job::Keep;
 use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::price::Prices;
 use crate::providers::{self, Connect, Fault, FaultKind, Model, Provider};
-use crate::record::{Recorder, summary_file};
+use crate::record::Recorder;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected::Protected;
 use crate::tools::TOOLS;
@@ -46,8 +45,8 @@ pub trait Observer: Send + Sync {
 pub struct Run<'a> {
     /// What runs, rendered with this run's id.
     pub plan: Plan,
-    /// The job file, byte for byte.
-    pub job_file: &'a [u8],
+    /// The job file, byte for byte; a run that goes on has it in its record.
+    pub job_file: &'a str,
     /// Absolute paths that tools may not change: the job file and its prompts.
     pub protected: Vec<PathBuf>,
     /// The folder of all runs, absolute; tools may neither find nor change what is in it.
@@ -106,7 +105,6 @@ impl Run<'_> {
     /// # Errors
     /// Where the run couldn't begin, or its result couldn't be written.
     pub async fn live(self) -> Result<RunResult, Error> {
-        let started_at = self.before.as_ref().map_or_else(self.clock, Before::started_at);
         let signals = self.signals;
         let folder = self.recorder.folder().to_owned();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
@@ -120,23 +118,20 @@ impl Run<'_> {
         };
         let workspace = Workspace::open(root, protected.paths, vec![self.out])
             .map_err(|source| Error::Workspace { path: root.to_owned(), source })?;
-        let children = self.before.as_ref().map(Before::children).unwrap_or_default();
+        let course = self.before.as_ref().map(Before::course).unwrap_or_default();
         if self.before.is_none() {
-            let plan_json = serde_json::to_vec_pretty(&self.plan).map_err(io::Error::from).map_err(record_failed)?;
-            self.recorder.write("job.yaml", self.job_file).map_err(record_failed)?;
-            self.recorder.write("plan.json", &plan_json).map_err(record_failed)?;
+            self.recorder.write_source(self.job_file, &self.plan).map_err(record_failed)?;
         }
-        for child in children.finished.values() {
+        for child in course.summaries() {
             // The run may have been cut off just before it was written.
-            let summary = markdown::summary(child);
-            self.recorder.write(&summary_file(&child.id), summary.as_bytes()).map_err(record_failed)?;
+            self.recorder.write_summary(child).map_err(record_failed)?;
         }
 
         let keeper = Arc::new(Keeper {
             recorder: self.recorder,
             observers: self.observers,
             clock: self.clock,
-            children: Mutex::new(children),
+            course: Mutex::new(course),
         });
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let workspace_name = self.plan.workspace.clone();
@@ -152,6 +147,8 @@ impl Run<'_> {
                 commit,
                 protected: names,
                 scripts: self.scripts,
+                job_file: self.job_file.to_owned(),
+                plan: Box::new(self.plan.clone()),
             }
             .into(),
             Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
@@ -179,28 +176,8 @@ impl Run<'_> {
         let error = trouble(&tree, &parent);
         let closing = RunFinished { outcome: parent.outcome, exit_code, error: error.clone() };
         let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
-        let mut result = RunResult {
-            format: FORMAT,
-            run_id: keeper.recorder.run_id().to_owned(),
-            job: self.plan.job.clone(),
-            outcome: parent.outcome,
-            exit_code,
-            text: parent.text,
-            result: None,
-            error,
-            started_at,
-            finished_at: (self.clock)(),
-            duration_ms: parent.duration_ms,
-            turns: parent.turns,
-            tool_calls: parent.tool_calls,
-            usage: parent.usage,
-            cost_usd: parent.cost_usd,
-            model: self.plan.parent.model.to_string(),
-            sandbox,
-            subagents: keeper.subagents(),
-            checks: Vec::new(),
-        };
-        add_subagents(&mut result);
+        let unknown = || record_failed(io::Error::other("nothing is known of how the run went"));
+        let mut result = keeper.course().result().ok_or_else(unknown)?;
         // A journal that broke earlier takes no last line either; what broke it is said already.
         if let Err(failure) = last_line
             && result.outcome != Outcome::EnvironmentFailed
@@ -227,18 +204,6 @@ impl Run<'_> {
 fn changes_files(plan: &Plan) -> bool {
     let reads_only = |name: &str| TOOLS.iter().any(|tool| tool.name == name && tool.reads_only);
     plan.agents().flat_map(|agent| &agent.tools).any(|grant| !reads_only(&grant.name))
-}
-
-/// The whole run's usage and cost include the subagents'.
-fn add_subagents(result: &mut RunResult) {
-    let mut usage = result.usage;
-    let mut cost = result.cost_usd;
-    for subagent in &result.subagents {
-        usage += subagent.usage;
-        cost = cost.zip(subagent.cost_usd).map(|(all, own)| all + own);
-    }
-    result.usage = usage;
-    result.cost_usd = cost;
 }
 
 fn spoil(result: &mut RunResult, failure: &io::Error) {
@@ -276,37 +241,23 @@ struct Keeper {
     recorder: Recorder,
     observers: Vec<Arc<dyn Observer>>,
     clock: fn() -> Timestamp,
-    children: Mutex<Children>,
-}
-
-/// The subagents in the order of the calls, and how those ended that did.
-#[derive(Debug, Default)]
-struct Children {
-    order: Vec<String>,
-    finished: HashMap<String, AgentFinished>,
+    /// What the events come to.
+    course: Mutex<Course>,
 }
 
 impl Sink for Keeper {
     fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()> {
-        {
+        let at = (self.clock)();
+        if agent == PARENT {
             // Before it is written: what a subagent has spent counts, even where it can't be written any more.
-            let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            match &event {
-                Event::CallStarted(started) => {
-                    children.order.extend(started.child.clone());
-                }
-                Event::AgentFinished(finished) if agent == PARENT && finished.subagent.is_some() => {
-                    children.finished.insert(finished.id.clone(), finished.clone());
-                }
-                _ => {}
-            }
+            self.course().note(&event, at);
         }
-        let entry = self.recorder.append(agent, event, durability, (self.clock)())?;
+        let entry = self.recorder.append(agent, event, durability, at)?;
         if let Event::AgentFinished(finished) = &entry.event
             && agent == PARENT
             && finished.subagent.is_some()
         {
-            self.recorder.write(&summary_file(&finished.id), markdown::summary(finished).as_bytes())?;
+            self.recorder.write_summary(finished)?;
         }
         for observer in &self.observers {
             observer.event(&entry);
@@ -322,23 +273,7 @@ impl Sink for Keeper {
 }
 
 impl Keeper {
-    fn subagents(&self) -> Vec<SubagentResult> {
-        let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Children { order, finished } = &mut *children;
-        let in_order = order.iter().filter_map(|id| finished.remove(id));
-        in_order
-            .map(|child| SubagentResult {
-                summary_file: summary_file(&child.id),
-                agent: child.subagent.unwrap_or_default(),
-                id: child.id,
-                description: child.description,
-                outcome: child.outcome,
-                turns: child.turns,
-                tool_calls: child.tool_calls,
-                usage: child.usage,
-                cost_usd: child.cost_usd,
-                duration_ms: child.duration_ms,
-            })
-            .collect()
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,6 @@
-//! JSON Schema of what people write, made from the types and tables that read it.
+//! JSON Schema of what people write and programs read, made from the types and tables that read it.
 
+mod events;
 mod form;
 mod known;
 #[cfg(test)]
@@ -9,6 +10,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
+pub use self::events::event_schema;
 use crate::event::RunResult;
 use crate::job::Job;
 use crate::providers::replay::ScriptFile;

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::runs::folder_with;
 use crate::support::folder::Folder;
 use crate::support::server::{Answer, Request, Script, Server};
+use crate::support::skipped;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 
@@ -206,7 +207,7 @@ fn a_full_disk_still_has_room_for_the_result() {
         unshare.env("PATH", std::env::var_os("PATH").unwrap()).output()
     };
     if !alone(mount).is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no file system can be mounted here");
+        skipped("no file system can be mounted here");
         return;
     }
     let program = env!("CARGO_BIN_EXE_legwork");
@@ -352,7 +353,7 @@ fn commands_end_whole_where_our_session_is_not_of_our_namespace() {
     let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--"];
     let probe = std::process::Command::new("unshare").args(inside).arg("true").output();
     if !probe.is_ok_and(|ended| ended.status.success()) {
-        eprintln!("skipped: no new namespace of processes here; `tools::ancestry` has the only test");
+        skipped("no new namespace of processes here; `tools::ancestry` has the only test");
         return;
     }
     folder.write(

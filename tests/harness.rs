@@ -60,12 +60,22 @@ fn a_failed_check_shows_all_that_was_printed() {
 fn a_run_folder_is_found_and_read() {
     let folder = Folder::new();
     folder.write("runs/tour/0001/result.json", r#"{"format": 1}"#);
-    folder.write("runs/tour/0001/events.jsonl", "{\"a\": 1}\n{\"a\": 2}\n").write("runs/.gitignore", "*\n");
+    let lines = concat!(
+        r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"one"},"sum":"79f62cbd5701441a"}"#,
+        "\n",
+        r#"{"seq":2,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"two"},"sum":"9193580f00bcf858"}"#,
+        "\n",
+    );
+    folder.write("runs/tour/0001/events.jsonl", lines).write("runs/.gitignore", "*\n");
     std::os::unix::fs::symlink("0001", folder.at("runs/tour/latest")).unwrap();
     let run: RunFolder = folder.program("true", &[]).run().run_folder();
     assert_eq!((run.id(), run.files().len()), ("0001", 2));
     assert_eq!(run.result(), json!({"format": 1}));
-    assert_eq!(run.events()[1]["a"], 2);
+    assert_eq!(run.events()[1]["data"]["text"], "two");
+    for (was, is) in [("two", "twO"), ("\"seq\":2,", ""), ("\"seq\":2", "\"seq\":3")] {
+        folder.write("runs/tour/0001/events.jsonl", lines.replace(was, is));
+        assert!(catch_unwind(AssertUnwindSafe(|| run.events())).is_err(), "{was} -> {is}");
+    }
     assert!(!run.has("report.html"));
     run.nowhere("secret");
     assert!(catch_unwind(AssertUnwindSafe(|| run.nowhere("format"))).is_err());

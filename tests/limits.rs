@@ -54,7 +54,8 @@ fn the_wall_clock_stops_a_stream_and_what_came_of_it_is_dropped() {
 #[test]
 fn the_wall_clock_stops_tools_and_requests_of_all_subagents_and_those_that_wait() {
     let folder = timed("[task]");
-    let stubborn = "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 421' & echo $$ >>pids; sleep 421";
+    let stubborn =
+        "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 421' & echo $$ >>pids; sleep 421";
     let server = Server::start(move |request: &Request| match request.prompt().as_str() {
         "Go." => Answer::calls(&["tool", "hang", "wait"].map(|prompt| ("task", json!({"prompt": prompt})))),
         "tool" => Answer::calls(&[("bash", json!({"command": stubborn}))]),
@@ -165,7 +166,8 @@ fn a_last_word_before_any_turn_is_called_so() {
 
 #[test]
 fn what_half_failed_requests_cost_counts() {
-    let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { cost_usd: 0.03 }\n");
+    let folder =
+        folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { cost_usd: 0.03 }\n");
     // 0.0045 dollars each, and what another try may cost no longer fits behind the fifth.
     let server = Server::start(|_: &Request| Answer::text("lost").usage(1_500, 0).cut_after_events(4));
     let ended = run(&folder, &server);

@@ -9,8 +9,11 @@
 #[cfg(target_os = "linux")]
 mod attacks;
 mod bad_input;
+mod bash_rules;
 mod ci_logs;
 mod commands;
+#[cfg(target_os = "linux")]
+mod confinement;
 mod delegation;
 mod dry_run;
 mod endpoints;
@@ -20,6 +23,7 @@ mod faults;
 mod harness;
 mod house;
 mod jobs;
+mod journal;
 mod limits;
 mod loopback;
 mod processes;

@@ -15,6 +15,7 @@ use crate::support::peer::{Manner, Peer};
 use crate::support::program::{Ended, Running};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, KEY, Request, Script, Server};
+use crate::support::skipped;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 const DELEGATING: &str =
@@ -305,7 +306,7 @@ fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
 #[test]
 fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
     if !std::path::Path::new("/dev/full").exists() {
-        eprintln!("skipped: there is no /dev/full");
+        skipped("there is no /dev/full");
         return;
     }
     for (line, code) in [

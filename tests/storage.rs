@@ -11,6 +11,7 @@ use crate::support::folder::Folder;
 use crate::support::program::Program;
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Request, Script, Server};
+use crate::support::skipped;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 /// Whoever has no rights at all.
@@ -45,7 +46,7 @@ fn ordinary(folder: &Folder, arguments: &[&str]) -> Option<Program> {
     let id = NOBODY.to_string();
     let alone = ["--reuid", &id, "--regid", &id, "--clear-groups", "--", executable];
     if !Command::new("setpriv").args(alone).arg("--version").output().is_ok_and(|ended| ended.status.success()) {
-        eprintln!("skipped: setpriv can't run the program as somebody else");
+        skipped("setpriv can't run the program as somebody else");
         return None;
     }
     Some(folder.program("setpriv", &alone.into_iter().chain(arguments.iter().copied()).collect::<Vec<_>>()))
@@ -234,7 +235,7 @@ fn a_disk_that_is_full_at_any_point_leaves_a_whole_record_or_an_error() {
     unshare.args(["-rm", "bash", "-c", &script]).current_dir(folder.path()).env_clear();
     let output = unshare.env("PATH", std::env::var_os("PATH").unwrap()).output();
     if !folder.exists("mounted") {
-        eprintln!("skipped: no file system can be mounted here");
+        skipped("no file system can be mounted here");
         return;
     }
     let output = output.unwrap();

@@ -1,12 +1,16 @@
 //! What a run costs: legwork's binary beside a program that does nothing but the exchange, on the same loopback server.
 //!
-//! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` only those cases, five times each.
+//! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` only those cases, five times each. Beside the
+//! cases there are `validate` (many files), `journal` (an event's way to the disk), `resume` (of long records) and
+//! `memory` (over long runs).
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it is a program of its own")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that can't go on says so and stops")]
 
 mod cases;
 mod files;
 mod floor;
+mod journal;
+mod long;
 mod many;
 mod measure;
 mod plain;
@@ -53,8 +57,18 @@ fn compare(options: &[&str]) {
     for case in CASES.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|word| **word == case.name)) {
         row(case, legwork, runs);
     }
-    if wanted.is_empty() || wanted.iter().any(|word| **word == "validate") {
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| **word == name);
+    if is_wanted("validate") {
         files::compare(legwork, runs);
+    }
+    if is_wanted("journal") {
+        journal::compare(runs);
+    }
+    if is_wanted("resume") {
+        long::resume(legwork, runs);
+    }
+    if is_wanted("memory") {
+        long::memory(legwork);
     }
     let size = std::fs::metadata(legwork).expect("the executable").len();
     println!("\nthe executable: {:.1} MB (aim: under 15 MB)", size as f64 / 1e6);

@@ -33,6 +33,8 @@ enum Answerer<'t> {
     Known(ToolResult, Option<Box<AgentFinished>>),
     /// Begun before the run was cut off, and perhaps done.
     Interrupted,
+    /// The subagent had ended when the run was cut off.
+    Ended(Box<AgentFinished>),
     Tool,
     Subagent(Delegation<'t>),
     Refused(String),
@@ -53,7 +55,12 @@ impl<'t> Agent<'t> {
         for (call, result) in calls.iter().zip(&results) {
             self.failures.note(call, result.is_error);
         }
-        self.tree.may_go_on()?;
+        if !self.calls.begun.is_empty() {
+            return Err(Halt::unlike(&self.id, "call_started"));
+        }
+        if self.past.is_over() {
+            self.tree.may_go_on()?;
+        }
         Ok(UserMessage { results, text: None })
     }
 
@@ -116,8 +123,10 @@ impl<'t> Agent<'t> {
             Answerer::Subagent(delegation) => Some(delegation.id.clone()),
             _ => None,
         };
-        // What changes the world must outlive a crash of the machine; reading may simply run again.
+        // What changes the world must outlive a crash of the machine, and what a subagent is asked for must outlive the
+        // subagent's own journal; reading may simply run again.
         let durability = match &answerer {
+            Answerer::Subagent(_) => Durability::Flushed,
             Answerer::Tool if !self.toolbox.reads_only(&call.tool) => Durability::Flushed,
             _ => Durability::Written,
         };
@@ -137,8 +146,12 @@ impl<'t> Agent<'t> {
             let subagent = id.rsplit_once('-').map_or(id.as_str(), |(subagent, _)| subagent);
             self.tree.take_id(subagent, id);
         }
-        if let Some(result) = self.calls.answer(call_id) {
+        if let Some((result, seen)) = self.calls.answer(call_id) {
+            self.toolbox.recall(call, &result, seen.as_ref());
             return Ok(Answerer::Known(result, ended.map(Box::new)));
+        }
+        if let Some(ended) = ended {
+            return Ok(Answerer::Ended(Box::new(ended)));
         }
         match child {
             Some(id) => Ok(self.delegate(call, Some(id)).map_or_else(Answerer::Refused, Answerer::Subagent)),
@@ -191,27 +204,29 @@ impl<'t> Agent<'t> {
         readers: &Semaphore,
     ) -> Result<(ToolResult, Option<AgentFinished>), Halt> {
         let begun = Instant::now();
-        let mut child = None;
-        let result = match answerer {
+        let mut seen = None;
+        let (result, child) = match answerer {
             Answerer::Known(result, child) => return Ok((result, child.map(|child| *child))),
-            Answerer::Interrupted => interrupted(&call.id),
-            Answerer::Refused(text) => ToolResult { call_id: call.id.clone(), text, is_error: true },
+            Answerer::Interrupted => (interrupted(&call.id), None),
+            Answerer::Refused(text) => (ToolResult { call_id: call.id.clone(), text, is_error: true }, None),
             Answerer::Tool => {
                 let _turn = readers.acquire().await;
                 let limits = CallLimits { deadline: self.tree.deadline.into(), cancel: self.tree.stop.clone() };
-                self.toolbox.call(call, limits).await
+                let answered = self.toolbox.call(call, limits).await;
+                seen = answered.1;
+                (answered.0, None)
             }
+            Answerer::Ended(finished) => (summary(call, &finished), Some(self.survive(*finished)?)),
             Answerer::Subagent(delegation) => {
                 let finished = self.run_child(delegation).await?;
-                let result = summary(call, &finished);
-                child = Some(finished);
-                result
+                (summary(call, &finished), Some(finished))
             }
         };
         let event = CallFinished {
             tool: call.tool.clone(),
             result: result.clone(),
             duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            seen,
         };
         self.tree.record(&self.id, event, Durability::Written)?;
         match self.tree.sandbox.breach() {
@@ -223,23 +238,28 @@ impl<'t> Agent<'t> {
     /// Boxed because an agent that delegates runs agents.
     fn run_child<'a>(&'a self, delegation: Delegation<'t>) -> LocalBoxFuture<'a, Result<AgentFinished, Halt>> {
         async move {
+            let Delegation { id, subagent, planned, input } = delegation;
             let _place = tokio::select! {
                 biased;
-                halt = self.tree.stopped() => return Err(halt),
+                // What a subagent did before is told even where there is no time left to do more.
+                halt = self.tree.stopped(), if !self.tree.has_past_of(&id) => return Err(halt),
                 place = self.tree.children.acquire() => place,
             };
-            let Delegation { id, subagent, planned, input } = delegation;
-            let finished = Agent::live(self.tree, id, Some(subagent), input.description, planned, input.prompt).await;
-            if finished.outcome.ends_the_run() && finished.outcome != Outcome::BudgetExceeded {
-                return Err(self.tree.halted().unwrap_or_else(|| Halt {
-                    outcome: finished.outcome,
-                    message: format!("{} ended with {}", finished.id, finished.outcome),
-                    hint: None,
-                }));
-            }
-            Ok(finished)
+            self.survive(Agent::live(self.tree, id, Some(subagent), input.description, planned, input.prompt).await)
         }
         .boxed_local()
+    }
+
+    /// Whether the run goes on after a subagent's end.
+    fn survive(&self, finished: AgentFinished) -> Result<AgentFinished, Halt> {
+        if finished.outcome.ends_the_run() && finished.outcome != Outcome::BudgetExceeded {
+            return Err(self.tree.halted().unwrap_or_else(|| Halt {
+                outcome: finished.outcome,
+                message: format!("{} ended with {}", finished.id, finished.outcome),
+                hint: None,
+            }));
+        }
+        Ok(finished)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an agent's journal already holds. A run that is resumed takes the same steps as before; as long as the journal
 //! has what came of a step, it is taken from there, and nothing happens twice.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::budget::LimitHit;
 use crate::event::{AgentFinished, AskFailed, Asked, Entry, Event, Replied};
 use crate::message::{ToolResult, Usage};
+use crate::tools::Seen;
 
 /// An agent's past, oldest first.
 #[derive(Debug, Default)]
@@ -51,14 +52,17 @@ pub(super) struct Calls {
     /// Those that were begun, in the order of the calls: the call's id, and who answers a `task`.
     pub(super) begun: VecDeque<(String, Option<String>)>,
     /// The answers, in their order.
-    answers: HashMap<String, VecDeque<ToolResult>>,
+    answers: HashMap<String, VecDeque<Answered>>,
     /// The subagents that had ended.
     pub(super) children: HashMap<String, AgentFinished>,
 }
 
+/// What a call was told, and which file the agent saw by it.
+pub(super) type Answered = (ToolResult, Option<Seen>);
+
 impl Calls {
     /// The answer that a call had, once for each call of that id.
-    pub(super) fn answer(&mut self, call_id: &str) -> Option<ToolResult> {
+    pub(super) fn answer(&mut self, call_id: &str) -> Option<Answered> {
         self.answers.get_mut(call_id)?.pop_front()
     }
 }
@@ -94,7 +98,12 @@ impl Past {
 
     /// Takes an event out, where it comes next.
     pub(super) fn take(&mut self, event: &Event) -> bool {
-        let same = self.next().is_some_and(|next| next.kind() == event.kind());
+        let same = match (self.next(), event) {
+            (Some(Event::AgentStarted(then)), Event::AgentStarted(now)) => {
+                (&then.subagent, &then.model, &then.prompt) == (&now.subagent, &now.model, &now.prompt)
+            }
+            (next, event) => next.is_some_and(|next| next.kind() == event.kind()),
+        };
         if same {
             self.steps.pop_front();
         }
@@ -111,9 +120,17 @@ impl Past {
         }
     }
 
+    /// The agent's own end, where it comes next.
+    pub(super) fn end(&self) -> Option<&AgentFinished> {
+        match self.next() {
+            Some(Event::AgentFinished(finished)) => Some(finished),
+            _ => None,
+        }
+    }
+
     /// Whether the agent's own end comes next.
     pub(super) fn ends(&self) -> bool {
-        matches!(self.next(), Some(Event::AgentFinished(_)))
+        self.end().is_some()
     }
 
     /// What came of the request that comes next; `None` where there was none.
@@ -121,23 +138,19 @@ impl Past {
         if let Some(hit) = self.limit() {
             return Some(Request::Refused(hit));
         }
-        let Some(Event::Asked(asked)) = self.next() else { return None };
-        let mut made = Made {
-            asked: asked.clone(),
-            at: self.steps.pop_front()?.at,
-            failed_tries: Usage::default(),
-            end: End::Lost,
-        };
+        let first = self.steps.pop_front_if(|entry| matches!(entry.event, Event::Asked(_)))?;
+        let Event::Asked(asked) = first.event else { return None };
+        let mut made = Made { asked, at: first.at, failed_tries: Usage::default(), end: End::Lost };
         while let Some(Event::Retrying(retrying)) = self.next() {
             made.failed_tries += retrying.retry.spent;
             self.steps.pop_front();
         }
-        match self.next() {
-            Some(Event::Replied(replied)) => made.end = End::Replied(Box::new(replied.clone())),
-            Some(Event::AskFailed(failed)) => made.end = End::Failed(failed.clone()),
-            _ => return Some(Request::Made(Box::new(made))),
+        let is_end = |entry: &mut Entry| matches!(entry.event, Event::Replied(_) | Event::AskFailed(_));
+        match self.steps.pop_front_if(is_end).map(|entry| entry.event) {
+            Some(Event::Replied(replied)) => made.end = End::Replied(Box::new(replied)),
+            Some(Event::AskFailed(failed)) => made.end = End::Failed(failed),
+            _ => {}
         }
-        self.steps.pop_front();
         Some(Request::Made(Box::new(made)))
     }
 
@@ -153,7 +166,8 @@ impl Past {
             match self.steps.pop_front().map(|entry| entry.event) {
                 Some(Event::CallStarted(started)) => calls.begun.push_back((started.call_id, started.child)),
                 Some(Event::CallFinished(finished)) => {
-                    calls.answers.entry(finished.result.call_id.clone()).or_default().push_back(finished.result);
+                    let of_call = calls.answers.entry(finished.result.call_id.clone()).or_default();
+                    of_call.push_back((finished.result, finished.seen));
                 }
                 Some(Event::AgentFinished(finished)) => {
                     calls.children.insert(finished.id.clone(), finished);
@@ -166,24 +180,26 @@ impl Past {
 
     /// Every request of it with what it used: what it had reserved, where nobody knows.
     pub fn spent(&self) -> Vec<Spent> {
-        let mut copy = Self { steps: self.steps.clone(), elapsed: self.elapsed };
         let mut all = Vec::new();
-        while !copy.is_over() {
-            match copy.request() {
-                Some(Request::Made(made)) => all.extend(made.spent()),
-                _ => drop(copy.steps.pop_front()),
+        let mut under_way: Option<(Timestamp, &Asked)> = None;
+        for entry in &self.steps {
+            let known = |usage| under_way.map(|(at, _)| Spent { at, usage, reserved_cost_usd: None });
+            match &entry.event {
+                Event::Retrying(retrying) => {
+                    all.extend(known(retrying.retry.spent));
+                    continue;
+                }
+                Event::Replied(replied) => all.extend(known(replied.reply.usage)),
+                Event::AskFailed(failed) => all.extend(known(failed.spent)),
+                _ => all.extend(under_way.map(|(at, asked)| Spent::unknown(asked, at))),
             }
+            under_way = match &entry.event {
+                Event::Asked(asked) => Some((entry.at, asked)),
+                _ => None,
+            };
         }
+        all.extend(under_way.map(|(at, asked)| Spent::unknown(asked, at)));
         all
-    }
-
-    /// The subagents whose end it holds.
-    pub(super) fn ended(&self) -> HashSet<String> {
-        let ends = self.steps.iter().filter_map(|entry| match &entry.event {
-            Event::AgentFinished(end) if end.id != entry.agent => Some(end.id.clone()),
-            _ => None,
-        });
-        ends.collect()
     }
 
     /// How many calls were begun, and how many of them for a subagent.
@@ -207,18 +223,23 @@ pub struct Spent {
     pub reserved_cost_usd: Option<Option<f64>>,
 }
 
+impl Spent {
+    /// A request whose end nobody saw.
+    fn unknown(asked: &Asked, at: Timestamp) -> Self {
+        let output_tokens = u64::from(asked.max_tokens).min(asked.reserved_tokens);
+        let input_tokens = asked.reserved_tokens - output_tokens;
+        let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
+        Self { at, usage, reserved_cost_usd: Some(asked.reserved_cost_usd) }
+    }
+}
+
 impl Made {
     pub(super) fn spent(&self) -> Vec<Spent> {
         let known = |usage| Spent { at: self.at, usage, reserved_cost_usd: None };
         let last = match &self.end {
             End::Replied(replied) => known(replied.reply.usage),
             End::Failed(failed) => known(failed.spent),
-            End::Lost => {
-                let output_tokens = u64::from(self.asked.max_tokens).min(self.asked.reserved_tokens);
-                let input_tokens = self.asked.reserved_tokens - output_tokens;
-                let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
-                Spent { at: self.at, usage, reserved_cost_usd: Some(self.asked.reserved_cost_usd) }
-            }
+            End::Lost => Spent::unknown(&self.asked, self.at),
         };
         vec![known(self.failed_tries), last]
     }
@@ -241,7 +262,8 @@ impl<'a> Stopwatch<'a> {
     pub fn note(&mut self, at: Timestamp) {
         let mut from = self.last;
         while let Some(first) = self.resumed.first().filter(|resumed| **resumed <= at) {
-            from = Some(*first);
+            // What began later hasn't run since.
+            from = from.map(|_| *first);
             self.resumed = &self.resumed[1..];
         }
         if let Some(from) = from {
@@ -262,4 +284,64 @@ fn key(limit: &str) -> &'static str {
     const KEYS: &[&str] =
         &["max_turns", "stuck", "limits", "limits.tokens", "limits.cost_usd", "limits.tool_calls", "limits.subagents"];
     KEYS.iter().copied().find(|key| *key == limit).unwrap_or("limits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn ran(resumed: &[i64], events: &[i64]) -> u64 {
+        let resumed: Vec<Timestamp> = resumed.iter().copied().map(at).collect();
+        let mut clock = Stopwatch::new(&resumed);
+        events.iter().for_each(|second| clock.note(at(*second)));
+        clock.total().as_secs()
+    }
+
+    #[test]
+    fn pauses_and_what_came_before_an_agent_are_no_running_time() {
+        assert_eq!(ran(&[], &[10, 15, 30]), 20);
+        assert_eq!(ran(&[100], &[10, 15, 103]), 5 + 3);
+        assert_eq!(ran(&[100, 200], &[10, 15, 203]), 5 + 3, "it was cut off twice");
+        assert_eq!(ran(&[100], &[150, 160]), 10, "it began after the run had gone on");
+        assert_eq!(ran(&[], &[30, 10, 15]), 5, "the clock was set back");
+    }
+
+    #[test]
+    fn what_requests_used_is_the_same_ahead_and_as_they_are_taken() {
+        let asked = |turn| {
+            Event::Asked(Asked {
+                turn,
+                max_tokens: 30,
+                tools_allowed: true,
+                reserved_tokens: 100,
+                reserved_cost_usd: Some(0.5),
+            })
+        };
+        let failed = |tokens| {
+            let spent = Usage { input_tokens: tokens, ..Usage::default() };
+            Event::AskFailed(AskFailed { kind: crate::providers::FaultKind::Failed, why: String::new(), spent })
+        };
+        let events = [asked(1), failed(7), asked(1), asked(1), failed(9), asked(2)];
+        let entry = |event| Entry { seq: 1, at: at(1), agent: "parent".to_owned(), event };
+        let mut past = Past::new("parent", events.map(entry), &[]);
+        let sum = |all: &[Spent]| {
+            all.iter().fold(Usage::default(), |mut sum, spent| {
+                sum += spent.usage;
+                sum
+            })
+        };
+        let ahead = past.spent();
+        let mut taken = Vec::new();
+        while let Some(Request::Made(made)) = past.request() {
+            taken.extend(made.spent());
+        }
+        assert!(past.is_over());
+        assert_eq!(sum(&ahead), sum(&taken));
+        assert_eq!(sum(&ahead), Usage { input_tokens: 7 + 9 + 2 * 70, output_tokens: 2 * 30, ..Usage::default() });
+        assert_eq!(ahead.iter().filter(|spent| spent.reserved_cost_usd == Some(Some(0.5))).count(), 2);
+    }
 }

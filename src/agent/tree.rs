@@ -1,6 +1,6 @@
 //! What all agents of a run share.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -72,8 +72,6 @@ pub struct Tree {
     halt: Mutex<Option<Halt>>,
     notes: Mutex<Vec<(Outcome, String)>>,
     past: Mutex<HashMap<String, Past>>,
-    /// The subagents whose end the parent's journal holds.
-    ended: HashSet<String>,
 }
 
 /// Why the whole run ends before its parent does by itself.
@@ -106,7 +104,7 @@ impl Halt {
     pub(super) fn unlike(agent: &str, kind: &str) -> Self {
         Self {
             outcome: Outcome::EnvironmentFailed,
-            message: format!("the journal of {agent} goes on otherwise than its plan: there is no `{kind}`"),
+            message: format!("the journal of {agent} doesn't fit the plan where it has, or should have, `{kind}`"),
             hint: Some("The record was changed, or another version wrote it: run the job anew.".into()),
         }
     }
@@ -149,7 +147,6 @@ impl Tree {
         // A run without a limit of its own still ends some day; a century keeps the arithmetic safe.
         let longest = std::time::Duration::from_secs(100 * 365 * 24 * 3600);
         let wall_clock = parts.plan.limits.wall_clock_ms.map_or(longest, std::time::Duration::from_millis).min(longest);
-        let ended = parts.past.get(PARENT).map(Past::ended).unwrap_or_default();
         let tree = Self {
             budget: Budget::new(parts.plan.limits.clone()),
             children: Semaphore::new(parts.plan.limits.parallel_subagents.max(1) as usize),
@@ -168,7 +165,6 @@ impl Tree {
             halt: Mutex::default(),
             notes: Mutex::default(),
             past: Mutex::new(parts.past),
-            ended,
         };
         tree.spend_the_past();
         tree
@@ -203,9 +199,9 @@ impl Tree {
         lock(&self.past).remove(id).unwrap_or_default()
     }
 
-    /// Whether the parent's journal holds a subagent's end.
-    pub(super) fn knows_end_of(&self, id: &str) -> bool {
-        self.ended.contains(id)
+    /// Whether the journal holds anything of an agent that it hasn't gone on with yet.
+    pub(super) fn has_past_of(&self, id: &str) -> bool {
+        lock(&self.past).get(id).is_some_and(|past| !past.is_over())
     }
 
     /// What a request cost that is in the journal.

@@ -15,14 +15,14 @@ use crate::formats;
 use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::providers::{Connect, Provider};
-use crate::record::Recorder;
+use crate::record::{Recorder, Trial};
 use crate::run::{self, Before, Observer, Run, Signals};
 
 /// A run that is about to begin or to go on.
 pub(super) struct Live<'a> {
     pub(super) plan: Plan,
     pub(super) confidences: Confidences,
-    pub(super) job_file: &'a [u8],
+    pub(super) job_file: &'a str,
     /// Absolute paths that tools may not change.
     pub(super) protected: Vec<PathBuf>,
     /// The folder of all runs, absolute.
@@ -42,11 +42,15 @@ pub(super) struct Live<'a> {
 pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     // Not for users, and without effect in a release.
     let number = |name: &str| around.variable(name).and_then(|number| number.parse().ok());
-    if let Some(events) = number("LEGWORK_KILL_AFTER") {
-        live.recorder.trial.kill_after(events);
-    }
-    if let Some(operation) = number("LEGWORK_FAIL_AT") {
-        live.recorder.trial.fail_at(operation);
+    for (name, order) in [
+        ("LEGWORK_KILL_AFTER", Trial::kill_after as fn(&Trial, u64)),
+        ("LEGWORK_KILL_AT", Trial::kill_at),
+        ("LEGWORK_FAIL_AT", Trial::fail_at),
+        ("LEGWORK_FAIL_ONCE_AT", Trial::fail_once_at),
+    ] {
+        if let Some(number) = number(name) {
+            order(&live.recorder.trial, number);
+        }
     }
     live.confidences.tell_runner(around);
     let Confidences { mask, environment, .. } = live.confidences;

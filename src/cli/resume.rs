@@ -57,28 +57,26 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
         path: folder.clone(),
         why: "it was cut off before anything happened; start the job anew".to_owned(),
     })?;
-    let own = Path::new(&plan.workspace);
-    let workspace = workspace(options.workspace.as_deref().unwrap_or(own))?;
-    let (then, now) = (before.started().commit.clone(), commit(&workspace));
-    if then != now && !options.force {
-        let named = |commit: Option<String>| commit.unwrap_or_else(|| "none".to_owned());
-        return Err(Error::Moved { now: named(now), then: named(then) });
+    let (last, then) = before.place();
+    let workspace = workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
+    let now = commit(&workspace);
+    if then != now.as_deref() && !options.force {
+        let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
+        return Err(Error::Moved { now: named(now.as_deref()), then: named(then) });
     }
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
     let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
     let confidences = Confidences::new(around, &plan, &secrets);
     let providers = connect(around, &plan, &scripts, &confidences.mask)?;
-    let out = recorder.folder().ancestors().nth(2).unwrap_or(recorder.folder()).to_owned();
+    let out = runs(recorder.folder(), &before.started().run_id, &plan.job);
     let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
-    let job_file = std::fs::read(folder.join("job.yaml"))
-        .map_err(|source| Error::Record { path: folder.join("job.yaml"), source })?;
     live(
         Live {
             plan,
             confidences,
-            job_file: &job_file,
+            job_file: "",
             protected,
             out,
             confined,
@@ -92,4 +90,11 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
         },
         around,
     )
+}
+
+/// The folder of all runs that a run's folder lies in. A record that was moved elsewhere is by itself: what lies around
+/// it isn't to be kept from the tools.
+fn runs(folder: &Path, run_id: &str, job: &str) -> PathBuf {
+    let of_job = folder.parent().filter(|parent| folder.ends_with(run_id) && parent.ends_with(job));
+    of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
 }

@@ -91,8 +91,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     // From here on there is something to be closed.
     let signals = Signals::catch()?;
     let started = (around.clock)();
-    let protected: Vec<PathBuf> =
-        protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+    let protected: Vec<PathBuf> = protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), started)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
@@ -103,7 +102,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         Live {
             plan,
             confidences,
-            job_file: source.text.as_bytes(),
+            job_file: &source.text,
             protected,
             out,
             confined,

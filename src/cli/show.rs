@@ -1,7 +1,7 @@
-//! `legwork show`: a run's transcript in the terminal, or its report in a browser.
+//! `legwork show`: a run's transcript in the terminal, its report in a browser, or its files made again.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Surroundings;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event::PARENT;
 use crate::formats::{self, Story};
 use crate::lints::provider_keys;
-use crate::record::{RUNS, Record, find_run};
+use crate::record::{Found, RUNS, Record, Recorder, find_run};
 
 /// Options of `legwork show`.
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,16 @@ pub(super) struct Options {
     /// Open the report in a browser instead
     #[arg(long)]
     open: bool,
+    /// Instead, make everything but the journals again from the journals, and list it
+    #[arg(long, conflicts_with = "open")]
+    rebuild: bool,
 }
 
 pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let folder = find_run(&options.out, &options.run)?;
+    if options.rebuild {
+        return rebuild(&folder, around);
+    }
     if options.open {
         let report = folder.join("report.html");
         if !report.is_file() {
@@ -76,6 +82,27 @@ pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error
     if let Some(flaw) = flaw {
         around.out.warning(&format!("the journal ends early: {flaw}"));
     }
+    Ok(0)
+}
+
+/// Makes a record's files again, and lists them with what stood in their places.
+fn rebuild(folder: &Path, around: &Surroundings) -> Result<u8, Error> {
+    let rebuilt = Recorder::rebuild(folder)?;
+    for (journal, flaw) in &rebuilt.torn {
+        around.out.warning(&format!("{journal} ends early: {flaw}; what stands before it is used"));
+    }
+    if !rebuilt.has_ended {
+        around.out.warning("the journal has no end of the run, so no result.json follows from it");
+    }
+    let lines = rebuilt.files.iter().map(|(name, found)| {
+        let was = match found {
+            Found::Nothing => "was missing",
+            Found::Other => "was another",
+            Found::Same => "as it was",
+        };
+        format!("{was:<12} {name}\n")
+    });
+    around.out.answer(&lines.collect::<String>());
     Ok(0)
 }
 

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Trouble, Usage};
 
+/// A subagent's summary, relative to the run's folder.
+pub fn summary_file(id: &str) -> String {
+    format!("subagents/{id}.md")
+}
+
 /// How a run ended. Its JSON Schema is `schemas/result.schema.json`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "legwork result")]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Thinking;
@@ -20,9 +21,9 @@ use crate::message::{Message, Reply, Usage};
 use crate::tools::ToolSpec;
 
 /// A model as a job names it: `provider/name`, with what it is asked to do beyond the defaults.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
-    /// The provider's name in [`PROVIDERS`], such as `anthropic`.
+    /// The provider's name, such as `anthropic`.
     pub provider: String,
     /// The model's name as the provider knows it; for `replay` a path.
     pub name: String,
@@ -138,7 +139,7 @@ pub trait Watch: Send + Sync {
 }
 
 /// A failed try that will be repeated.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Retry {
     /// Number of the failed try, from 1.
     pub attempt: u32,
@@ -171,7 +172,7 @@ pub struct Fault {
 }
 
 /// What a fault means for the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// No key, or the provider refuses the key, the model or the request for good.

@@ -24,7 +24,7 @@ pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
     }
     if wanted.contains('/') {
         let below = out.join(wanted);
-        return if is_run(&below) { Ok(below) } else { Err(none()) };
+        return if is_run(&below) || was_begun(&below) { Ok(below) } else { Err(none()) };
     }
     let starts =
         |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).is_some_and(|id| id.starts_with(wanted));
@@ -40,10 +40,12 @@ pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
     }
 }
 
+/// How much of a run's id is a time.
+const SECOND: usize = "20260101-000000".len();
+
 /// When a run began: the second that its id tells, and within that one whether its job's `latest` leads to it, and since
 /// when.
 fn age(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
-    const SECOND: usize = "20260101-000000".len();
     let id = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let link = run.parent().map(|job| job.join("latest"));
     let link = link.filter(|link| fs::read_link(link).is_ok_and(|target| target.as_os_str() == id.as_str()));
@@ -55,13 +57,22 @@ fn is_run(folder: &Path) -> bool {
     folder.join("plan.json").is_file() || folder.join("events.jsonl").is_file()
 }
 
+/// Whether a folder below one of runs is named as they are. One that was cut off before it had a plan is the latest all
+/// the same: an older one isn't meant.
+fn was_begun(folder: &Path) -> bool {
+    let name = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+    let form = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    name.is_some_and(|id| id.bytes().map(form).take(SECOND).eq("00000000-000000".bytes()))
+}
+
 fn all_runs(out: &Path) -> Vec<PathBuf> {
     let below = |folder: &Path| {
         let listing = fs::read_dir(folder).into_iter().flatten().flatten();
         // `latest` is a link to one of the others.
         listing.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
     };
-    below(out).flat_map(|job| below(&job).collect::<Vec<_>>()).filter(|run| is_run(run)).collect()
+    let runs = below(out).flat_map(|job| below(&job).collect::<Vec<_>>());
+    runs.filter(|run| is_run(run) || was_begun(run)).collect()
 }
 
 #[cfg(test)]
@@ -84,6 +95,9 @@ mod tests {
         assert!(matches!(find("2026010"), Err(Error::SeveralRuns { ids, .. }) if ids.len() == 3));
         assert!(matches!(find("2027"), Err(Error::NoSuchRun { .. })));
         assert!(matches!(find("c/latest"), Err(Error::NoSuchRun { .. })));
+        fs::create_dir_all(out.path().join("b/20260104-000000-dddddd")).unwrap();
+        fs::create_dir_all(out.path().join("b/other")).unwrap();
+        assert!(find("latest").unwrap().ends_with("dddddd"), "it was cut off before it had a plan");
     }
 
     #[test]

@@ -1,38 +1,48 @@
 //! A journal: one event a line, each with a checksum over everything up to it.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::trial::Trial;
-use crate::event::{Durability, Entry};
+use crate::event::{Durability, Entry, FORMAT};
 
 /// What every line ends with: the first 16 hexadecimal digits of SHA-256 over the checksum before it (nothing for
 /// the first line) and the line without this field.
 const SUM: &str = ",\"sum\":\"";
 const SUM_DIGITS: usize = 16;
 
+/// How many folders above a journal may be as new as it is: the run's, its job's, and that of all runs.
+const FOLDERS: usize = 3;
+
 /// A journal that is being written.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
+    /// Where it lies, until its name is on the disk, too.
+    new: Option<PathBuf>,
     seq: u64,
     sum: String,
+    /// The size and the time of the last change (ctime) after our last line.
+    stamp: Option<(u64, i64, i64)>,
     /// Set by the first failure: what follows a half line could never be read.
     broken: bool,
 }
 
 impl Journal {
-    pub(super) fn new(file: File) -> Self {
-        Self { file, seq: 0, sum: String::new(), broken: false }
+    /// Goes on with a journal after `seq` lines, the last one with the checksum `sum`. `new` is where it lies, if its name may
+    /// not be on the disk yet.
+    pub(super) fn new(file: File, new: Option<PathBuf>, seq: u64, sum: String) -> Self {
+        Self { file, new, seq, sum, stamp: None, broken: false }
     }
 
-    /// Goes on with a journal that was read to its end: after `seq` lines, the last one with the checksum `sum`.
-    pub(super) fn resume(file: File, seq: u64, sum: String) -> Self {
-        Self { file, seq, sum, broken: false }
+    /// How many lines it has, and the checksum of the last.
+    pub(super) fn end(&self) -> (u64, String) {
+        (self.seq, self.sum.clone())
     }
 
     pub(super) fn next(&self) -> u64 {
@@ -44,8 +54,13 @@ impl Journal {
             return Err(io::Error::other("an earlier write failed"));
         }
         self.broken = true;
-        if self.file.metadata()?.nlink() == 0 {
+        let metadata = self.file.metadata()?;
+        if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the journal was deleted"));
+        }
+        // Only on file systems that are late with it, or where somebody touched the file, is there anything to read.
+        if self.stamp.is_some_and(|stamp| stamp != stamp_of(&metadata)) && !self.is_ours()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the journal was changed by somebody else"));
         }
         let mut line = entry.to_json()?;
         line.pop(); // the closing brace
@@ -53,20 +68,49 @@ impl Journal {
         line.push_str(SUM);
         line.push_str(&sum);
         line.push_str("\"}\n");
-        if let Err(error) = trial.operation() {
-            self.file.write_all(&line.as_bytes()[..line.len() / 2])?;
-            return Err(error);
-        }
+        trial.write(|| self.file.write_all(&line.as_bytes()[..line.len() / 2]))?;
         self.file.write_all(line.as_bytes())?;
         if durability == Durability::Flushed {
             trial.operation()?;
             self.file.sync_data()?;
+            if let Some(path) = self.new.take() {
+                flush_name(&path)?;
+            }
         }
         self.seq = entry.seq;
         self.sum = sum;
+        self.stamp = Some(stamp_of(&self.file.metadata()?));
         self.broken = false;
         Ok(())
     }
+
+    /// Whether the file still holds what was written, by the checksum that runs through it.
+    fn is_ours(&self) -> io::Result<bool> {
+        // It is written at its end, wherever reading has led.
+        let mut file = self.file.try_clone()?;
+        file.rewind()?;
+        let mut entries = Entries::new(BufReader::new(file));
+        let whole = entries.by_ref().all(|entry| entry.is_ok());
+        Ok(whole && entries.sum == self.sum)
+    }
+}
+
+fn stamp_of(metadata: &Metadata) -> (u64, i64, i64) {
+    (metadata.len(), metadata.ctime(), metadata.ctime_nsec())
+}
+
+/// Has the disk keep a new file's name, and those of the folders above it that were made with it.
+fn flush_name(path: &Path) -> io::Result<()> {
+    for folder in path.ancestors().skip(1).take(FOLDERS) {
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            // Not every file system can flush a folder, nor may everybody read those above.
+            Err(error) if !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn checksum(before: &str, line: &str) -> String {
@@ -93,6 +137,22 @@ pub enum Flaw {
         line: u64,
         /// How that shows.
         why: String,
+    },
+    /// A line is what was written, and none that this legwork knows.
+    #[error("line {line} is none that this legwork knows ({why})")]
+    Unknown {
+        /// Its number, from 1.
+        line: u64,
+        /// What is strange about it.
+        why: String,
+    },
+    /// A legwork that writes another format wrote it.
+    #[error("its format is {format}, and this legwork reads format {FORMAT}")]
+    OtherFormat {
+        /// The format.
+        format: u64,
+        /// The version of the legwork that wrote it, where it says so.
+        version: Option<String>,
     },
     /// It can't be read.
     #[error("it can't be read: {0}")]
@@ -127,35 +187,74 @@ impl<R: BufRead> Entries<R> {
     }
 
     fn step(&mut self) -> Result<Option<Entry>, Flaw> {
-        let mut line = String::new();
+        // Bytes, since a line may be torn inside of a character.
+        let mut line = Vec::new();
         self.line += 1;
-        match self.lines.read_line(&mut line) {
-            Ok(0) => return Ok(None),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(Flaw::Changed { line: self.line, why: "it isn't UTF-8".to_owned() });
-            }
-            Err(error) => return Err(error.into()),
+        if self.lines.read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
         }
-        let Some(whole) = line.strip_suffix('\n') else { return Err(Flaw::Torn { line: self.line }) };
-        let changed = |why: &str| Flaw::Changed { line: self.line, why: why.to_owned() };
-        let (body, sum) = whole
+        let length = line.len() as u64;
+        let ended = line.pop_if(|last| *last == b'\n').is_some();
+        if ended
+            && self.line == 1
+            && let Some((format, version)) = other_format(&line)
+        {
+            return Err(Flaw::OtherFormat { format, version });
+        }
+        let read = self.read(&line);
+        if !ended {
+            // What is torn is a beginning of what was to be written. A whole line with something else behind it than its
+            // end isn't.
+            let has_more = line.pop().is_some() && read.is_err() && self.read(&line).is_ok();
+            let line = self.line;
+            return Err(if has_more { changed(line, "it has another end") } else { Flaw::Torn { line } });
+        }
+        let (entry, sum) = read?;
+        self.sum = sum;
+        self.whole += length;
+        Ok(Some(entry))
+    }
+
+    /// Reads a line without its end, and gives its checksum.
+    fn read(&self, line: &[u8]) -> Result<(Entry, String), Flaw> {
+        let changed = |why: &str| changed(self.line, why);
+        let line = str::from_utf8(line).map_err(|_| changed("it isn't UTF-8"))?;
+        let (body, sum) = line
             .strip_suffix("\"}")
-            .and_then(|whole| whole.rsplit_once(SUM))
+            .and_then(|line| line.rsplit_once(SUM))
             .ok_or_else(|| changed("it has no checksum"))?;
         if checksum(&self.sum, body) != sum {
             return Err(changed("its checksum is another"));
         }
-        let entry = Entry::from_json(&format!("{body}}}")).map_err(|error| changed(&error.to_string()))?;
-        self.sum = sum.to_owned();
-        self.whole += line.len() as u64;
-        Ok(Some(entry))
+        let unknown = |error: serde_json::Error| Flaw::Unknown { line: self.line, why: error.to_string() };
+        let entry = Entry::from_json(&format!("{body}}}")).map_err(unknown)?;
+        Ok((entry, sum.to_owned()))
     }
 
     /// How many bytes the lines take that were read, and the checksum of the last.
     pub(super) fn end(&self) -> (u64, &str) {
         (self.whole, &self.sum)
     }
+}
+
+/// The format of a run's first line, where it isn't [`FORMAT`], and who wrote it. What else is in such a line, its checksum
+/// included, this version can't judge.
+fn other_format(line: &[u8]) -> Option<(u64, Option<String>)> {
+    #[derive(Deserialize)]
+    struct Line {
+        data: Data,
+    }
+    #[derive(Deserialize)]
+    struct Data {
+        format: u64,
+        version: Option<String>,
+    }
+    let Data { format, version } = serde_json::from_slice::<Line>(line).ok()?.data;
+    (format != u64::from(FORMAT)).then_some((format, version))
+}
+
+fn changed(line: u64, why: &str) -> Flaw {
+    Flaw::Changed { line, why: why.to_owned() }
 }
 
 impl<R: BufRead> Iterator for Entries<R> {
@@ -178,7 +277,7 @@ mod tests {
 
     fn written(texts: &[&str]) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut journal = Journal::new(file.reopen().unwrap());
+        let mut journal = Journal::new(file.reopen().unwrap(), Some(file.path().to_owned()), 0, String::new());
         for text in texts {
             let event = Event::Told(Told { text: (*text).to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
@@ -188,9 +287,9 @@ mod tests {
         std::fs::read_to_string(file.path()).unwrap()
     }
 
-    fn read(text: &str) -> (Vec<u64>, Option<Flaw>) {
+    fn read(text: impl AsRef<[u8]>) -> (Vec<u64>, Option<Flaw>) {
         let (mut seqs, mut flaw) = (Vec::new(), None);
-        for entry in Entries::new(text.as_bytes()) {
+        for entry in Entries::new(text.as_ref()) {
             match entry {
                 Ok(entry) => seqs.push(entry.seq),
                 Err(found) => flaw = Some(found),
@@ -201,32 +300,110 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let (seqs, flaw) = read(&written(&["a", "b\n,\"sum\":\"", "c"]));
+        let (seqs, flaw) = read(written(&["a", "b\n,\"sum\":\"", "c"]));
         assert_eq!(seqs, [1, 2, 3]);
         assert!(flaw.is_none());
     }
 
     #[test]
+    fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
+        let attacks: [(&str, fn(&Path)); 5] = [
+            ("touch", |path| {
+                File::options().append(true).open(path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap()
+            }),
+            ("add", |path| File::options().append(true).open(path).unwrap().write_all(b"{}\n").unwrap()),
+            ("cut", |path| File::options().write(true).open(path).unwrap().set_len(10).unwrap()),
+            ("change", |path| {
+                let text = std::fs::read_to_string(path).unwrap();
+                std::fs::write(path, text.replace("one", "two")).unwrap();
+            }),
+            // Even with a checksum that fits.
+            ("another", |path| std::fs::write(path, written(&["two"])).unwrap()),
+        ];
+        for (name, attack) in attacks {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let opened = File::options().read(true).append(true).open(file.path()).unwrap();
+            let mut journal = Journal::new(opened, None, 0, String::new());
+            let mut append = |text: &str| {
+                let event = Event::Told(Told { text: text.to_owned() });
+                let at = "2026-01-02T03:04:05Z".parse().unwrap();
+                let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+                journal.append(&entry, Durability::Written, &Trial::default())
+            };
+            append("one").unwrap();
+            attack(file.path());
+            assert_eq!(append("next").is_ok(), name == "touch", "{name}");
+            if name == "touch" {
+                assert_eq!(read(&std::fs::read_to_string(file.path()).unwrap()).0, [1, 2]);
+            }
+        }
+    }
+
+    #[test]
     fn a_cut_anywhere_loses_only_the_torn_line() {
-        let text = written(&["one", "two", "three"]);
+        // Inside of characters as well.
+        let text = written(&["one", "zwölf", "three"]);
         for cut in 0..text.len() {
-            let (seqs, flaw) = read(&text[..cut]);
-            let whole = text[..cut].matches('\n').count();
+            let text = &text.as_bytes()[..cut];
+            let (seqs, flaw) = read(text);
+            let whole = text.iter().filter(|byte| **byte == b'\n').count();
             assert_eq!(seqs.len(), whole, "cut at {cut}");
-            let at_an_end = cut == 0 || text.as_bytes()[cut - 1] == b'\n';
+            let at_an_end = text.last().is_none_or(|last| *last == b'\n');
             assert_eq!(flaw.is_none(), at_an_end, "cut at {cut}: {flaw:?}");
+            assert!(flaw.is_none_or(|flaw| matches!(flaw, Flaw::Torn { .. })), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn no_changed_byte_passes_for_a_torn_line() {
+        let text = written(&["one", "zwölf"]);
+        for at in 0..text.len() {
+            for with in [b'\n', b'x', 0, 0xff] {
+                let mut bytes = text.clone().into_bytes();
+                if std::mem::replace(&mut bytes[at], with) == with {
+                    continue;
+                }
+                let (seqs, flaw) = read(&bytes);
+                assert_eq!(seqs.len(), usize::from(at > text.find('\n').unwrap()), "{with} at {at}");
+                assert!(matches!(flaw, Some(Flaw::Changed { .. })), "{with} at {at}: {flaw:?}");
+            }
         }
     }
 
     #[test]
     fn a_changed_line_and_a_missing_line_are_found() {
         let text = written(&["one", "two", "three"]);
-        let (seqs, flaw) = read(&text.replace("two", "twO"));
+        let (seqs, flaw) = read(text.replace("two", "twO"));
         assert_eq!(seqs, [1]);
         assert!(matches!(flaw, Some(Flaw::Changed { line: 2, .. })));
         let without: Vec<&str> = text.lines().enumerate().filter(|(at, _)| *at != 1).map(|(_, line)| line).collect();
-        let (seqs, flaw) = read(&format!("{}\n", without.join("\n")));
+        let (seqs, flaw) = read(format!("{}\n", without.join("\n")));
         assert_eq!(seqs, [1]);
         assert!(matches!(flaw, Some(Flaw::Changed { line: 2, .. })));
+    }
+
+    /// Lines with right checksums, whatever is in them.
+    fn summed(bodies: &[&str]) -> String {
+        let mut before = String::new();
+        let mut text = String::new();
+        for body in bodies {
+            before = checksum(&before, body);
+            text.push_str(&format!("{body}{SUM}{before}\"}}\n"));
+        }
+        text
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_told_from_what_was_changed() {
+        let line = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"run_started","data":{"format":7"#;
+        let (_, flaw) = read(&summed(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
+        assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0"));
+        let (_, flaw) = read(&format!("{line}}}}}\n"));
+        assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: None })), "its sums may be others");
+        let (_, flaw) = read(&summed(&[&format!("{}}}", line.replace('7', "1"))]));
+        assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, .. })), "{flaw:?}");
+        let painted = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"painted","data":{}"#;
+        let (_, flaw) = read(&summed(&[painted]));
+        assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, why }) if why.contains("painted")));
     }
 }

@@ -1,18 +1,20 @@
 //! A run's folder, taken up again after the run was cut off.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 
 use super::journal::{Entries, Flaw};
+use super::journals::Journals;
 use super::lock::Lock;
+use super::read::unusable;
 use super::reserve::Reserve;
 use super::trial::Trial;
 use super::{Record, Recorder, journal_file, private};
 use crate::error::Error;
-use crate::event::{Entry, PARENT};
+use crate::event::{Entry, Event, PARENT};
 
 /// A folder that can be written again, and what it holds.
 #[derive(Debug)]
@@ -42,16 +44,17 @@ impl Recorder {
             });
         }
         let mut journals = BTreeMap::new();
-        let mut earlier = HashMap::new();
+        let mut there = HashMap::new();
         for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
             let Some((entries, sum)) = take_up(&folder, &agent)? else { continue };
-            earlier.insert(agent.clone(), (entries.last().map_or(0, |entry| entry.seq), sum));
+            there.insert(agent.clone(), (entries.last().map_or(0, |entry| entry.seq), sum));
             journals.insert(agent, entries);
         }
+        fitting(&folder, &journals)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let reserve = Reserve::hold(&folder);
-        let recorder =
-            Self { folder, run_id, journals: Mutex::default(), reserve, lock, earlier, trial: Trial::default() };
+        let journals_of = Mutex::new(Journals::earlier(there));
+        let recorder = Self { folder, run_id, journals: journals_of, reserve, lock, trial: Trial::default() };
         Ok(Reopened { recorder, record, journals })
     }
 
@@ -60,6 +63,7 @@ impl Recorder {
     /// # Errors
     /// Where it can't be removed.
     pub fn forget_result(&self) -> io::Result<()> {
+        self.trial.operation()?;
         match fs::remove_file(self.folder.join("result.json")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -71,7 +75,6 @@ impl Recorder {
 fn take_up(folder: &Path, agent: &str) -> Result<Option<(Vec<Entry>, String)>, Error> {
     let path = folder.join(journal_file(agent));
     let failed = |source| Error::Record { path: path.clone(), source };
-    let damaged = |why: String| Error::NotARecord { path: path.clone(), why };
     let mut read = match Entries::open(&path) {
         Ok(read) => read,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -82,7 +85,7 @@ fn take_up(folder: &Path, agent: &str) -> Result<Option<(Vec<Entry>, String)>, E
         match entry {
             Ok(entry) => entries.push(entry),
             Err(Flaw::Torn { .. }) => break,
-            Err(flaw) => return Err(damaged(flaw.to_string())),
+            Err(flaw) => return Err(unusable(path, flaw)),
         }
     }
     let (whole, sum) = read.end();
@@ -91,4 +94,31 @@ fn take_up(folder: &Path, agent: &str) -> Result<Option<(Vec<Entry>, String)>, E
         file.set_len(whole).map_err(failed)?;
     }
     Ok(Some((entries, sum.to_owned())))
+}
+
+/// Whether journals, each whole in itself, are those of one run: so that what one of them begins, the others know.
+fn fitting(folder: &Path, journals: &BTreeMap<String, Vec<Entry>>) -> Result<(), Error> {
+    let misfit =
+        |agent: &str, why: &str| Err(Error::NotARecord { path: folder.join(journal_file(agent)), why: why.to_owned() });
+    let (mut begun, mut ended) = (HashSet::new(), HashSet::new());
+    for entry in journals.get(PARENT).into_iter().flatten() {
+        match &entry.event {
+            Event::CallStarted(started) => begun.extend(&started.child),
+            Event::AgentFinished(finished) if !finished.outcome.can_be_resumed() => drop(ended.insert(&finished.id)),
+            _ => {}
+        }
+    }
+    for (agent, entries) in journals {
+        if entries.iter().any(|entry| entry.agent != *agent) {
+            return misfit(agent, "it holds another agent's events");
+        }
+        // One that is empty was made just before the run was cut off.
+        if agent != PARENT && !begun.contains(agent) && !entries.is_empty() {
+            return misfit(agent, "the parent's journal knows nothing of this subagent");
+        }
+    }
+    match begun.into_iter().find(|id| !ended.contains(id) && !journals.contains_key(*id)) {
+        Some(missing) => misfit(missing, "it isn't there, and the subagent was under way"),
+        None => Ok(()),
+    }
 }

@@ -21,6 +21,11 @@ impl Reserve {
         Self(Mutex::new(held.filter(|file| fallocate(file, FallocateFlags::empty(), 0, BYTES).is_ok())))
     }
 
+    /// Keeps no room.
+    pub(super) fn none() -> Self {
+        Self(Mutex::new(None))
+    }
+
     /// Gives the room back, once.
     pub(super) fn release(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -5,24 +5,22 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Children;
 use crate::agent::{Past, Stopwatch};
-use crate::event::{Entry, Event, PARENT, RunStarted};
+use crate::event::{Course, Entry, Event, PARENT, RunStarted};
 
 /// The journals of a run that goes on.
 #[derive(Debug)]
 pub struct Before {
     journals: BTreeMap<String, Vec<Entry>>,
     started: RunStarted,
-    started_at: Timestamp,
 }
 
 impl Before {
     /// From the journals' events, oldest first, by the agents' ids; `None` where the run hadn't begun.
     pub fn new(journals: BTreeMap<String, Vec<Entry>>) -> Option<Self> {
         let first = journals.get(PARENT)?.first()?;
-        let (Event::RunStarted(started), started_at) = (&first.event, first.at) else { return None };
-        Some(Self { started: started.clone(), started_at, journals })
+        let Event::RunStarted(started) = &first.event else { return None };
+        Some(Self { started: started.clone(), journals })
     }
 
     /// How it began.
@@ -30,9 +28,14 @@ impl Before {
         &self.started
     }
 
-    /// When it began.
-    pub(super) fn started_at(&self) -> Timestamp {
-        self.started_at
+    /// The workspace that it last worked in, and the commit that was checked out there.
+    pub fn place(&self) -> (&str, Option<&str>) {
+        let parent = self.journals.get(PARENT).into_iter().flatten().rev();
+        let last = parent.filter_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => Some((resumed.workspace.as_str(), resumed.commit.as_deref())),
+            _ => None,
+        });
+        last.chain([(self.started.workspace.as_str(), self.started.commit.as_deref())]).next().unwrap_or_default()
     }
 
     /// When it went on, in order.
@@ -51,19 +54,13 @@ impl Before {
         clock.total()
     }
 
-    /// The subagents that were begun, and those of them that have ended for good.
-    pub(super) fn children(&self) -> Children {
-        let mut children = Children::default();
+    /// What its events came to.
+    pub(super) fn course(&self) -> Course {
+        let mut course = Course::default();
         for entry in self.journals.get(PARENT).into_iter().flatten() {
-            match &entry.event {
-                Event::CallStarted(started) => children.order.extend(started.child.clone()),
-                Event::AgentFinished(end) if end.subagent.is_some() && !end.outcome.can_be_resumed() => {
-                    children.finished.insert(end.id.clone(), end.clone());
-                }
-                _ => {}
-            }
+            course.note(&entry.event, entry.at);
         }
-        children
+        course
     }
 
     /// What each agent goes on from.

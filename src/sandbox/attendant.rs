@@ -32,7 +32,7 @@ pub(super) struct Ground {
     /// Folders, canonical.
     pub(super) writable: Vec<PathBuf>,
     /// Those that only commands may change which aren't read-only.
-    pub(super) workspace: PathBuf,
+    pub(super) changeable: Vec<PathBuf>,
     /// What stays as it is in them.
     pub(super) protected: Vec<PathBuf>,
 }
@@ -242,9 +242,9 @@ fn is_in(group: u32) -> bool {
 
 impl Ground {
     fn holds(&self, path: &Path, read_only: bool) -> bool {
-        let beneath = self.writable.iter().any(|folder| path.starts_with(folder));
-        let in_workspace = !read_only && path.starts_with(&self.workspace);
-        (beneath || in_workspace) && !self.protected.iter().any(|protected| path.starts_with(protected))
+        let is_in = |folders: &[PathBuf]| folders.iter().any(|folder| path.starts_with(folder));
+        (is_in(&self.writable) || !read_only && is_in(&self.changeable))
+            && !self.protected.iter().any(|protected| path.starts_with(protected))
     }
 }
 

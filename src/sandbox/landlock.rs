@@ -68,7 +68,7 @@ impl Landlock {
         let rules = Rules::new(boundary, &home);
         let attendant = Attendant::start(Ground {
             writable: rules.writable.clone(),
-            workspace: boundary.workspace.clone(),
+            changeable: rules.changeable.clone(),
             protected: boundary.protected.clone(),
         })?;
         Ok(Self(Arc::new(Prepared {
@@ -148,8 +148,10 @@ fn install(filter: &[u8]) -> io::Result<OwnedFd> {
 /// What is allowed, before it is told to the kernel.
 struct Rules<'a> {
     boundary: &'a Boundary,
-    /// Beside the workspace.
+    /// Always.
     writable: Vec<PathBuf>,
+    /// Where commands aren't read-only.
+    changeable: Vec<PathBuf>,
     readable: Vec<PathBuf>,
     listed: Vec<PathBuf>,
 }
@@ -165,9 +167,8 @@ impl<'a> Rules<'a> {
         readable
             .extend(boundary.path.iter().filter_map(|path| path.canonicalize().ok()).filter(|path| !leads_home(path)));
         let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let mut writable: Vec<PathBuf> = boundary.write.iter().map(canonical).collect();
-        writable.push(home.to_owned());
-        Self { boundary, writable, readable, listed: machine.listed }
+        let changeable = std::iter::once(&boundary.workspace).chain(&boundary.write).map(canonical).collect();
+        Self { boundary, writable: vec![home.to_owned()], changeable, readable, listed: machine.listed }
     }
 
     fn ruleset(&self, writes: bool) -> io::Result<OwnedFd> {
@@ -187,12 +188,11 @@ impl<'a> Rules<'a> {
             ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN))?.scope(Scope::AbstractUnixSocket)?;
         }
         let mut created = ruleset.create()?;
-        let workspace = std::slice::from_ref(&self.boundary.workspace);
         for (paths, access) in [
             (self.readable.as_slice(), read),
             (self.listed.as_slice(), names),
             (self.writable.as_slice(), write),
-            (workspace, if writes { write } else { read }),
+            (self.changeable.as_slice(), if writes { write } else { read }),
         ] {
             for path in paths {
                 created = allow(created, path, access)?;

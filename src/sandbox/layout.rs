@@ -25,6 +25,21 @@ enum Mount {
     Devices,
 }
 
+/// What in `/proc` belongs to the machine: root owns it also without any capability, and could set by
+/// `/proc/sys/kernel/core_pattern` what the kernel itself starts as root.
+const MACHINES: [&str; 10] = [
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+    "/proc/irq",
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/acpi",
+    "/proc/scsi",
+    "/proc/driver",
+    "/proc/mtrr",
+    "/proc/latency_stats",
+];
+
 /// What of a layout doesn't change in a run.
 #[derive(Debug)]
 pub(super) struct Fixed {
@@ -72,6 +87,9 @@ impl Layout {
         layout.put("/dev", Mount::Devices);
         if fresh_processes {
             layout.put("/proc", Mount::Processes);
+            for path in MACHINES.iter().filter(|path| Path::new(path).exists()) {
+                layout.put(*path, same(false));
+            }
         }
         for folder in &fixed.folders {
             layout.put(folder, Mount::Empty);

@@ -5,6 +5,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::hidden;
+
 /// What is hidden on every machine: homes, files that others put down for a while, sockets and keys of services, and
 /// devices. Of `/run` and `/dev` a few files are opened again below.
 const HIDDEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/lost+found"];
@@ -30,6 +32,7 @@ pub(super) struct Readable {
 /// by everyone is hidden, too: `/etc/shadow`, the machine's keys, data of services.
 pub(super) fn readable(home: Option<&Path>, root: bool) -> Readable {
     let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
+    hidden.extend(hidden::folders());
     hidden.extend(home.filter(|home| home.parent().is_some()).map(Path::to_owned));
     let mut search = Search { hidden, root, left: MOST, found: Readable::default() };
     let all = Path::new("/");

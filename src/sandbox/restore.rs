@@ -4,6 +4,7 @@
 //! goes by descriptors and follows no link, for what it looks at was made by whoever attacks.
 
 mod put;
+mod record;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -17,17 +18,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
 
+use self::record::Record;
 use self::state::{Budget, State};
 use super::Boundary;
 
 /// Compares what must stay as it is with what it was.
 #[derive(Debug)]
-pub struct Guard(Mutex<Vec<Kept>>);
+pub struct Guard {
+    kept: Mutex<Vec<Kept>>,
+    records: Vec<Record>,
+}
 
 /// That something was changed which must stay as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
-    /// What was changed, absolute.
+    /// What was changed: absolute, but records of runs, which are named from the folder that holds them all.
     pub changed: Vec<PathBuf>,
     /// Those of it that couldn't be put back.
     pub left: Vec<PathBuf>,
@@ -68,28 +73,24 @@ impl Guard {
     /// The same for a list of paths of one's own.
     pub fn of(boundary: &Boundary, paths: &[PathBuf]) -> Self {
         let mut budget = Budget::default();
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let roots: Vec<_> = std::iter::once(&boundary.workspace)
-            .chain(&boundary.write)
-            .filter_map(|root| {
-                let root = root.canonicalize().ok()?;
-                let file = openat(CWD, &root, flags, Mode::empty()).ok()?;
-                Some((root, Arc::new(file)))
-            })
-            .collect();
+        let roots = roots(boundary);
         let kept = paths.iter().filter_map(|path| {
-            let (way, root) = roots.iter().find_map(|(root, file)| {
-                let way = path.strip_prefix(root).ok()?;
-                let plain = way.components().all(|part| matches!(part, Component::Normal(_)));
-                (plain && way.file_name().is_some()).then(|| (way.to_owned(), file.clone()))
-            })?;
+            let (root, way) = way(&roots, path)?;
             let state = match walk(&root, &way, |_, _| Err(Errno::NOENT)) {
                 Ok((folder, name)) => State::look(&folder, name, &mut budget),
                 Err(_) => State::Missing,
             };
             Some(Kept { root, way, path: path.clone(), state })
         });
-        Self(Mutex::new(kept.collect()))
+        Self { kept: Mutex::new(kept.collect()), records: Vec::new() }
+    }
+
+    /// Looks at the records of runs that are over as well, those of the newest first, up to 500 files. What is changed of
+    /// them is seen, not put back. `runs` is the folder of all runs.
+    #[must_use]
+    pub fn with_records(mut self, boundary: &Boundary, runs: &Path) -> Self {
+        self.records = way(&roots(boundary), runs).map(|(root, way)| Record::find(&root, &way)).unwrap_or_default();
+        self
     }
 
     /// Takes what was changed since as how it must be: for when no command runs, so that whoever works on the same files
@@ -119,11 +120,15 @@ impl Guard {
                 breach.left.push(kept.path.clone());
             }
         }
+        for record in self.records.iter().filter(|record| !record.holds()) {
+            breach.changed.push(record.path.clone());
+            breach.left.push(record.path.clone());
+        }
         if breach.changed.is_empty() { Ok(()) } else { Err(breach) }
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,6 +154,26 @@ impl Kept {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The folders that commands may change, opened.
+fn roots(boundary: &Boundary) -> Vec<(PathBuf, Arc<OwnedFd>)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let roots = std::iter::once(&boundary.workspace).chain(&boundary.write).filter_map(|root| {
+        let root = root.canonicalize().ok()?;
+        let file = openat(CWD, &root, flags, Mode::empty()).ok()?;
+        Some((root, Arc::new(file)))
+    });
+    roots.collect()
+}
+
+/// The one of them in which a path lies, and the way from there.
+fn way(roots: &[(PathBuf, Arc<OwnedFd>)], path: &Path) -> Option<(Arc<OwnedFd>, PathBuf)> {
+    roots.iter().find_map(|(root, file)| {
+        let way = path.strip_prefix(root).ok()?;
+        let plain = way.components().all(|part| matches!(part, Component::Normal(_)));
+        (plain && way.file_name().is_some()).then(|| (Arc::clone(file), way.to_owned()))
+    })
 }
 
 /// Goes from folder to folder without following a link, up to the one that holds the last name. `missing` is called where

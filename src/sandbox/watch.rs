@@ -26,7 +26,10 @@ impl Watch {
         let record = WRITTEN_ONCE.iter().map(|name| record.join(name));
         let all = protected.chain(boundary.links.iter().cloned()).chain(record);
         let loose: Vec<PathBuf> = all.filter(|path| tier != Tier::Bubblewrap || !is_bound(path)).collect();
-        Self { guard: Guard::of(boundary, &loose), running: AtomicUsize::new(0) }
+        let guard = Guard::of(boundary, &loose);
+        // Bubblewrap binds the folder of all runs.
+        let guard = if tier == Tier::Bubblewrap { guard } else { guard.with_records(boundary, &out) };
+        Self { guard, running: AtomicUsize::new(0) }
     }
 
     /// A command is about to be started.

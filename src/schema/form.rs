@@ -70,7 +70,7 @@ pub(super) fn tidy(schema: &mut Value) {
 }
 
 /// Changes a schema and then each in it.
-fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, Value>)) {
+pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, Value>)) {
     match schema {
         Value::Object(parts) => {
             change(parts);

@@ -12,8 +12,7 @@ pub(super) fn children_of(process: Pid) -> Vec<Pid> {
     let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
     let parent = process.as_raw_nonzero().get();
     let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
-    let lists: Vec<_> =
-        threads.flatten().map(|thread| fs::read_to_string(thread.path().join("children"))).collect();
+    let lists: Vec<_> = threads.flatten().map(|thread| fs::read_to_string(thread.path().join("children"))).collect();
     if lists.iter().any(Result::is_ok) {
         let lists = lists.into_iter().flatten();
         return lists.flat_map(|list| list.split_whitespace().filter_map(parse).collect::<Vec<_>>()).collect();
@@ -68,4 +67,45 @@ pub(super) fn are_above(roots: impl IntoIterator<Item = Pid>, most: usize) -> bo
 pub(super) fn scheduled() -> Option<usize> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Whether it runs: one that has ended and waits to be reaped doesn't.
+    fn runs(process: Pid) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    }
+
+    #[test]
+    fn one_look_ends_all_generations_and_nobody_sees_another_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = "trap 'touch seen' CHLD; setsid bash -c 'trap \"touch seen\" CHLD; echo $$ >>pids; \
+                    setsid bash -c \"echo \\$\\$ >>pids; sleep 131 & echo \\$! >>pids; wait\" & wait; wait' & wait; wait";
+        let mut child = Command::new("bash").args(["-c", line]).current_dir(folder.path()).spawn().unwrap();
+        let begun = Instant::now();
+        let pids = loop {
+            let text = fs::read_to_string(folder.path().join("pids")).unwrap_or_default();
+            let pids: Vec<Pid> = text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect();
+            if pids.len() == 3 && text.ends_with('\n') {
+                break pids;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "{text}");
+        };
+        assert!(pids.iter().all(|process| runs(*process)));
+        let own = Pid::from_child(&child);
+        assert!(are_above([own], 3) && !are_above([own], 4), "it and three below it");
+        end([own]);
+        child.wait().unwrap();
+        while pids.iter().any(|process| runs(*process)) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "some are left");
+            std::thread::yield_now();
+        }
+        assert!(!folder.path().join("seen").exists());
+    }
 }

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -47,7 +48,7 @@ use crate::mask::Mask;
 use crate::sandbox::Sandbox;
 use crate::yaml;
 
-pub use memory::Memory;
+pub use memory::{Memory, Seen};
 pub use orphans::end_all;
 pub use todo::{Status, TodoItem};
 
@@ -87,9 +88,9 @@ pub static TOOLS: &[Builtin] = &[
 ];
 
 /// A tool that an agent was granted, as the plan holds it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Grant {
-    /// The tool's name in [`TOOLS`].
+    /// The tool's name.
     pub name: String,
     /// Its options, checked and complete; null where the tool has none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -122,6 +123,12 @@ pub trait Tool: Send + Sync {
     /// Whether it changes nothing, so that its calls may run side by side and again after a kill.
     fn reads_only(&self) -> bool {
         false
+    }
+
+    /// Takes note of a call that was answered before the run was cut off: whatever it left in the agent's memory is there
+    /// again. Nothing else may happen.
+    fn recall(&self, input: &RawValue, memory: &Memory) {
+        let _ = (input, memory);
     }
 
     /// Does it.

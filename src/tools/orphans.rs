@@ -153,7 +153,7 @@ mod linux {
             if children.is_empty() || clear == 2 {
                 return;
             }
-            let orphans = orphans(command, mark, children);
+            let orphans = orphans(command, mark, &children);
             if orphans.is_empty() {
                 clear += 1;
                 continue;
@@ -166,7 +166,7 @@ mod linux {
             crowd::end(orphans.iter().map(|orphan| orphan.id));
             let reaped = |orphan: &Orphan| matches!(waitpid(Some(orphan.id), WaitOptions::NOHANG), Ok(Some(_)));
             // The end of an orphan makes its children ours.
-            if !orphans.iter().map(reaped).fold(true, |all, one| all && one) {
+            if orphans.iter().filter(|orphan| reaped(orphan)).count() < orphans.len() {
                 pause = (pause + Duration::from_millis(1)).min(PAUSE);
                 tokio::time::sleep(pause).await;
             }
@@ -179,7 +179,7 @@ mod linux {
         if crowd::scheduled().is_none_or(|all| all <= most) {
             return false;
         }
-        let orphans = orphans(command, mark, children());
+        let orphans = orphans(command, mark, &children());
         crowd::are_above(orphans.into_iter().map(|orphan| orphan.id).chain([command]), most)
     }
 
@@ -190,7 +190,7 @@ mod linux {
     }
 
     /// Those of our children that a command has left.
-    fn orphans(command: Pid, mark: &str, children: Vec<Pid>) -> Vec<Orphan> {
+    fn orphans(command: Pid, mark: &str, children: &[Pid]) -> Vec<Orphan> {
         let others = running().clone();
         let own_session = Ancestry::of(getpid()).map(|own| own.session);
         let left = |child: &Pid| {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::bounds::first;
 use super::input::{parse, schema};
-use super::{Builtin, Refusal, Scope, Tool, options};
+use super::{Builtin, Memory, Refusal, Scope, Tool, options};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "todo",
@@ -71,6 +71,12 @@ impl Tool for Todo {
 
     fn input_schema(&self) -> Value {
         schema::<Input>()
+    }
+
+    fn recall(&self, input: &RawValue, memory: &Memory) {
+        if let Ok(Input { items }) = parse(input) {
+            memory.set_todo(items);
+        }
     }
 
     fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 pub use super::bounds::bounded;
 use super::environment::Environment;
 use super::workspace::Workspace;
-use super::{Grant, Memory, Refusal, Scope, TOOLS, TodoItem, Tool, ToolSpec};
+use super::{Grant, Memory, Refusal, Scope, Seen, TOOLS, TodoItem, Tool, ToolSpec};
 use crate::diagnostic::nearest;
 use crate::mask::Mask;
 use crate::message::{ToolCall, ToolResult};
@@ -48,7 +48,7 @@ pub struct Toolbox {
     mask: Arc<Mask>,
     environment: Arc<Environment>,
     sandbox: Arc<Sandbox>,
-    memory: Arc<Memory>,
+    memory: Memory,
 }
 
 impl Toolbox {
@@ -70,7 +70,8 @@ impl Toolbox {
                 .and_then(|tool| (tool.build)(&grant.options))
         };
         let tools = grants.iter().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { tools, workspace, mask, environment, sandbox, memory: Arc::default() })
+        let memory = Memory::new(Arc::clone(&mask));
+        Ok(Self { tools, workspace, mask, environment, sandbox, memory })
     }
 
     /// Adds a tool that is only known at run time. It takes the place of one with the same name.
@@ -111,10 +112,21 @@ impl Toolbox {
         self.memory.todo()
     }
 
-    /// Answers a call. Whatever the model got wrong, and a tool that panics, is an answer with `is_error`. The text is
-    /// masked, then bounded to [`MAX_CHARS`].
-    pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> ToolResult {
-        let (text, is_error) = match self.run(call, &limits).await {
+    /// Remembers what a call that was answered before the run was cut off left in the agent's memory.
+    pub fn recall(&self, call: &ToolCall, result: &ToolResult, seen: Option<&Seen>) {
+        if let Some(seen) = seen {
+            self.memory.recall(seen);
+        }
+        if let Some(tool) = self.find(&call.tool).filter(|_| !result.is_error && call.broken.is_none()) {
+            tool.recall(&call.input, &self.memory);
+        }
+    }
+
+    /// Answers a call, and tells which file the agent has seen by it. Whatever the model got wrong, and a tool that
+    /// panics, is an answer with `is_error`. The text is masked, then bounded to [`MAX_CHARS`].
+    pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> (ToolResult, Option<Seen>) {
+        let memory = Arc::new(self.memory.for_call());
+        let (text, is_error) = match self.run(call, &memory, &limits).await {
             Ok(text) => (text, false),
             Err(Refusal(text)) => (text, true),
         };
@@ -122,10 +134,10 @@ impl Toolbox {
             std::borrow::Cow::Owned(masked) => masked,
             std::borrow::Cow::Borrowed(_) => text,
         };
-        ToolResult { call_id: call.id.clone(), text: bounded(text, MAX_CHARS), is_error }
+        (ToolResult { call_id: call.id.clone(), text: bounded(text, MAX_CHARS), is_error }, memory.seen())
     }
 
-    async fn run(&self, call: &ToolCall, limits: &CallLimits) -> Result<String, Refusal> {
+    async fn run(&self, call: &ToolCall, memory: &Arc<Memory>, limits: &CallLimits) -> Result<String, Refusal> {
         let Some(tool) = self.find(&call.tool) else { return Err(self.unknown(&call.tool)) };
         if let Some(why) = &call.broken {
             return Err(Refusal(why.clone()));
@@ -133,7 +145,7 @@ impl Toolbox {
         let scope = Scope {
             call_id: &call.id,
             workspace: &self.workspace,
-            memory: &self.memory,
+            memory,
             mask: &self.mask,
             environment: &self.environment,
             sandbox: &self.sandbox,

@@ -81,7 +81,11 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 "keyctl" => libc::syscall(libc::SYS_keyctl, 0, -3, 1),
                 "userfaultfd" => libc::syscall(libc::SYS_userfaultfd, 1),
-                "perf" => libc::syscall(libc::SYS_perf_event_open, at, 0, -1, -1, 0),
+                "perf" => {
+                    // A clock that needs no counter of the processor: PERF_TYPE_SOFTWARE.
+                    at.cast::<u32>().write(1);
+                    libc::syscall(libc::SYS_perf_event_open, at, 0, -1, -1, 0)
+                }
                 "bpf" => libc::syscall(
                     libc::SYS_bpf,
                     0,
@@ -96,7 +100,14 @@ fn call(name: &str, process: i32) -> bool {
                     128,
                 ),
                 "shm" => libc::syscall(libc::SYS_shmget, 0x1e60_0000 + std::process::id() as i32, 4096, 0o1600),
-                "unshare" => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER),
+                "clone" => {
+                    // Only a process of one thread can take a user namespace of its own, but each can make such a process.
+                    let child = libc::syscall(libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD, 0, 0, 0, 0);
+                    if child == 0 {
+                        libc::_exit(0);
+                    }
+                    child
+                }
                 "ptrace" => libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, process, 0, 0),
                 "process_vm" => {
                     // The program is not mapped at zero: a refusal is EPERM or ESRCH, access is EFAULT.

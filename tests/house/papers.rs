@@ -101,6 +101,7 @@ fn the_schemas_are_those_of_the_types() {
         (["schema"].as_slice(), "schemas/job.schema.json"),
         (&["schema", "script"], "schemas/script.schema.json"),
         (&["schema", "result"], "schemas/result.schema.json"),
+        (&["schema", "events"], "schemas/events.schema.json"),
     ] {
         let printed = Folder::new().legwork(arguments).run();
         printed.code(0);

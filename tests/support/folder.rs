@@ -13,7 +13,13 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        let root = tempfile::Builder::new().prefix("legwork-test-").tempdir().expect("a temporary folder");
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// One that lies elsewhere than other temporary folders; beside them where nothing can be written there.
+    pub(crate) fn within(above: &Path) -> Self {
+        let named = || tempfile::Builder::new().prefix("legwork-test-").to_owned();
+        let root = named().tempdir_in(above).or_else(|_| named().tempdir()).expect("a temporary folder");
         for name in ["work", "home"] {
             std::fs::create_dir(root.path().join(name)).expect("a folder in the temporary folder");
         }

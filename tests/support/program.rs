@@ -141,6 +141,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it hasn't ended yet.
+    pub(crate) fn is_alive(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        matches!(waitid(WaitId::Pid(self.raw_pid()), options), Ok(None))
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> &Self {
         kill_process(self.raw_pid(), signal).expect("a signal to the program");
@@ -199,6 +205,11 @@ impl Ended {
     pub(crate) fn code(&self, code: i32) -> &Self {
         assert!(self.status.code() == Some(code), "{} instead of exit code {code}\n{}", self.status, self.all());
         self
+    }
+
+    /// Whether it exited by itself with this code.
+    pub(crate) fn exited_with(&self, code: i32) -> bool {
+        self.status.code() == Some(code)
     }
 
     /// The signal that killed it, if one did.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::journal;
+
 /// A run's folder.
 pub(crate) struct RunFolder {
     path: PathBuf,
@@ -49,10 +51,10 @@ impl RunFolder {
         self.file("transcript.md")
     }
 
-    /// The parent's journal, line by line.
+    /// The parent's journal, line by line, each checked.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
-        self.json_lines("events.jsonl")
+        journal::lines("events.jsonl", &self.file("events.jsonl"))
     }
 
     /// A subagent's summary, by its id (`explorer-1`).
@@ -61,10 +63,11 @@ impl RunFolder {
         self.file(&format!("subagents/{id}.md"))
     }
 
-    /// A subagent's own journal, line by line.
+    /// A subagent's own journal, line by line, each checked.
     #[track_caller]
     pub(crate) fn events_of(&self, id: &str) -> Vec<Value> {
-        self.json_lines(&format!("subagents/{id}.events.jsonl"))
+        let name = format!("subagents/{id}.events.jsonl");
+        journal::lines(&name, &self.file(&name))
     }
 
     /// Every file, relative and sorted.
@@ -97,13 +100,5 @@ impl RunFolder {
     #[track_caller]
     fn json(&self, name: &str) -> Value {
         serde_json::from_str(&self.file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    #[track_caller]
-    fn json_lines(&self, name: &str) -> Vec<Value> {
-        let text = self.file(name);
-        assert!(text.is_empty() || text.ends_with('\n'), "the last line of {name} is torn");
-        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{name}: {error}: {line}"));
-        text.lines().map(parse).collect()
     }
 }

@@ -66,6 +66,15 @@ impl Marks {
         }
     }
 
+    /// Those of what is there, if anything is.
+    pub(super) fn at(folder: &OwnedFd, name: &OsStr) -> Option<Self> {
+        stat(folder, name).as_ref().map(Self::of)
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
+
     /// Whether who may do what with it is as before.
     fn same_rights(&self, other: &Self) -> bool {
         (self.mode, self.user, self.group) == (other.mode, other.user, other.group)

@@ -35,7 +35,9 @@ fn processes(line: &str) -> usize {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_crowd_is_ended_wherever_its_processes_went() {
-    for (at, start) in ["sleep 121.$i &", "(setsid sleep 121.$i &)", "(env -i setsid sleep 121.$i & exit)"].iter().enumerate() {
+    for (at, start) in
+        ["sleep 121.$i &", "(setsid sleep 121.$i &)", "(env -i setsid sleep 121.$i & exit)"].iter().enumerate()
+    {
         let start = start.replace("$i", &format!("{at}5"));
         let many = format!("for each in $(seq 30); do {start}\ndone; sleep 121.{at}5");
         assert_eq!(ended(&many, 20).await, Ended::Crowded, "{start}");

@@ -77,7 +77,7 @@ impl Bench {
     pub(in crate::tools) async fn call(&self, tool: &str, input: &str) -> ToolResult {
         let input = RawValue::from_string(input.to_owned()).unwrap().into();
         let call = ToolCall { id: "call-1".into(), tool: tool.into(), input, broken: None };
-        self.toolbox.call(&call, self.limits.clone()).await
+        self.toolbox.call(&call, self.limits.clone()).await.0
     }
 
     pub(in crate::tools) async fn ok(&self, tool: &str, input: &str) -> String {
@@ -129,7 +129,7 @@ async fn a_call_whose_input_is_no_json_never_runs() {
     let bench = Bench::new(&["bash"]);
     let input = RawValue::from_string(r#"{"command": "touch made"}"#.into()).unwrap().into();
     let call = ToolCall { id: "x".into(), tool: "bash".into(), input, broken: Some("cut off".into()) };
-    let result = bench.toolbox.call(&call, bench.limits.clone()).await;
+    let (result, _) = bench.toolbox.call(&call, bench.limits.clone()).await;
     assert_eq!((result.is_error, result.text.as_str()), (true, "cut off"));
     assert_eq!(result.call_id, "x");
     assert!(!bench.path("made").exists());
@@ -197,4 +197,36 @@ fn the_table_and_the_tools_agree() {
         assert!(decoded.findings.is_empty());
         (builtin.build)(&decoded.value.unwrap()).unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_answered_calls_left_in_the_memory_is_there_again() {
+    let bench = Bench::new(&["todo", "read_file", "edit_file"]);
+    bench.write("a.txt", "old\n");
+    let call = |tool: &str, input: Value| ToolCall {
+        id: "call-1".into(),
+        tool: tool.into(),
+        input: serde_json::value::to_raw_value(&input).unwrap().into(),
+        broken: None,
+    };
+    let plan = |text: &str| call("todo", json!({ "items": [{ "text": text, "status": "pending" }] }));
+    let read = call("read_file", json!({ "path": "./a.txt" }));
+    let (shown, seen) = bench.toolbox.call(&read, bench.limits.clone()).await;
+    let seen = seen.unwrap();
+    assert_eq!(seen.path, "a.txt");
+    assert_eq!(seen.sha256, "01d09d19c2139a46aebfb577780d123d7396e97201bc7ead210a2ebff8239dee");
+    let (planned, nothing) = bench.toolbox.call(&plan("look"), bench.limits.clone()).await;
+    assert_eq!(nothing, None, "a call that saw no file");
+    let (refused, _) = bench.toolbox.call(&plan(" "), bench.limits.clone()).await;
+
+    let later = Bench::new(&["todo", "read_file", "edit_file"]);
+    later.write("a.txt", "old, changed\n");
+    later.toolbox.recall(&read, &shown, Some(&seen));
+    later.toolbox.recall(&plan("look"), &planned, None);
+    later.toolbox.recall(&plan(" "), &refused, None);
+    assert_eq!(later.toolbox.todo().iter().map(|item| item.text.as_str()).collect::<Vec<_>>(), ["look"]);
+    let edit = r#"{"path": "a.txt", "old_text": "old", "new_text": "new"}"#;
+    assert!(later.refused("edit_file", edit).await.contains("read it again"));
+    later.write("a.txt", "old\n");
+    later.ok("edit_file", edit).await;
 }

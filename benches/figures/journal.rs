@@ -1,0 +1,78 @@
+//! What the journal costs: each event on its way to the system, and on its way to the disk, beside bare writes of the
+//! same bytes.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use legwork::event::{CallFinished, Durability, Event, PARENT};
+use legwork::message::ToolResult;
+use legwork::record::Recorder;
+
+use crate::median;
+
+/// How many events are written in a run.
+const EVENTS: usize = 500;
+
+/// How long the text of a result is, in characters.
+const LENGTHS: [usize; 2] = [100, 10_000];
+
+/// Prints the table.
+pub(crate) fn compare(runs: usize) {
+    // Beside the executable: a temporary folder may lie in memory, where a flush costs nothing.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on a disk");
+    println!(
+        "\nthe journal: microseconds an event, {EVENTS} events a run; bare: write(2) and fdatasync(2) of as many bytes\n"
+    );
+    println!("| {:<44} | {:<28} | {:<28} |", "", "legwork", "bare");
+    println!("|{0:-<46}|{0:-<30}|{0:-<30}|", "");
+    for (durability, title) in [(Durability::Written, "written"), (Durability::Flushed, "written and flushed")] {
+        for length in LENGTHS {
+            let (mut ours, mut bare) = (Vec::new(), Vec::new());
+            for run in 0..=runs {
+                let (each, bytes) = journal(&folder.path().join(format!("runs-{run}")), length, durability);
+                ours.push(each);
+                bare.push(write(&folder.path().join("bare"), bytes / EVENTS, durability));
+            }
+            let [ours, bare] = [ours, bare].map(|figures| spread(&figures[1..]));
+            println!("| {:<44} | {ours:<28} | {bare:<28} |", format!("{title}, a result of {length} characters"));
+        }
+    }
+}
+
+/// Microseconds an event, and the bytes that were written.
+fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
+    let recorder = Recorder::create(out, "bench", Timestamp::now()).expect("a run's folder");
+    let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
+    let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, seen: None }.into();
+    // The first makes the file.
+    recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
+    let begun = Instant::now();
+    for _ in 0..EVENTS {
+        recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
+    }
+    let each = begun.elapsed().as_secs_f64() * 1e6 / EVENTS as f64;
+    let size = std::fs::metadata(recorder.folder().join("events.jsonl")).expect("the journal").len();
+    (each, usize::try_from(size).expect("a size"))
+}
+
+/// The same, without anything around it.
+fn write(path: &Path, bytes: usize, durability: Durability) -> f64 {
+    let mut file = File::create(path).expect("a file");
+    let line = vec![b'x'; bytes];
+    let begun = Instant::now();
+    for _ in 0..EVENTS {
+        file.write_all(&line).expect("a line");
+        if durability == Durability::Flushed {
+            file.sync_data().expect("a flush");
+        }
+    }
+    begun.elapsed().as_secs_f64() * 1e6 / EVENTS as f64
+}
+
+fn spread(figures: &[f64]) -> String {
+    let (least, greatest) = figures.iter().fold((f64::MAX, 0.0_f64), |(a, b), value| (a.min(*value), b.max(*value)));
+    format!("{:.1} ({least:.1} to {greatest:.1})", median(figures.iter().copied()))
+}

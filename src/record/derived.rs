@@ -1,0 +1,112 @@
+//! The files that are made from the journals, and can be made from them again.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+
+use super::{Entries, Flaw, Found, Recorder, journal_file};
+use crate::event::{AgentFinished, Durability, PARENT, RunResult, summary_file};
+use crate::formats::{self, Story, markdown};
+use crate::plan::Plan;
+
+/// What people read, and the format that writes it.
+const SHOWN: [(&str, &str); 2] = [("transcript.md", "markdown"), ("report.html", "html")];
+
+/// A file that was made, and what stood in its place.
+pub(super) type Made = (String, Found);
+
+impl Recorder {
+    /// Writes what the run was made from: the job file and the plan.
+    ///
+    /// # Errors
+    /// Where a file couldn't be written.
+    pub fn write_source(&self, job_file: &str, plan: &Plan) -> io::Result<()> {
+        self.make_source(job_file, plan).map(drop)
+    }
+
+    pub(super) fn make_source(&self, job_file: &str, plan: &Plan) -> io::Result<[Made; 2]> {
+        let plan = serde_json::to_vec_pretty(plan)?;
+        let job_file = self.write("job.yaml", job_file.as_bytes(), Durability::Written)?;
+        let plan = self.write("plan.json", &plan, Durability::Written)?;
+        Ok([("job.yaml".to_owned(), job_file), ("plan.json".to_owned(), plan)])
+    }
+
+    /// Writes a subagent's summary.
+    ///
+    /// # Errors
+    /// Where the file couldn't be written.
+    pub fn write_summary(&self, finished: &AgentFinished) -> io::Result<()> {
+        self.make_summary(finished).map(drop)
+    }
+
+    pub(super) fn make_summary(&self, finished: &AgentFinished) -> io::Result<Made> {
+        let name = summary_file(&finished.id);
+        let found = self.write(&name, markdown::summary(finished).as_bytes(), Durability::Written)?;
+        Ok((name, found))
+    }
+
+    /// Writes what people read, from the parent's journal.
+    pub(super) fn make_shown(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<Made>> {
+        let mut made = Vec::new();
+        for (name, format) in SHOWN {
+            let Some(format) = formats::find(format) else { continue };
+            let flaw = Cell::new(None);
+            let journal = Entries::open(&self.folder.join(journal_file(PARENT)))?;
+            let mut entries = journal.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
+            let mut story = Story { plan, result, entries: &mut entries };
+            let found = self.write_with(name, Durability::Written, |out| {
+                format.story(&mut story, out).unwrap_or(Ok(()))?;
+                match flaw.take() {
+                    // A journal that can't be written any more may end so; what it has is shown.
+                    None | Some(Flaw::Torn { .. }) => Ok(()),
+                    Some(flaw) => Err(io::Error::other(format!("the journal can't be used: {flaw}"))),
+                }
+            })?;
+            made.push((name.to_owned(), found));
+        }
+        Ok(made)
+    }
+
+    /// Writes what is derived from the journal, and `result.json` last of all; drops the subagents' journals that
+    /// aren't to be kept.
+    ///
+    /// # Errors
+    /// Where a file couldn't be written; the journal is whole all the same.
+    pub fn finish(&self, plan: &Plan, result: &RunResult, keep_journals: bool) -> io::Result<()> {
+        self.journals.lock().unwrap_or_else(std::sync::PoisonError::into_inner).close_all();
+        self.reserve.release();
+        self.make_shown(plan, Some(result))?;
+        if !keep_journals {
+            for subagent in &result.subagents {
+                self.trial.operation()?;
+                match fs::remove_file(self.folder.join(journal_file(&subagent.id))) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        self.make_result(result).map(drop)
+    }
+
+    /// Writes `result.json` and nothing else. Where there is no room for it, what is derived from the journal makes way.
+    ///
+    /// # Errors
+    /// Where it couldn't be written.
+    pub fn write_result(&self, result: &RunResult) -> io::Result<()> {
+        self.reserve.release();
+        self.make_result(result).map(drop).or_else(|_| {
+            for (name, _) in SHOWN {
+                let _ = fs::remove_file(self.folder.join(name));
+            }
+            self.make_result(result).map(drop)
+        })
+    }
+
+    pub(super) fn make_result(&self, result: &RunResult) -> io::Result<Made> {
+        let mut json = serde_json::to_vec_pretty(result)?;
+        json.push(b'\n');
+        // It says that the run has ended, so it must not be there half after the machine's own end.
+        let found = self.write("result.json", &json, Durability::Flushed)?;
+        Ok(("result.json".to_owned(), found))
+    }
+}

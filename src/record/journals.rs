@@ -1,0 +1,89 @@
+//! The journals of one run: the parent's and those of its subagents.
+
+use std::collections::HashMap;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use super::journal::Journal;
+use super::trial::Trial;
+use super::{journal_file, private};
+
+/// How many lines a journal has, and the checksum of the last.
+pub(super) type End = (u64, String);
+
+/// By the agents' ids.
+#[derive(Debug, Default)]
+pub(super) struct Journals {
+    open: HashMap<String, Journal>,
+    /// Those whose files are there, with their ends when they were last opened or closed.
+    there: HashMap<String, End>,
+}
+
+impl Journals {
+    /// Those that an earlier part of the run has written.
+    pub(super) fn earlier(there: HashMap<String, End>) -> Self {
+        Self { open: HashMap::new(), there }
+    }
+
+    /// An agent's journal, open to be written on.
+    pub(super) fn of(&mut self, agent: &str, folder: &Path, trial: &Trial) -> io::Result<&mut Journal> {
+        if !self.open.contains_key(agent) {
+            self.make(agent, folder, trial)?;
+            let path = folder.join(journal_file(agent));
+            let file = appending().open(&path)?;
+            let (lines, sum) = self.there.get(agent).cloned().unwrap_or_default();
+            let new = (lines == 0).then_some(path);
+            self.open.insert(agent.to_owned(), Journal::new(file, new, lines, sum));
+        }
+        self.open.get_mut(agent).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Makes an agent's journal without a line, unless it is there.
+    pub(super) fn make(&mut self, agent: &str, folder: &Path, trial: &Trial) -> io::Result<()> {
+        if self.there.contains_key(agent) {
+            return Ok(());
+        }
+        let path = folder.join(journal_file(agent));
+        trial.operation()?;
+        make_folder_of(&path, folder)?;
+        appending().create_new(true).open(path)?;
+        self.there.insert(agent.to_owned(), End::default());
+        Ok(())
+    }
+
+    /// Closes an agent's journal: hundreds of subagents would otherwise hold hundreds of descriptors.
+    pub(super) fn close(&mut self, agent: &str) {
+        if let Some(journal) = self.open.remove(agent) {
+            self.there.insert(agent.to_owned(), journal.end());
+        }
+    }
+
+    /// Closes them all.
+    pub(super) fn close_all(&mut self) {
+        for agent in self.open.keys().cloned().collect::<Vec<_>>() {
+            self.close(&agent);
+        }
+    }
+}
+
+fn appending() -> OpenOptions {
+    let mut options = private();
+    // Read, too: to see whether somebody else wrote there.
+    options.read(true).append(true);
+    options
+}
+
+/// Makes the folder below the run's own that a file goes to. The run's own is never made again: where it was deleted,
+/// half a record must not come up in its place.
+pub(super) fn make_folder_of<'a>(path: &'a Path, run: &'a Path) -> io::Result<&'a Path> {
+    let folder = path.parent().unwrap_or(run);
+    if folder != run {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(folder)
+}

@@ -1,0 +1,130 @@
+//! A run folder that is read.
+
+use std::fs;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::{Entries, Flaw, journal_file};
+use crate::error::Error;
+use crate::event::{Event, FORMAT, PARENT, RunResult, RunStarted};
+use crate::plan::Plan;
+
+/// A run folder that is read.
+#[derive(Debug)]
+pub struct Record {
+    folder: PathBuf,
+    /// What was planned.
+    pub plan: Plan,
+    /// How it ended; `None` where it didn't.
+    pub result: Option<RunResult>,
+}
+
+impl Record {
+    /// Opens a run's folder. The plan is the journal's; only a run that was cut off before its first event has none
+    /// there, and then it is `plan.json`'s.
+    ///
+    /// # Errors
+    /// Where it holds no plan, another version wrote it ([`Error::OtherFormat`]), or its files aren't what this version
+    /// writes.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let started = started(folder)?;
+        let version = started.as_ref().map(|started| started.version.clone());
+        let check = |name: &str, format: u32| {
+            let path = folder.join(name);
+            let version = version.clone();
+            if format == FORMAT { Ok(()) } else { Err(Error::OtherFormat { path, format: format.into(), version }) }
+        };
+        let plan = match started {
+            Some(started) => *started.plan,
+            None => read_json::<Plan>(folder, "plan.json")?.ok_or_else(|| Error::NotARecord {
+                path: folder.to_owned(),
+                why: "neither a journal nor a plan.json says what was planned".to_owned(),
+            })?,
+        };
+        check("plan.json", plan.format)?;
+        let result = read_json::<RunResult>(folder, "result.json")?;
+        if let Some(result) = &result {
+            check("result.json", result.format)?;
+        }
+        Ok(Self { folder: folder.to_owned(), plan, result })
+    }
+
+    /// An agent's events, oldest first, from a journal that is verified while it is read.
+    ///
+    /// # Errors
+    /// Where the agent has no journal, or it can't be opened.
+    pub fn entries(&self, agent: &str) -> Result<Entries<BufReader<fs::File>>, Error> {
+        let path = self.folder.join(journal_file(agent));
+        Entries::open(&path).map_err(|source| Error::Record { path, source })
+    }
+
+    /// The ids of the subagents whose journals are there.
+    ///
+    /// # Errors
+    /// Where the folder can't be read.
+    pub fn subagents(&self) -> Result<Vec<String>, Error> {
+        subagents(&self.folder)
+    }
+}
+
+/// The ids of the subagents whose journals are in a run's folder, sorted.
+pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
+    let path = folder.join("subagents");
+    let listing = match fs::read_dir(&path) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(Error::Record { path, source }),
+    };
+    let mut ids: Vec<String> = listing
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".events.jsonl").map(str::to_owned))
+        .collect();
+    ids.sort();
+    Ok(ids)
+}
+
+/// The first event of the run; `None` where it was cut off before that.
+fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
+    let path = folder.join(journal_file(PARENT));
+    let mut entries = match Entries::open(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Record { path, source }),
+    };
+    match entries.next() {
+        None | Some(Err(Flaw::Torn { .. })) => Ok(None),
+        Some(Ok(entry)) => match entry.event {
+            Event::RunStarted(started) => Ok(Some(started)),
+            other => {
+                let why = format!("its journal begins with `{}`", other.kind());
+                Err(Error::NotARecord { path: folder.to_owned(), why })
+            }
+        },
+        Some(Err(flaw)) => Err(unusable(path, flaw)),
+    }
+}
+
+/// What the operator is told of a journal with a flaw.
+pub(super) fn unusable(path: PathBuf, flaw: Flaw) -> Error {
+    match flaw {
+        Flaw::OtherFormat { format, version } => Error::OtherFormat { path, format, version },
+        Flaw::Io(source) => Error::Record { path, source },
+        flaw => Error::NotARecord { path, why: flaw.to_string() },
+    }
+}
+
+/// A file of the folder; `None` where it isn't there.
+fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Error> {
+    let path = folder.join(name);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Record { path, source }),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => Err(Error::NotARecord { path, why: format!("it can't be read: {error}") }),
+    }
+}

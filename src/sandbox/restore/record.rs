@@ -1,0 +1,73 @@
+//! The records of runs that are over: nobody writes to them any more.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::state::{Marks, names};
+use super::walk;
+
+/// How many files are looked at after each call; those of the newest runs come first.
+const MOST: usize = 500;
+/// What a run that is over has.
+const RESULT: &str = "result.json";
+
+/// The folder of a run, or one within, and the files in it.
+#[derive(Debug)]
+pub(super) struct Record {
+    root: Arc<OwnedFd>,
+    pub(super) path: PathBuf,
+    files: Vec<(OsString, Marks)>,
+}
+
+impl Record {
+    /// Those below the folder of all runs, which lies at `way` from the root. They are named from there.
+    pub(super) fn find(root: &Arc<OwnedFd>, way: &Path) -> Vec<Self> {
+        let mut runs: Vec<PathBuf> = list(root, way)
+            .into_iter()
+            .flat_map(|job| list(root, &way.join(&job)).into_iter().map(move |run| Path::new(&job).join(run)))
+            .collect();
+        // Their names begin with the time.
+        runs.sort_by(|one, other| other.file_name().cmp(&one.file_name()));
+        let mut left = MOST;
+        let mut found = Vec::new();
+        for run in runs {
+            let run = way.join(run);
+            for folder in [run.clone(), run.join("subagents")] {
+                let files: Vec<_> = list(root, &folder)
+                    .into_iter()
+                    .filter_map(|name| Some((name.clone(), marks(root, &folder.join(&name))?)))
+                    .filter(|(_, marks)| marks.is_file())
+                    .collect();
+                let over = folder != run || files.iter().any(|(name, _)| name == OsStr::new(RESULT));
+                if !over {
+                    break;
+                }
+                if files.len() > left {
+                    return found;
+                }
+                left -= files.len();
+                found.push(Self { root: Arc::clone(root), path: folder, files });
+            }
+        }
+        found
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        let same = |(name, before): &(OsString, Marks)| marks(&self.root, &self.path.join(name)) == Some(*before);
+        self.files.iter().all(same)
+    }
+}
+
+fn marks(root: &OwnedFd, path: &Path) -> Option<Marks> {
+    let (folder, name) = walk(root, path, |_, _| Err(Errno::NOENT)).ok()?;
+    Marks::at(&folder, name)
+}
+
+fn list(root: &OwnedFd, path: &Path) -> Vec<OsString> {
+    let walked = walk(root, path, |_, _| Err(Errno::NOENT));
+    walked.and_then(|(folder, name)| names(&folder, name)).map(|(_, names)| names).unwrap_or_default()
+}

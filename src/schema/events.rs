@@ -1,0 +1,70 @@
+//! The schema of a journal's lines.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::form::each;
+use crate::event::{Event, FORMAT};
+
+/// The schema of one line of a journal as this legwork writes it, draft 2020-12. What `data` holds follows from `type`:
+/// there is one choice for each.
+pub fn event_schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let (mut kinds, mut choices) = (Vec::new(), Vec::new());
+    for (kind, meaning, data) in Event::schemas(&mut generator) {
+        kinds.push(kind);
+        choices.push(json!({
+            "title": kind,
+            "description": meaning.trim(),
+            "properties": { "type": { "const": kind }, "data": data },
+            "required": ["type"],
+        }));
+    }
+    let mut types = generator.take_definitions(true);
+    types.values_mut().for_each(close);
+    pin_format(&mut types);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "legwork event",
+        "description": format!("One line of a journal (events.jsonl, subagents/ID.events.jsonl), format {FORMAT}."),
+        "type": "object",
+        "properties": {
+            "seq": { "description": "Number of the line in its journal.", "type": "integer", "minimum": 1 },
+            "at": { "description": "When, in UTC.", "type": "string", "format": "date-time" },
+            "agent": { "description": "Whose: `parent`, or a subagent's id.", "type": "string", "minLength": 1 },
+            "type": { "description": "What happened.", "enum": kinds },
+            "data": { "description": "The event itself; its form follows from `type`.", "type": "object" },
+            "sum": {
+                "description": "The first 16 hexadecimal digits of SHA-256 over the `sum` of the line before (nothing for \
+                                the first) and this line up to `,\"sum\":`.",
+                "type": "string",
+                "pattern": "^[0-9a-f]{16}$",
+            },
+        },
+        "required": ["seq", "at", "agent", "type", "data", "sum"],
+        "additionalProperties": false,
+        "oneOf": choices,
+        "$defs": types,
+    })
+}
+
+/// What is written holds no other fields than these.
+fn close(schema: &mut Value) {
+    each(schema, &mut |parts| {
+        if parts.get("type") == Some(&json!("object")) && parts.contains_key("properties") {
+            parts.entry("additionalProperties").or_insert(json!(false));
+        }
+        if let Some(Value::String(text)) = parts.get_mut("description") {
+            *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        }
+    });
+}
+
+/// The format of a record that this schema is for.
+fn pin_format(types: &mut Map<String, Value>) {
+    for kind in ["RunStarted", "Plan"] {
+        if let Some(format) = types.get_mut(kind).and_then(|schema| schema.pointer_mut("/properties/format")) {
+            format["const"] = json!(FORMAT);
+        }
+    }
+}

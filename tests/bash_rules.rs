@@ -1,0 +1,247 @@
+//! Ways around a list of allowed commands (`bash_rules/corpus.yaml`): the rules deny all but those that are a program's own
+//! escape, and none leaves a mark outside the workspace.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Corpus {
+    allow: Vec<String>,
+    ways: Vec<Way>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Way {
+    command: String,
+    would: String,
+    verdict: Verdict,
+    /// Whether a plain shell that runs it leaves a mark.
+    #[serde(default = "yes")]
+    marks: bool,
+    /// The program that it takes.
+    needs: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Denied,
+    Contained,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Way {
+    /// Whether what it takes is on this machine.
+    fn can_be_tried(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let is_there = |name: &String| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
+        let tried = self.needs.as_ref().is_none_or(is_there);
+        if !tried {
+            eprintln!("SKIPPED: {:?} takes {}, which isn't here", self.command, self.needs.as_deref().unwrap_or("?"));
+        }
+        tried
+    }
+}
+
+fn corpus() -> Corpus {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bash_rules/corpus.yaml");
+    serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A workspace that holds what the ways take, and a folder outside of it.
+struct Ground {
+    folder: Folder,
+    outside: PathBuf,
+}
+
+impl Ground {
+    fn new() -> Self {
+        // Outside of /tmp where that can be: a sandbox may have a /tmp of its own.
+        let folder = Folder::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let outside = folder.path().parent().unwrap().join("outside");
+        let ground = Self { folder, outside };
+        ground.clean();
+        let evil = format!("#!/bin/sh\n: > '{}'\n", ground.mark().display());
+        let run = "#!/bin/sh\necho run\n\"$@\"\n";
+        ground.folder.write("a.txt", "one\ntwo\n").write("run.sh", run).write("sub/deep/x", "x\n");
+        ground.folder.write("evil.sh", &evil).write("git", &evil).write("sub/run.sh", &evil);
+        ground.folder.write("env.sh", evil.trim_start_matches("#!/bin/sh\n"));
+        for name in ["evil.sh", "git", "run.sh", "sub/run.sh"] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(ground.folder.at(name), mode).unwrap();
+        }
+        ground.folder.commit_all().write("run.sh", format!("{run}# changed\n"));
+        std::os::unix::fs::symlink(&ground.outside, ground.folder.at("out")).unwrap();
+        ground
+    }
+
+    fn mark(&self) -> PathBuf {
+        self.outside.join("mark")
+    }
+
+    fn fill(&self, command: &str) -> String {
+        let mark = self.mark();
+        let parts =
+            [("MARK", mark.as_path()), ("OUT", &self.outside), ("WORK", &self.folder.path())].map(|(name, path)| {
+                let path = path.to_str().unwrap();
+                assert!(path.bytes().all(|byte| byte.is_ascii_graphic()), "{path} would have to be quoted");
+                (name, path.to_owned())
+            });
+        parts.iter().fold(command.to_owned(), |text, (name, path)| text.replace(name, path))
+    }
+
+    /// The folder outside as it was at the beginning.
+    fn clean(&self) {
+        let _ = std::fs::remove_dir_all(&self.outside);
+        std::fs::create_dir(&self.outside).unwrap();
+        std::fs::write(self.outside.join("victim"), "an old file\n").unwrap();
+    }
+
+    /// What has become of the folder outside; nothing where it is as it was.
+    fn marks(&self) -> Option<String> {
+        let mut names: Vec<String> = std::fs::read_dir(&self.outside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        let victim = std::fs::read_to_string(self.outside.join("victim")).unwrap_or_default();
+        (names != ["victim"] || victim != "an old file\n").then(|| format!("{names:?}, {victim:?}"))
+    }
+
+    /// Runs the commands through the real binary, one `bash` call each, and gives the answers.
+    fn run(&self, allow: &[String], commands: &[String], arguments: &[&str]) -> (Vec<(bool, String)>, Value) {
+        let call = |command: &str| json!({ "tool": "bash", "input": { "command": command } });
+        // A call that passes, now and then, or the run would end as stuck.
+        let batches = commands.chunks(15).map(|batch| {
+            let calls = batch.iter().map(String::as_str).chain(["echo between"]).map(call);
+            json!({ "calls": calls.collect::<Vec<_>>() })
+        });
+        let replies: Vec<Value> = batches.chain([json!({ "text": "done" })]).collect();
+        let tools = json!([{ "bash": { "allow": allow, "timeout": "20s" } }]);
+        let job = json!({ "model": "replay/job.script.yaml", "parent": { "prompt": "Go.", "tools": tools, "max_turns": 1000 } });
+        self.folder.write("job.yaml", job.to_string());
+        self.folder.write("job.script.yaml", json!({ "parent": replies }).to_string());
+        let ended = self.folder.legwork(&["run", "job.yaml"]).args(arguments).timeout(Duration::from_secs(300)).run();
+        ended.code(0);
+        let record = ended.run_folder();
+        let results = record.events().into_iter().filter(|event| event["type"] == "call_finished").map(|event| {
+            let result = &event["data"]["result"];
+            (result["is_error"] == true, result["text"].as_str().unwrap().to_owned())
+        });
+        let answers: Vec<_> = results.filter(|(is_error, text)| *is_error || text != "between").collect();
+        assert_eq!(answers.len(), commands.len());
+        (answers, record.result())
+    }
+}
+
+#[test]
+fn there_are_many_ways_and_each_is_another() {
+    let corpus = corpus();
+    let of = |verdict| corpus.ways.iter().filter(|way| way.verdict == verdict).count();
+    assert!(of(Verdict::Denied) > 200 && of(Verdict::Contained) > 30);
+    let mut commands: Vec<&String> = corpus.ways.iter().map(|way| &way.command).collect();
+    commands.sort();
+    let twice: Vec<_> = commands.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    assert!(twice.is_empty(), "{twice:#?}");
+    assert!(corpus.ways.iter().all(|way| !way.would.is_empty()));
+}
+
+/// Without this, the other tests would say little: a way that leads nowhere leaves no mark anyhow.
+#[test]
+fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
+    let ground = Ground::new();
+    let mut without = Vec::new();
+    for way in corpus().ways.iter().filter(|way| way.marks && way.can_be_tried()) {
+        ground.clean();
+        let command = ground.fill(&way.command);
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &command]).current_dir(ground.folder.path()).env_clear();
+        bash.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", ground.folder.home());
+        let output = bash.stdin(Stdio::null()).output().unwrap();
+        let start = Instant::now();
+        while ground.marks().is_none() && start.elapsed() < Duration::from_millis(200) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if ground.marks().is_none() {
+            without.push(format!("{command:?} ({}): {}", way.would, String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    assert!(without.is_empty(), "say `marks: false`, or mend them: {without:#?}");
+}
+
+#[test]
+fn the_rules_deny_every_way_but_a_programs_own() {
+    let ground = Ground::new();
+    let corpus = corpus();
+    let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
+    let commands: Vec<String> = denied.map(|way| ground.fill(&way.command)).collect();
+    let (answers, _) = ground.run(&corpus.allow, &commands, sandbox_if_there_is_one(&ground, "off"));
+    let passed: Vec<_> =
+        commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
+    assert!(passed.is_empty(), "{passed:#?}");
+    assert!(
+        answers.iter().all(|(is_error, text)| *is_error && text.contains("Allowed: `cargo test *`, `git status *`"))
+    );
+    assert_eq!(ground.marks(), None);
+}
+
+/// As they stand, and as the tail of what is allowed.
+#[test]
+fn an_allowed_command_before_it_changes_nothing() {
+    let ground = Ground::new();
+    let corpus = corpus();
+    let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
+    let behind = |way: &Way| {
+        ["echo b && ", "echo b\n", "cd sub && cd .. && "].map(|head| format!("{head}{}", ground.fill(&way.command)))
+    };
+    let commands: Vec<String> = denied.flat_map(behind).collect();
+    let (answers, _) = ground.run(&corpus.allow, &commands, sandbox_if_there_is_one(&ground, "off"));
+    let passed: Vec<_> =
+        commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
+    assert!(passed.is_empty(), "{passed:#?}");
+    assert_eq!(ground.marks(), None);
+}
+
+#[test]
+fn what_the_rules_let_pass_leaves_no_mark_outside() {
+    let ground = Ground::new();
+    let arguments = sandbox_if_there_is_one(&ground, "auto");
+    if arguments.is_empty() {
+        eprintln!("SKIPPED: this legwork has no sandbox, so nothing contains what the rules let pass");
+        return;
+    }
+    let corpus = corpus();
+    let ways: Vec<&Way> =
+        corpus.ways.iter().filter(|way| way.verdict == Verdict::Contained && way.can_be_tried()).collect();
+    let mut marked = Vec::new();
+    for way in &ways {
+        ground.clean();
+        let command = ground.fill(&way.command);
+        let (answers, result) = ground.run(&corpus.allow, std::slice::from_ref(&command), arguments);
+        assert_ne!(result["sandbox"], "off");
+        assert!(!answers[0].1.starts_with("not allowed: "), "{command}: {}", answers[0].1);
+        marked.extend(ground.marks().map(|marks| format!("{command:?} ({}): {marks}", way.would)));
+    }
+    assert!(marked.is_empty() && ways.len() > 10, "{marked:#?}");
+}
+
+/// How to ask for a tier; nothing where this legwork has none.
+fn sandbox_if_there_is_one(ground: &Ground, tier: &'static str) -> &'static [&'static str] {
+    let help = ground.folder.legwork(&["run", "--help"]).run().stdout.clone();
+    match (help.contains("--sandbox"), tier) {
+        (false, _) => &[],
+        (true, "off") => &["--sandbox", "off"],
+        (true, _) => &["--sandbox", "auto"],
+    }
+}

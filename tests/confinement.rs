@@ -1,0 +1,298 @@
+//! What commands find in the sandbox, and how the best tier is chosen. (What they can't do there is in `attacks`.)
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::program::{Ended, Program};
+
+/// Whether bubblewrap works on this machine; says so on stderr where it doesn't.
+fn bubblewrap() -> bool {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    *WORKS.get_or_init(|| {
+        let mut bwrap = Command::new("bwrap");
+        bwrap.args(["--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true"]);
+        let works = bwrap.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        if !works {
+            eprintln!("skipped: bubblewrap doesn't work here");
+        }
+        works
+    })
+}
+
+/// A folder with a job that calls `bash` once for each command.
+fn prepared(options: &str, commands: &[&str]) -> Folder {
+    let folder = Folder::new();
+    let tools = format!("[bash: {{ timeout: 20s{options} }}]");
+    folder.write(
+        "job.yaml",
+        format!(
+            "model: anthropic/claude-haiku-4-5\nlimits: {{ cost_usd: 1 }}\nparent: {{ prompt: Go., tools: {tools} }}\n"
+        ),
+    );
+    let call = |command: &&str| json!({ "calls": [{ "tool": "bash", "input": { "command": command } }] });
+    let turns: Vec<Value> = commands.iter().map(call).chain([json!({ "text": "Done." })]).collect();
+    std::fs::write(folder.home().parent().unwrap().join("replies.yaml"), json!({ "parent": turns }).to_string())
+        .unwrap();
+    folder
+}
+
+fn program(folder: &Folder) -> Program {
+    folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"])
+}
+
+/// What the commands printed, one text each.
+fn printed(ended: &Ended) -> Vec<String> {
+    let events = ended.run_folder().events();
+    let finished = events.iter().filter(|event| event["event"] == "call_finished");
+    finished.map(|event| event["result"]["text"].as_str().unwrap().to_owned()).collect()
+}
+
+fn sandbox(ended: &Ended) -> String {
+    ended.run_folder().result()["sandbox"].as_str().unwrap().to_owned()
+}
+
+/// Makes an executable script.
+fn script(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A folder of programs without `bwrap`.
+fn without_bwrap(folder: &Folder) -> PathBuf {
+    let programs = folder.home().parent().unwrap().join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    for name in ["bash", "sh", "env", "cat", "ls", "sleep"] {
+        let found = ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists());
+        symlink(found.unwrap(), programs.join(name)).unwrap();
+    }
+    programs
+}
+
+#[test]
+fn the_home_folder_is_empty_but_for_toolchains_and_lasts_as_long_as_the_run() {
+    if !bubblewrap() {
+        return;
+    }
+    let folder = prepared(
+        "",
+        &[
+            "ls -A ~; cat ~/.cargo/config.toml; cat ~/.cargo/credentials.toml 2>&1; touch ~/.cargo/new 2>&1; \
+             echo kept > ~/kept; echo temporary > /tmp/kept; echo $TMPDIR",
+            "cat ~/kept /tmp/kept; tool",
+            "mkdir -p ~/mod/sub; touch ~/mod/sub/x; chmod 555 ~/mod/sub; chmod 0 ~/mod",
+        ],
+    );
+    for (name, content) in
+        [(".ssh/id", "secret"), (".cargo/config.toml", "# config"), (".cargo/credentials.toml", "secret-token")]
+    {
+        let path = folder.home().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    script(&folder.home().join("tools/bin/tool"), "echo runs");
+    let temporary = folder.home().parent().unwrap().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let path = format!("{}:{}", folder.home().join("tools/bin").display(), std::env::var("PATH").unwrap());
+    let ended = program(&folder).env("PATH", path).env("TMPDIR", &temporary).run();
+    ended.code(0).nowhere("sandbox");
+    let printed = printed(&ended);
+    assert!(printed[0].starts_with(".cargo\ntools\n# config\n"), "{}", printed[0]);
+    assert!(printed[0].ends_with("\n/tmp"), "{}", printed[0]);
+    assert!(printed[0].contains("Read-only file system") && !printed[0].contains("secret"), "{}", printed[0]);
+    assert_eq!(printed[1], "kept\ntemporary\nruns");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "the run's own folder is gone");
+    assert!(!folder.home().join("kept").exists() && !folder.home().join(".cargo/new").exists());
+    assert_eq!(sandbox(&ended), "bubblewrap");
+}
+
+#[test]
+fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
+    if !bubblewrap() {
+        return;
+    }
+    let folder = prepared("", &["echo secret > ~/token; touch written; sleep 60"]);
+    let temporary = folder.home().parent().unwrap().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let running = program(&folder).env("TMPDIR", &temporary).spawn();
+    folder.wait_for("written");
+    running.signal(rustix::process::Signal::KILL);
+    running.wait();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::fs::read_dir(&temporary).unwrap().count() > 0 {
+        assert!(std::time::Instant::now() < deadline, "it is still there");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_a_run_left_that_was_killed_with_all_its_processes_goes_with_the_next() {
+    if !bubblewrap() {
+        return;
+    }
+    let folder = prepared("", &["true"]);
+    let temporary = folder.home().parent().unwrap().join("temporary");
+    let left = temporary.join("legwork-run-abcdef");
+    std::fs::create_dir_all(left.join("home/deep")).unwrap();
+    std::fs::write(left.join("lock"), "").unwrap();
+    std::fs::set_permissions(left.join("home/deep"), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let held = temporary.join("legwork-run-held");
+    std::fs::create_dir(&held).unwrap();
+    let lock = std::fs::File::create(held.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    program(&folder).env("TMPDIR", &temporary).run().code(0);
+    assert!(!left.exists() && held.exists());
+}
+
+#[test]
+fn the_workspace_can_lie_anywhere() {
+    if !bubblewrap() {
+        return;
+    }
+    // In the home folder, which is hidden otherwise.
+    let folder = prepared("", &["pwd; echo new > file; ls -A .."]);
+    std::fs::write(folder.home().parent().unwrap().join("secret"), "").unwrap();
+    let above = folder.path().parent().unwrap().to_owned();
+    let ended = program(&folder).env("HOME", &above).run();
+    assert_eq!(printed(&ended), [format!("{}\nwork", folder.path().display())]);
+    assert_eq!(folder.read("file"), "new\n");
+    // The home folder itself.
+    let folder = prepared("", &["[ $HOME != $PWD ] && touch ~/x && ls -A ~; echo new > file"]);
+    let ended = program(&folder).env("HOME", folder.path()).run();
+    assert_eq!((printed(&ended), folder.read("file")), (vec!["x".to_owned()], "new\n".to_owned()));
+    // With the home folder in it.
+    let folder = prepared("", &["cat home/.ssh/id; touch home/x; echo new > file"]);
+    folder.write("home/.ssh/id", "secret");
+    let ended = program(&folder).env("HOME", folder.at("home")).run();
+    assert!(!printed(&ended)[0].contains("secret") && !folder.exists("home/x") && folder.exists("file"));
+}
+
+#[test]
+fn the_command_line_opens_more_and_read_only_closes_all() {
+    if !bubblewrap() {
+        return;
+    }
+    let commands = ["cat ~/data/file; touch ~/data/x", "touch ~/cache/x", "touch here; touch ~/own && echo own"];
+    let [open, closed] = ["", ", read_only: true"].map(|options| {
+        let folder = prepared(options, &commands);
+        for name in ["data", "cache"] {
+            std::fs::create_dir(folder.home().join(name)).unwrap();
+        }
+        std::fs::write(folder.home().join("data/file"), "content\n").unwrap();
+        let (data, cache) = (folder.home().join("data"), folder.home().join("cache"));
+        let ended = program(&folder).arg("--allow-read").arg(data).arg("--allow-write").arg(cache).run();
+        ended.code(0);
+        assert!(
+            printed(&ended)[0].starts_with("content\n") && !folder.home().join("data/x").exists(),
+            "{}",
+            ended.all()
+        );
+        assert!(printed(&ended)[2].ends_with("own"), "{}", ended.all());
+        folder
+    });
+    assert!(open.home().join("cache/x").exists() && open.exists("here"));
+    assert!(!closed.home().join("cache/x").exists() && !closed.exists("here"));
+    let missing = prepared("", &["true"]);
+    program(&missing).args(["--allow-read", "missing"]).run().code(2).stderr_has("--allow-read");
+}
+
+#[test]
+fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
+    let folder = prepared("", &["true"]);
+    let programs = without_bwrap(&folder);
+    script(&folder.at("bin/bwrap"), "touch planted; exit 0");
+    script(&folder.at("tools/bwrap"), "touch planted; exit 0");
+    for path in ["tools:.:PROGRAMS", "PROGRAMS:WORK/bin", "WORK/bin:PROGRAMS"] {
+        let path =
+            path.replace("PROGRAMS", programs.to_str().unwrap()).replace("WORK", folder.path().to_str().unwrap());
+        program(&folder).args(["--sandbox", "required"]).env("PATH", &path).run().code(5).stderr_has("bwrap");
+        assert!(!folder.exists("planted"), "{path}");
+    }
+    // A folder that anyone may write to.
+    let shared = folder.home().parent().unwrap().join("shared");
+    script(&shared.join("bwrap"), "touch planted; exit 0");
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = format!("{}:{}", shared.display(), programs.display());
+    let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", path).run();
+    ended.code(5).stderr_has("anyone may write to");
+    assert!(!folder.exists("planted") && !folder.exists("runs"), "nothing was begun");
+}
+
+#[test]
+fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
+    for (text, why) in [
+        ("echo no such luck >&2; exit 1", "no such luck"),
+        ("exit 0", "capabilities"),
+        ("while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"", "privileges"),
+        ("exec sleep 77", "didn't end within 5 seconds"),
+    ] {
+        let folder = prepared("", &["echo ran"]);
+        let programs = without_bwrap(&folder);
+        script(&programs.join("bwrap"), text);
+        let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
+        ended.code(5).stderr_has("--sandbox off");
+        // As root, capabilities are missed first.
+        assert!(ended.stderr.contains(why) || ended.stderr.contains("capabilities"), "{}", ended.all());
+        let ended = program(&folder).env("PATH", &programs).run();
+        match ended.stderr.contains("landlock can't be used") {
+            true => eprintln!("skipped: no landlock here"),
+            false => {
+                ended.code(0).stderr_has("warning: sandbox: landlock");
+                assert_eq!((sandbox(&ended).as_str(), printed(&ended)), ("landlock", vec!["ran".to_owned()]));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
+    let folder = prepared("", &["echo ran"]);
+    let ended = program(&folder).args(["--sandbox", "off"]).run();
+    ended.code(0).stderr_has("warning: commands are not confined (sandbox: off)");
+    assert_eq!((sandbox(&ended).as_str(), printed(&ended)), ("off", vec!["ran".to_owned()]));
+    // A job without commands needs none.
+    let folder = prepared("", &[]);
+    let programs = without_bwrap(&folder);
+    folder.write("job.yaml", folder.read("job.yaml").replace("bash: { timeout: 20s }", "glob"));
+    let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", programs).run();
+    ended.code(0).nowhere("sandbox");
+    assert_eq!(sandbox(&ended), "unused");
+}
+
+#[test]
+fn a_command_is_asked_before_it_is_killed_and_leaves_nothing() {
+    if !bubblewrap() {
+        return;
+    }
+    let command = "trap 'echo asked; exit 3' TERM; (setsid sleep 177 &); echo begun; sleep 177 & wait";
+    let folder = prepared("", &[command, "ps ax 2>/dev/null | grep -c '[s]leep 177'"]);
+    folder.write("job.yaml", folder.read("job.yaml").replace("20s", "1s"));
+    let ended = program(&folder).run();
+    let printed = printed(&ended);
+    assert!(printed[0].starts_with("begun\nasked") && printed[0].contains("timed out"), "{}", printed[0]);
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    assert!(!lines.into_iter().any(|line| line == b"sleep\x00177\x00"), "something is left");
+}
+
+#[test]
+fn variables_reach_the_command_and_not_the_program_that_starts_it() {
+    if !bubblewrap() {
+        return;
+    }
+    let folder = prepared(
+        "",
+        &["echo $LD_PRELOAD $GREETING; tr '\\0' ' ' < /proc/1/environ; cat /proc/1/cmdline | tr '\\0' ' '"],
+    );
+    let job = folder.read("job.yaml");
+    folder.write("job.yaml", format!("{job}env: [LD_PRELOAD, GREETING]\n"));
+    let ended = program(&folder).env("LD_PRELOAD", "/missing.so").env("GREETING", "hello-there").run();
+    let printed = &printed(&ended)[0];
+    assert!(printed.contains("/missing.so hello-there"), "{printed}");
+    assert_eq!(printed.matches("hello-there").count(), 1, "{printed}");
+}

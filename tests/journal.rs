@@ -1,0 +1,65 @@
+//! The journal: its form, what follows from it, and the order in which it is written.
+
+mod lines;
+mod memory;
+mod order;
+mod rebuild;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::record::RunFolder;
+
+/// A parent and two subagents side by side, which all change something.
+const JOB: &str = r#"
+model: anthropic/claude-haiku-4-5
+description: Does "this" and that.   # a comment, kept
+inputs: { factor: { type: number, default: 0.1 } }
+parent: { prompt: "Go {{ inputs.factor }}.", tools: [task, bash, read_file, todo], max_turns: 60 }
+subagents:
+  worker: { tools: [bash, read_file] }
+limits: { tokens: 100000 }
+"#;
+
+const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml"];
+
+fn bash(command: &str) -> Value {
+    json!({ "tool": "bash", "input": { "command": command } })
+}
+
+/// A folder with the job, and replies that it has its effects by.
+fn prepared() -> Folder {
+    let task = |prompt: &str| json!({ "tool": "task", "input": { "prompt": prompt, "description": prompt } });
+    let worker = |name: &str| {
+        let calls = [bash(&format!("echo {name} >> log")), bash("exit 3")];
+        json!([
+            { "thinking": "hm", "calls": calls, "usage": { "input_tokens": 3, "output_tokens": 4 } },
+            { "text": format!("{name} is *done*.\n") },
+        ])
+    };
+    let replies = json!({
+        "parent": [
+            { "text": "First.", "calls": [task("a"), task("b"), bash("echo one >> log")] },
+            { "calls": [
+                { "tool": "read_file", "input": { "path": "job.yaml" } },
+                { "tool": "todo", "input": { "items": [{ "text": "end", "status": "pending" }] } },
+                { "tool": "nonesuch", "input": {} },
+            ] },
+            { "text": "All\n\ndone: `x`." },
+        ],
+        "subagents": { "worker-1": worker("a"), "worker-2": worker("b") },
+    });
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB).write("replies.yaml", replies.to_string());
+    folder
+}
+
+/// The one run of a folder.
+fn latest(folder: &Folder) -> RunFolder {
+    RunFolder::new(folder.at("runs/job/latest").canonicalize().expect("a run"))
+}
+
+/// The names of all journals that are there, by their agents.
+fn journals(record: &RunFolder) -> Vec<String> {
+    record.files().into_iter().filter(|name| name.ends_with("events.jsonl")).collect()
+}

@@ -1,0 +1,152 @@
+//! Every line is as the schema says, and a line that isn't is found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{RUN, journals, latest, prepared};
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::journal::{fault, lines};
+use crate::support::server::{Answer, Checks, Request, Script, Server};
+
+/// Every line of every journal of a folder's run, each checked.
+fn all_lines(folder: &Folder) -> Vec<Value> {
+    let record = latest(folder);
+    journals(&record).iter().flat_map(|name| lines(name, &record.file(name))).collect()
+}
+
+/// A run whose provider throttles, cuts, and refuses, then goes on to its last turn.
+fn troubled() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: Go., tools: [bash], max_turns: 3 }\n");
+    let call = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
+    let answers = [
+        Answer::status(529).error("overloaded_error", "busy"),
+        call("echo one").thinking("hm", "c2lnbmF0dXJl"),
+        Answer::empty().then_broken_call("bash", "{\"command\": \"touch r").stop("max_tokens"),
+        Answer::status(400).error("invalid_request_error", "no credit"),
+        call("echo two").then_block(json!({ "type": "block_of_tomorrow", "x": [1.5, null] })).stop("stop_of_tomorrow"),
+        Answer::text("So far."),
+    ];
+    let server = Server::with(Checks::AllButRepeats, Script::of(answers));
+    let start = |line: &[&str]| folder.legwork(line).provider(&server).env("LEGWORK_RETRY_BASE_MS", "1").run();
+    start(&["run", "job.yaml"]).code(5);
+    start(&["resume", "latest"]).code(4).stdout_is("So far.\n");
+    all_lines(&folder)
+}
+
+/// A run with subagents side by side that is cut off and goes on.
+fn cut_off() -> Vec<Value> {
+    let folder = prepared();
+    folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "17").run();
+    folder.legwork(&["resume", "latest"]).run().code(0);
+    all_lines(&folder)
+}
+
+/// A subagent that a limit of the tree ends.
+fn limited() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: Go., tools: [task] }\nlimits: { tool_calls: 2 }\n");
+    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.may_call()) {
+        ("Go.", true) => Answer::calls(&[("task", json!({ "prompt": "Look." }))]),
+        (_, true) => Answer::calls(&[("glob", json!({ "pattern": "*" })), ("glob", json!({ "pattern": "**" }))]),
+        _ => Answer::text("So far."),
+    });
+    folder.legwork(&["run", "job.yaml"]).provider(&server).run().code(4);
+    all_lines(&folder)
+}
+
+/// The types that the schema knows.
+fn types() -> BTreeSet<String> {
+    let schema = Folder::new().legwork(&["schema", "events"]).run().json();
+    let types = schema["properties"]["type"]["enum"].as_array().unwrap();
+    types.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
+    let all: Vec<Value> = [troubled(), cut_off(), limited()].concat();
+    let mut examples: BTreeMap<String, Value> = BTreeMap::new();
+    for line in all {
+        examples.entry(line["type"].as_str().unwrap().to_owned()).or_insert(line);
+    }
+    assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), types(), "an event that no run here has");
+    for (name, line) in &examples {
+        let spoilt = |why: &str, spoil: &dyn Fn(&mut Value)| {
+            let mut line = line.clone();
+            spoil(&mut line);
+            assert!(fault(&line).is_some(), "{name}: {why} is let through: {line}");
+        };
+        for field in ["seq", "at", "agent", "type", "data", "sum"] {
+            spoilt("a missing field", &|line| drop(line.as_object_mut().unwrap().remove(field)));
+            spoilt("a field of a wrong type", &|line| line[field] = json!([]));
+        }
+        spoilt("an unknown field", &|line| line["colour"] = json!("red"));
+        spoilt("an unknown field of the data", &|line| line["data"]["colour"] = json!("red"));
+        spoilt("an unknown type", &|line| line["type"] = json!("painted"));
+        for field in line["data"].as_object().unwrap().keys() {
+            // What need not be there isn't written where it is nothing.
+            if field != "child" && field != "seen" {
+                spoilt("a missing field of the data", &|line| {
+                    drop(line["data"].as_object_mut().unwrap().remove(field));
+                });
+            }
+            spoilt("a wrong field of the data", &|line| line["data"][field] = json!([[]]));
+        }
+        for other in examples.keys().filter(|other| *other != name) {
+            spoilt("another type's data", &|line| line["type"] = json!(other));
+        }
+    }
+    let deep: &[(&str, &str)] = &[
+        ("replied", "/data/reply/usage/output_tokens"),
+        ("replied", "/data/reply/stop"),
+        ("replied", "/data/reply/blocks/0/view"),
+        ("retrying", "/data/retry/attempt"),
+        ("call_finished", "/data/result/is_error"),
+        ("agent_finished", "/data/outcome"),
+        ("run_started", "/data/plan/parent/max_turns"),
+    ];
+    for (name, place) in deep {
+        let mut line = examples[*name].clone();
+        *line.pointer_mut(place).expect(place) = json!("purple");
+        assert!(fault(&line).is_some(), "{name}: {place} is let through");
+    }
+}
+
+/// The version that another legwork's record has.
+fn of_another_format(folder: &Folder, format: u64) {
+    let path = folder.at("runs/job/latest/events.jsonl");
+    let journal = std::fs::read_to_string(&path).unwrap();
+    let (first, rest) = journal.split_once('\n').unwrap();
+    let mut line: Value = serde_json::from_str(first).unwrap();
+    line["data"]["format"] = json!(format);
+    line["data"]["version"] = json!("9.8.7");
+    line["data"]["of_tomorrow"] = json!({});
+    std::fs::write(&path, format!("{line}\n{rest}")).unwrap();
+}
+
+#[test]
+fn a_record_of_another_format_is_refused_everywhere() {
+    let folder = prepared();
+    folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
+    of_another_format(&folder, 2);
+    let before = latest(&folder).files();
+    let replay = ["run", "job.yaml", "--out", "elsewhere", "--model", "replay/runs/job/latest"];
+    let commands: [&[&str]; 4] = [&["show"], &["show", "latest", "--rebuild"], &["resume", "latest"], &replay];
+    for command in commands {
+        let refused = folder.legwork(command).run();
+        refused.code(2).stdout_is("").stderr_has("the record's format is 2, and this legwork reads format 1");
+        refused.stderr_has("Legwork 9.8.7, which wrote it, can read it.");
+    }
+    assert_eq!(latest(&folder).files(), before);
+    assert!(!folder.exists("elsewhere"));
+}
+
+#[test]
+fn a_result_of_another_format_is_refused() {
+    let folder = prepared();
+    folder.legwork(RUN).run().code(0);
+    let path = folder.at("runs/job/latest/result.json");
+    let result = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, result.replacen("\"format\": 1", "\"format\": 3", 1)).unwrap();
+    folder.legwork(&["show"]).run().code(2).stderr_has("the record's format is 3").stderr_has("which wrote it");
+}

@@ -1,0 +1,94 @@
+//! What an agent has read, it knows after a resumption.
+
+use serde_json::{Value, json};
+
+use super::latest;
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+
+const JOB: &str = r#"
+model: anthropic/claude-haiku-4-5
+inputs: { token: { type: string, secret: true } }
+parent: { prompt: Go., tools: [task, bash, read_file, write_file, edit_file] }
+subagents: { a: { tools: [bash, read_file, write_file, edit_file] } }
+"#;
+
+fn call(tool: &str, input: &Value) -> Value {
+    json!({ "tool": tool, "input": input })
+}
+
+fn edit(path: &str, new: &str) -> Value {
+    call("edit_file", &json!({ "path": path, "old_text": "old", "new_text": new }))
+}
+
+/// A folder in which an agent reads one file, writes another, is killed, and then edits both.
+fn cut_off(by_subagent: bool) -> Folder {
+    let work = json!([
+        { "calls": [call("read_file", &json!({ "path": "read.txt" }))] },
+        { "calls": [call("write_file", &json!({ "path": "written.txt", "content": "old\n" }))] },
+        { "calls": [call("bash", &json!({ "command": "kill -9 $PPID" }))] },
+        { "calls": [edit("read.txt", "new"), edit("written.txt", "new")] },
+        { "text": "Over." },
+    ]);
+    let task = json!([{ "calls": [call("task", &json!({ "prompt": "x" }))] }, { "text": "Over." }]);
+    let replies =
+        if by_subagent { json!({ "parent": task, "subagents": { "a-1": work } }) } else { json!({ "parent": work }) };
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB).write("replies.yaml", replies.to_string());
+    folder.write("read.txt", "old, and hush-hush\n");
+    let cut = start(&folder, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
+    assert_eq!(cut.signal(), Some(9), "{}", cut.stderr);
+    folder
+}
+
+fn start(folder: &Folder, line: &[&str]) -> Ended {
+    folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush").run()
+}
+
+/// What the two edits were told.
+fn told(folder: &Folder, by_subagent: bool) -> Vec<String> {
+    let record = latest(folder);
+    let events = if by_subagent { record.events_of("a-1") } else { record.events() };
+    let edits = events.iter().filter(|event| event["type"] == "call_finished" && event["data"]["tool"] == "edit_file");
+    edits.map(|event| event["data"]["result"]["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
+    for by_subagent in [false, true] {
+        for name in ["read.txt", "written.txt"] {
+            let folder = cut_off(by_subagent);
+            folder.write(name, "old, and something else\n");
+            start(&folder, &["resume", "latest"]).code(0);
+            let told = told(&folder, by_subagent);
+            let refusals: Vec<&String> = told.iter().filter(|text| text.contains("read it again")).collect();
+            assert!(refusals.len() == 1 && refusals[0].contains(name), "{name}: {told:?}");
+            assert_eq!(folder.read(name), "old, and something else\n");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_stayed_is_edited_after_a_resumption() {
+    let folder = cut_off(false);
+    start(&folder, &["resume", "latest"]).code(0);
+    assert_eq!([folder.read("read.txt"), folder.read("written.txt")], ["new, and hush-hush\n", "new\n"]);
+}
+
+/// A digest would let a reader of the record try out what the secret is.
+#[test]
+fn nothing_is_kept_of_a_file_that_holds_a_secret() {
+    let folder = cut_off(false);
+    let seen = |folder: &Folder| -> Vec<Value> {
+        let finished = latest(folder).events().into_iter().filter(|event| event["type"] == "call_finished");
+        finished.filter_map(|event| Some(event["data"].get("seen")?["path"].clone())).collect()
+    };
+    assert_eq!(seen(&folder), ["read.txt", "written.txt"]);
+    let secret = Folder::new();
+    for name in ["job.yaml", "replies.yaml"] {
+        secret.write(name, folder.read(name));
+    }
+    secret.write("read.txt", "old, and hush-hush-hush\n");
+    start(&secret, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
+    assert_eq!(seen(&secret), ["written.txt"]);
+}

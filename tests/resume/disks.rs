@@ -1,0 +1,73 @@
+//! A disk that fails below the journal, from one operation on or once.
+
+use super::work::{DONE, RESUME, RUN, Work, for_each, journals, kept, once};
+
+/// Has the disk fail, and lets the run go on when it works again. Whether anything failed.
+fn fail_and_resume(work: &Work, order: &str, number: u64) -> bool {
+    let folder = work.folder();
+    let why = format!("{order}={number}");
+    let failed = folder.legwork(RUN).env(order, number.to_string()).run();
+    once(&folder, &why);
+    let run = failed.run_folder();
+    if failed.stdout == DONE && run.has("result.json") && run.result()["outcome"] == "completed" {
+        work.is_whole(&failed, &folder, &why);
+        folder.legwork(RESUME).run().code(0).stdout_is("").stderr_has("has ended: completed");
+        return false;
+    }
+    failed.code(5);
+    assert!(failed.stderr.contains("storage") || failed.stderr.contains("space"), "{why}\n{}", failed.all());
+    if run.has("result.json") {
+        assert_eq!(run.result()["outcome"], "environment_failed", "{why}");
+    }
+    let before = journals(run.path());
+    let resumed = folder.legwork(RESUME).run();
+    if before.get("events.jsonl").is_some_and(|journal| journal.contains(&b'\n')) {
+        kept(&before, run.path(), &why);
+        work.is_whole(&resumed, &folder, &why);
+    } else {
+        resumed.code(2).stdout_is("").stderr_has("start the job anew");
+    }
+    true
+}
+
+#[test]
+fn a_disk_that_fails_from_an_operation_on_loses_nothing() {
+    let work = Work::short();
+    for_each((1..100).step_by(8), |number| {
+        assert!(fail_and_resume(&work, "LEGWORK_FAIL_AT", number), "only {number} operations");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_once_loses_nothing() {
+    let work = Work::short();
+    for_each((5..200).step_by(13), |number| {
+        fail_and_resume(&work, "LEGWORK_FAIL_ONCE_AT", number);
+    });
+}
+
+/// Up to the first number at which nothing fails.
+fn every(order: &str) {
+    let work = Work::long();
+    let first = std::sync::atomic::AtomicU64::new(u64::MAX);
+    for_each(1..5_000, |number| {
+        use std::sync::atomic::Ordering::SeqCst;
+        if number <= first.load(SeqCst) && !fail_and_resume(&work, order, number) {
+            first.fetch_min(number, SeqCst);
+        }
+    });
+    let first = first.into_inner();
+    assert!((500..5_000).contains(&first), "{first} operations");
+}
+
+#[test]
+#[ignore = "takes minutes: fifty turns, with a disk that fails from each operation on"]
+fn a_disk_that_fails_from_any_operation_on_loses_nothing_of_a_long_run() {
+    every("LEGWORK_FAIL_AT");
+}
+
+#[test]
+#[ignore = "takes minutes: fifty turns, with a disk that fails once, at each operation"]
+fn a_disk_that_fails_once_at_any_operation_loses_nothing_of_a_long_run() {
+    every("LEGWORK_FAIL_ONCE_AT");
+}

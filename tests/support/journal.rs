@@ -1,0 +1,40 @@
+//! The lines of a journal, checked as anybody else could check them: against the schema, and their sums.
+
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// What is wrong with a line by the schema of the repository, if anything is.
+pub(crate) fn fault(line: &Value) -> Option<String> {
+    static SCHEMA: OnceLock<Validator> = OnceLock::new();
+    let schema = SCHEMA.get_or_init(|| {
+        let schema: Value = serde_json::from_str(include_str!("../../schemas/events.schema.json")).expect("JSON");
+        jsonschema::options().should_validate_formats(true).build(&schema).expect("a schema")
+    });
+    let faults: Vec<String> = schema.iter_errors(line).map(|fault| fault.to_string()).collect();
+    (!faults.is_empty()).then(|| faults.join("\n"))
+}
+
+/// The lines of a journal that is whole to its end. Every line is as the schema says, and has the sum that README says.
+#[track_caller]
+pub(crate) fn lines(name: &str, text: &str) -> Vec<Value> {
+    assert!(text.is_empty() || text.ends_with('\n'), "the last line of {name} is torn");
+    let mut before = String::new();
+    let parse = |(at, line): (usize, &str)| {
+        let place = format!("line {} of {name}: {line}", at + 1);
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {place}"));
+        if let Some(fault) = fault(&value) {
+            panic!("{fault}: {place}");
+        }
+        let (body, sum) = line.strip_suffix("\"}").and_then(|line| line.rsplit_once(",\"sum\":\"")).expect(&place);
+        let digest = Sha256::digest(format!("{before}{body}"));
+        let expected: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(sum, expected, "{place}");
+        assert_eq!(value["seq"], at + 1, "{place}");
+        before = sum.to_owned();
+        value
+    };
+    text.lines().enumerate().map(parse).collect()
+}
