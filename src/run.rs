@@ -49,6 +49,8 @@ pub struct Run<'a> {
     pub job_file: &'a str,
     /// Absolute paths that tools may not change: the job file and its prompts.
     pub protected: Vec<PathBuf>,
+    /// All that stays as it is, where it was looked for already.
+    pub found: Option<Protected>,
     /// The folder of all runs, absolute; tools may neither find nor change what is in it.
     pub out: PathBuf,
     /// The home folder of whoever runs this: git's configuration there can name files of the workspace.
@@ -111,17 +113,20 @@ impl Run<'_> {
         let root = Path::new(&self.plan.workspace);
         let commit = commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        let protected = if changes_files(&self.plan) {
-            Protected::find(root, &self.protected, &self.out, self.home.as_deref())
-        } else {
-            Protected::default()
+        // The whole workspace can't be read-only; of runs that lie right in it, those of this job are.
+        let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
+        let protected = match self.found {
+            Some(found) => found,
+            None if changes_files(&self.plan) => Protected::find(root, &self.protected, records, self.home.as_deref()),
+            None => Protected::default(),
         };
-        let workspace = Workspace::open(root, protected.paths, vec![self.out])
+        let workspace = Workspace::open(root, protected.paths, vec![records.to_owned()])
             .map_err(|source| Error::Workspace { path: root.to_owned(), source })?;
         let course = self.before.as_ref().map(Before::course).unwrap_or_default();
-        if self.before.is_none() {
-            self.recorder.write_source(self.job_file, &self.plan).map_err(record_failed)?;
-        }
+        // Where the run goes on they are there, unless somebody took them away.
+        let started = self.before.as_ref().map(Before::started);
+        let (job_file, plan) = started.map_or((self.job_file, &self.plan), |it| (it.job_file.as_str(), &*it.plan));
+        self.recorder.write_source(job_file, plan).map_err(record_failed)?;
         for child in course.summaries() {
             // The run may have been cut off just before it was written.
             self.recorder.write_summary(child).map_err(record_failed)?;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
+use crate::support::program::Ended;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +58,14 @@ impl Way {
 fn corpus() -> Corpus {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bash_rules/corpus.yaml");
     serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// What confines a command.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Tier {
+    Off,
+    Landlock,
+    Bubblewrap,
 }
 
 /// A workspace that holds what the ways take, and a folder outside of it.
@@ -119,8 +128,8 @@ impl Ground {
         (names != ["victim"] || victim != "an old file\n").then(|| format!("{names:?}, {victim:?}"))
     }
 
-    /// Runs the commands through the real binary, one `bash` call each, and gives the answers.
-    fn run(&self, allow: &[String], commands: &[String], arguments: &[&str]) -> (Vec<(bool, String)>, Value) {
+    /// Runs the commands through the real binary, one `bash` call each.
+    fn run(&self, tier: Tier, allow: &[String], commands: &[String]) -> Ended {
         let call = |command: &str| json!({ "tool": "bash", "input": { "command": command } });
         // A call that passes, now and then, or the run would end as stuck.
         let batches = commands.chunks(15).map(|batch| {
@@ -129,19 +138,60 @@ impl Ground {
         });
         let replies: Vec<Value> = batches.chain([json!({ "text": "done" })]).collect();
         let tools = json!([{ "bash": { "allow": allow, "timeout": "20s" } }]);
-        let job = json!({ "model": "replay/job.script.yaml", "parent": { "prompt": "Go.", "tools": tools, "max_turns": 1000 } });
+        let parent = json!({ "prompt": "Go.", "tools": tools, "max_turns": 1000 });
+        let job = json!({ "model": "replay/job.script.yaml", "parent": parent });
         self.folder.write("job.yaml", job.to_string());
         self.folder.write("job.script.yaml", json!({ "parent": replies }).to_string());
-        let ended = self.folder.legwork(&["run", "job.yaml"]).args(arguments).timeout(Duration::from_secs(300)).run();
-        ended.code(0);
-        let record = ended.run_folder();
+        let sandbox = match tier {
+            Tier::Off => "off",
+            Tier::Landlock => "auto",
+            Tier::Bubblewrap => "required",
+        };
+        let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", sandbox]).timeout(Duration::from_secs(300));
+        match tier {
+            // Where no bwrap is found, landlock is the best.
+            Tier::Landlock => program.env("PATH", self.programs_but_bwrap()).run(),
+            _ => program.run(),
+        }
+    }
+
+    /// What the commands were answered: whether it is an error, and the text.
+    fn answers(&self, tier: Tier, allow: &[String], commands: &[String]) -> Vec<(bool, String)> {
+        let ended = self.run(tier, allow, commands);
+        let record = ended.code(0).run_folder();
         let results = record.events().into_iter().filter(|event| event["type"] == "call_finished").map(|event| {
             let result = &event["data"]["result"];
             (result["is_error"] == true, result["text"].as_str().unwrap().to_owned())
         });
         let answers: Vec<_> = results.filter(|(is_error, text)| *is_error || text != "between").collect();
         assert_eq!(answers.len(), commands.len());
-        (answers, record.result())
+        answers
+    }
+
+    /// Whether the machine has this tier.
+    fn has(&self, tier: Tier) -> bool {
+        let ended = self.run(tier, &["echo *".to_owned()], &[]);
+        let named = |result: &Value| result["sandbox"].as_str().map(str::to_lowercase);
+        let has =
+            ended.stdout == "done\n" && named(&ended.run_folder().result()) == Some(format!("{tier:?}").to_lowercase());
+        if !has {
+            eprintln!("SKIPPED: no {tier:?} here: {}", ended.stderr);
+        }
+        has
+    }
+
+    /// A folder of links to the programs of this machine.
+    fn programs_but_bwrap(&self) -> PathBuf {
+        let folder = self.folder.home().with_file_name("programs");
+        if std::fs::create_dir(&folder).is_ok() {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let all = std::env::split_paths(&path).filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+            for program in all.flatten().filter(|program| program.file_name() != "bwrap") {
+                // The first of a name is the one that is found.
+                let _ = std::os::unix::fs::symlink(program.path(), folder.join(program.file_name()));
+            }
+        }
+        folder
     }
 }
 
@@ -186,7 +236,7 @@ fn the_rules_deny_every_way_but_a_programs_own() {
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
     let commands: Vec<String> = denied.map(|way| ground.fill(&way.command)).collect();
-    let (answers, _) = ground.run(&corpus.allow, &commands, sandbox_if_there_is_one(&ground, "off"));
+    let answers = ground.answers(Tier::Off, &corpus.allow, &commands);
     let passed: Vec<_> =
         commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
     assert!(passed.is_empty(), "{passed:#?}");
@@ -206,7 +256,7 @@ fn an_allowed_command_before_it_changes_nothing() {
         ["echo b && ", "echo b\n", "cd sub && cd .. && "].map(|head| format!("{head}{}", ground.fill(&way.command)))
     };
     let commands: Vec<String> = denied.flat_map(behind).collect();
-    let (answers, _) = ground.run(&corpus.allow, &commands, sandbox_if_there_is_one(&ground, "off"));
+    let answers = ground.answers(Tier::Off, &corpus.allow, &commands);
     let passed: Vec<_> =
         commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
     assert!(passed.is_empty(), "{passed:#?}");
@@ -216,32 +266,24 @@ fn an_allowed_command_before_it_changes_nothing() {
 #[test]
 fn what_the_rules_let_pass_leaves_no_mark_outside() {
     let ground = Ground::new();
-    let arguments = sandbox_if_there_is_one(&ground, "auto");
-    if arguments.is_empty() {
-        eprintln!("SKIPPED: this legwork has no sandbox, so nothing contains what the rules let pass");
-        return;
-    }
     let corpus = corpus();
     let ways: Vec<&Way> =
         corpus.ways.iter().filter(|way| way.verdict == Verdict::Contained && way.can_be_tried()).collect();
-    let mut marked = Vec::new();
-    for way in &ways {
-        ground.clean();
-        let command = ground.fill(&way.command);
-        let (answers, result) = ground.run(&corpus.allow, std::slice::from_ref(&command), arguments);
-        assert_ne!(result["sandbox"], "off");
-        assert!(!answers[0].1.starts_with("not allowed: "), "{command}: {}", answers[0].1);
-        marked.extend(ground.marks().map(|marks| format!("{command:?} ({}): {marks}", way.would)));
-    }
-    assert!(marked.is_empty() && ways.len() > 10, "{marked:#?}");
-}
-
-/// How to ask for a tier; nothing where this legwork has none.
-fn sandbox_if_there_is_one(ground: &Ground, tier: &'static str) -> &'static [&'static str] {
-    let help = ground.folder.legwork(&["run", "--help"]).run().stdout.clone();
-    match (help.contains("--sandbox"), tier) {
-        (false, _) => &[],
-        (true, "off") => &["--sandbox", "off"],
-        (true, _) => &["--sandbox", "auto"],
+    assert!(ways.len() > 10);
+    let commands: Vec<String> = ways.iter().map(|way| ground.fill(&way.command)).collect();
+    for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.has(*tier)) {
+        let answers = ground.answers(tier, &corpus.allow, &commands);
+        for (command, (_, text)) in commands.iter().zip(&answers) {
+            let ran = !text.starts_with("not allowed: ") && !text.contains("command not found");
+            assert!(ran, "{tier:?}: {command}: {text}");
+        }
+        if ground.marks().is_some() {
+            let alone = commands.iter().filter_map(|command| {
+                ground.clean();
+                ground.answers(tier, &corpus.allow, std::slice::from_ref(command));
+                ground.marks().map(|marks| format!("{command}: {marks}"))
+            });
+            panic!("{tier:?} holds not all of these: {:#?}", alone.collect::<Vec<_>>());
+        }
     }
 }

@@ -48,8 +48,11 @@ fn program(folder: &Folder) -> Program {
 /// What the commands printed, one text each.
 fn printed(ended: &Ended) -> Vec<String> {
     let events = ended.run_folder().events();
-    let finished = events.iter().filter(|event| event["event"] == "call_finished");
-    finished.map(|event| event["result"]["text"].as_str().unwrap().to_owned()).collect()
+    let finished = events.iter().filter_map(|entry| match entry["type"] == "call_finished" {
+        true => entry["data"]["result"]["text"].as_str(),
+        false => None,
+    });
+    finished.map(ToOwned::to_owned).collect()
 }
 
 fn sandbox(ended: &Ended) -> String {
@@ -89,7 +92,7 @@ fn the_home_folder_is_empty_but_for_toolchains_and_lasts_as_long_as_the_run() {
         ],
     );
     for (name, content) in
-        [(".ssh/id", "secret"), (".cargo/config.toml", "# config"), (".cargo/credentials.toml", "secret-token")]
+        [(".ssh/id", "secret"), (".cargo/config.toml", "# config\n"), (".cargo/credentials.toml", "secret-token")]
     {
         let path = folder.home().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -275,3 +275,32 @@ fn the_whole_system_as_a_workspace_hangs_on_nothing() {
     assert!(!answers[7].1, "{}", answers[7].0);
     assert!(answers[8].0.ends_with("/new"), "{}", answers[8].0);
 }
+
+#[test]
+fn records_right_in_the_workspace_are_read_only_and_hidden_too() {
+    let calls = vec![
+        ("write_file", json!({ "path": "job/latest/result.json", "content": "{}" })),
+        ("write_file", json!({ "path": "job/new", "content": "" })),
+        ("grep", json!({ "pattern": "run_start[e]d" })),
+        ("write_file", json!({ "path": "other/new", "content": "" })),
+    ];
+    let folder = folder_with("write_file, grep", &[calls]);
+    let ended = folder.legwork(&["run", "job.yaml", "--out", "."]).run();
+    ended.code(0);
+    assert!(!folder.exists("job/new") && folder.exists("other/new"));
+    let transcript = ended.run_folder_in("job").transcript();
+    assert!(transcript.contains("nothing matches"), "{transcript}");
+}
+
+#[test]
+fn a_repository_that_commands_make_is_told_of() {
+    let make = "mkdir -p sub/x.git/objects sub/x.git/refs && touch sub/x.git/HEAD && mkdir more && touch more/.git";
+    let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
+    folder.commit_all();
+    folder
+        .legwork(&["run", "job.yaml"])
+        .run()
+        .code(0)
+        .stderr_has("commands made a git repository, `more/.git` and 1 more: ");
+    folder.legwork(&["run", "job.yaml"]).run().code(0).nowhere("commands made");
+}

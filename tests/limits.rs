@@ -1,10 +1,10 @@
 //! Limits of the whole tree, each at its edge.
 
-use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
-use crate::faults::{wait_until, whole};
+use crate::faults::whole;
 use crate::runs::folder_with;
+use crate::signals::none_left;
 use crate::support::folder::Folder;
 use crate::support::peer::{Manner, Peer};
 use crate::support::program::Ended;
@@ -54,8 +54,7 @@ fn the_wall_clock_stops_a_stream_and_what_came_of_it_is_dropped() {
 #[test]
 fn the_wall_clock_stops_tools_and_requests_of_all_subagents_and_those_that_wait() {
     let folder = timed("[task]");
-    let stubborn =
-        "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 421' & echo $$ >>pids; sleep 421";
+    let stubborn = "exec 9>lock; flock -s 9; trap '' TERM; setsid bash -c 'trap \"\" TERM; sleep 421' & sleep 421";
     let server = Server::start(move |request: &Request| match request.prompt().as_str() {
         "Go." => Answer::calls(&["tool", "hang", "wait"].map(|prompt| ("task", json!({"prompt": prompt})))),
         "tool" => Answer::calls(&[("bash", json!({"command": stubborn}))]),
@@ -66,10 +65,7 @@ fn the_wall_clock_stops_tools_and_requests_of_all_subagents_and_those_that_wait(
     let outcomes: Vec<&Value> = result["subagents"].as_array().unwrap().iter().map(|child| &child["outcome"]).collect();
     assert!(outcomes.iter().all(|outcome| **outcome != "completed"), "{outcomes:?}");
     assert_eq!(server.count(), 3, "the third had no place");
-    for pid in folder.read("pids").lines() {
-        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
-        wait_until(|| test_kill_process(pid).is_err());
-    }
+    none_left(&folder);
 }
 
 #[test]

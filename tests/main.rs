@@ -1,4 +1,5 @@
 //! All tests of the whole program, in one binary.
+#![allow(clippy::print_stderr, reason = "a test that can't be made here says why")]
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::faults::whole;
 use crate::runs::folder_with;
@@ -11,25 +11,28 @@ use crate::support::folder::Folder;
 use crate::support::server::{Answer, Script, Server};
 use crate::support::skipped;
 
-/// Names the processes that are still there of those whose ids are in `pids`; one that nobody has reaped counts.
-const LOOK: &str = "test -s pids || echo none was started; for p in $(cat pids); do if kill -0 $p 2>/dev/null; then \
-                    echo alive $p; cat /proc/$p/cmdline; fi; done; echo looked";
+/// What every process inherits: whoever can lock the file alone knows that none is left, wherever they were.
+const HOLD: &str = "exec 9>lock; flock -s 9; ";
+const LOOK: &str = "test -s pids || echo none was started; flock -n -x lock echo looked || echo some are left";
 
-/// Runs one command, and in the next turn looks for what it has left. What the command's answer says.
-fn leaves_nothing(tool: &str, command: &str) -> Value {
-    let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
-    let server = Server::start(Script::of([
-        Answer::calls(&[("bash", json!({"command": command}))]),
-        Answer::calls(&[("bash", json!({"command": LOOK}))]),
-        Answer::text("Done."),
-    ]));
-    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
-    ended.code(0).stdout_is("Done.\n");
-    let requests = server.finish();
-    assert_eq!(requests[2].results()[0].text, "looked", "{command}");
-    assert!(!folder.exists("never"), "{command}");
-    let result = &requests[1].results()[0];
-    json!({ "text": result.text, "is_error": result.is_error })
+/// Runs one command in each of the tiers, and in the next turn looks for what it has left. What the answers say.
+fn leaves_nothing(tool: &str, command: &str) -> Vec<(String, bool)> {
+    let in_tier = |tier: &str| {
+        let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
+        let server = Server::start(Script::of([
+            Answer::calls(&[("bash", json!({"command": format!("{HOLD}{command}")}))]),
+            Answer::calls(&[("bash", json!({"command": LOOK}))]),
+            Answer::text("Done."),
+        ]));
+        let ended = folder.legwork(&["run", "job.yaml", "--sandbox", tier]).provider(&server).run();
+        ended.code(0).stdout_is("Done.\n");
+        let requests = server.finish();
+        assert_eq!(requests[2].results()[0].text, "looked", "{tier}: {command}");
+        assert!(!folder.exists("never"), "{tier}: {command}");
+        let result = &requests[1].results()[0];
+        (result.text.clone(), result.is_error)
+    };
+    ["auto", "off"].map(in_tier).to_vec()
 }
 
 #[test]
@@ -51,8 +54,9 @@ fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
         "nohup setsid bash -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 411; done' >/dev/null 2>&1 </dev/null & \
          disown; while ! [ -s pids ]; do sleep 0.01; done; echo over",
     ] {
-        let result = leaves_nothing("bash", command);
-        assert_eq!(result["text"].as_str().unwrap().lines().last(), Some("over"), "{result}");
+        for (text, _) in leaves_nothing("bash", command) {
+            assert_eq!(text.lines().last(), Some("over"), "{command}");
+        }
     }
 }
 
@@ -60,9 +64,9 @@ fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
 fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
     let command = "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 412; touch never' & \
                    echo $$ >>pids; echo begun; kill -STOP $$; sleep 412";
-    let result = leaves_nothing("{ bash: { timeout: 1s } }", command);
-    assert_eq!(result["is_error"], true);
-    assert_eq!(result["text"], "begun\ntimed out after 1s");
+    for result in leaves_nothing("{ bash: { timeout: 4s } }", command) {
+        assert_eq!(result, ("begun\ntimed out after 4s".to_owned(), true));
+    }
 }
 
 /// A chain of three hundred: each waits for the end of the one before it, and has the next one ready by then.
@@ -72,8 +76,9 @@ fn processes_that_start_anew_when_others_are_killed_end_all_the_same() {
                    [ $(wc -l <pids || echo 999) -gt 300 ] && exit; exec 4> >(setsid bash -c \"$LINK\" link); exec sleep 415'; \
                    exec 4> >(setsid bash -c \"$LINK\" link); \
                    while [ $(cat pids 2>/dev/null | wc -l) -lt 1 ]; do sleep 0.01; done; echo over";
-    let result = leaves_nothing("bash", command);
-    assert_eq!(result["text"], "over");
+    for (text, _) in leaves_nothing("bash", command) {
+        assert_eq!(text, "over");
+    }
 }
 
 /// Seven generations of two children each: 255 processes at most, each in a session of its own, whose parents don't wait.
@@ -82,18 +87,15 @@ fn a_fork_bomb_of_bounded_size_is_ended_whole() {
     let bomb = "export BOMB='echo $$ >>pids; [ $1 -gt 0 ] || exec sleep 413; \
                 setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & \
                 [ $(($1 % 2)) = 0 ] && exit; trap \"\" TERM; sleep 413'; ";
-    let result = leaves_nothing(
-        "bash",
-        &format!(
-            "{bomb} bash -c \"$BOMB\" bomb 6 & \
-         while [ $(cat pids 2>/dev/null | wc -l) -lt 20 ]; do sleep 0.01; done; echo over"
-        ),
-    );
-    assert_eq!(result["text"], "over");
+    let started = format!("{bomb} bash -c \"$BOMB\" bomb 6 & ");
+    let wait = "while [ $(cat pids 2>/dev/null | wc -l) -lt 20 ]; do sleep 0.01; done; echo over";
+    for (text, _) in leaves_nothing("bash", &format!("{started}{wait}")) {
+        assert_eq!(text, "over");
+    }
     // And one that goes on until the time is up.
-    let result =
-        leaves_nothing("{ bash: { timeout: 1s } }", &format!("{bomb} bash -c \"$BOMB\" bomb 6 & wait; sleep 413"));
-    assert_eq!(result["text"], "timed out after 1s");
+    for (text, _) in leaves_nothing("{ bash: { timeout: 4s } }", &format!("{started}wait; sleep 413")) {
+        assert_eq!(text, "timed out after 4s");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::faults::{wait_until, whole};
@@ -21,9 +22,10 @@ const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 const DELEGATING: &str =
     "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n  b: { tools: [bash] }\n";
 
-/// Two processes that hear no signal but KILL, one of them in a session of its own; their ids are in `pids`.
-const STUBBORN: &str = "trap '' TERM INT HUP; setsid bash -c 'trap \"\" TERM INT HUP; echo $$ >>pids; touch one; sleep 301' & \
-                        echo $$ >>pids; while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
+/// Two processes that hear no signal but KILL, one of them in a session of its own; both hold `lock`.
+const STUBBORN: &str = "exec 9>lock; flock -s 9; trap '' TERM INT HUP; \
+                        setsid bash -c 'trap \"\" TERM INT HUP; touch one; sleep 301' & \
+                        while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
 
 const SIGNALS: [(Signal, i32); 3] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
 
@@ -34,13 +36,10 @@ fn wait_for_line(folder: &Folder, agent: &str, text: &str) {
     wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|lines| lines.contains(text)));
 }
 
-/// None of the processes is left whose ids a tool has written down.
-fn none_left(folder: &Folder) {
-    let pids = folder.read("pids");
-    assert!(!pids.is_empty());
-    for pid in pids.lines().map(|line| Pid::from_raw(line.parse().unwrap()).unwrap()) {
-        wait_until(|| test_kill_process(pid).is_err());
-    }
+/// None of the processes is left that hold the file `lock`: wherever they are, and whatever their ids are here.
+pub(crate) fn none_left(folder: &Folder) {
+    let lock = std::fs::File::open(folder.at("lock")).expect("a process has made it");
+    wait_until(|| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
 }
 
 fn is_interrupted(ended: &Ended, code: i32) -> RunFolder {

@@ -35,6 +35,8 @@ fn a_modest_job_of_a_stranger_runs() {
     let folder = folder_with("parent: { prompt: Go., tools: [read_file] }\nlimits: { tokens: 10000 }\n");
     let server = Server::start(|_: &Request| Answer::text("Done."));
     folder.legwork(&["run", "job.yaml", "--untrusted"]).provider(&server).run().code(0).stdout_is("Done.\n");
+    let unconfined = folder.legwork(&["run", "job.yaml", "--untrusted", "--sandbox", "off"]).provider(&server).run();
+    unconfined.code(2).stdout_is("").stderr_has("without a sandbox");
     let replay = folder.legwork(&["run", "job.yaml", "--untrusted", "--model", "replay/mine.yaml"]);
     folder.write("mine.yaml", "parent: [{ text: Mine. }]\n");
     replay.run().code(0).stdout_is("Mine.\n");

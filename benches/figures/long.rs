@@ -81,8 +81,11 @@ fn prepared() -> tempfile::TempDir {
 /// Prints what going on with records of so many turns takes, from start to end.
 pub(crate) fn resume(program: &Path, runs: usize) {
     println!("\nresume of a run that was killed in its next request; each turn `bash: cat` of 2,200 characters\n");
-    println!("| {:<14} | {:>9} | {:<30} | {:>10} | {:>9} |", "", "journal", "resume", "a turn", "memory");
-    println!("|{0:-<16}|{0:->10}:|{0:-<32}|{0:->11}:|{0:->10}:|", "");
+    println!(
+        "| {:<14} | {:>9} | {:<30} | {:>9} | {:>14} | {:>9} |",
+        "", "journal", "resume", "CPU", "of it a turn", "memory"
+    );
+    println!("|{0:-<16}|{0:->10}:|{0:-<32}|{0:->10}:|{0:->15}:|{0:->10}:|", "");
     for turns in RECORDED {
         let (model, server) = Model::serve("cat note.txt");
         model.turns.store(turns, Ordering::SeqCst);
@@ -109,14 +112,16 @@ pub(crate) fn resume(program: &Path, runs: usize) {
         }
         let walls: Vec<f64> = figures[1..].iter().map(|figure| figure.wall).collect();
         let (least, greatest) = walls.iter().fold((f64::MAX, 0.0_f64), |(a, b), wall| (a.min(*wall), b.max(*wall)));
+        let cpu = median(figures[1..].iter().map(|figure| figure.cpu));
         let middle = median(walls.into_iter());
         let memory = figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
         println!(
-            "| {:<14} | {:>9} | {:<30} | {:>10} | {:>9} |",
+            "| {:<14} | {:>9} | {:<30} | {:>9} | {:>14} | {:>9} |",
             format!("{turns} turns"),
             format!("{:.1} MB", journal.len() as f64 / 1e6),
             format!("{middle:.1} ms ({least:.1} to {greatest:.1})"),
-            format!("{:.0} µs", middle * 1e3 / turns as f64),
+            format!("{cpu:.1} ms"),
+            format!("{:.0} µs", cpu * 1e3 / turns as f64),
             format!("{memory:.1} MB"),
         );
     }

@@ -17,6 +17,7 @@ mod plain;
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
 #[path = "../../tests/support/server/mod.rs"]
 mod server;
+mod tiers;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -69,6 +70,9 @@ fn compare(options: &[&str]) {
     }
     if is_wanted("memory") {
         long::memory(legwork);
+    }
+    if is_wanted("tiers") {
+        tiers::print(legwork);
     }
     let size = std::fs::metadata(legwork).expect("the executable").len();
     println!("\nthe executable: {:.1} MB (aim: under 15 MB)", size as f64 / 1e6);

@@ -35,6 +35,8 @@ enum Answerer<'t> {
     Interrupted,
     /// The subagent had ended when the run was cut off.
     Ended(Box<AgentFinished>),
+    /// Not begun any more: the run is over.
+    Nobody(Halt),
     Tool,
     Subagent(Delegation<'t>),
     Refused(String),
@@ -104,6 +106,10 @@ impl<'t> Agent<'t> {
         if let Some((call_id, child)) = self.calls.begun.pop_front() {
             return self.take_up(call, &call_id, child);
         }
+        // Those beside it that were begun are told to their ends all the same.
+        if let Err(halt) = self.tree.may_go_on() {
+            return Ok(Answerer::Nobody(halt));
+        }
         let answerer = match self.tree.budget.count_call() {
             Err(hit) => {
                 let refusal = format!("Not run: {}.", hit.message);
@@ -155,7 +161,9 @@ impl<'t> Agent<'t> {
         }
         match child {
             Some(id) => Ok(self.delegate(call, Some(id)).map_or_else(Answerer::Refused, Answerer::Subagent)),
-            None if self.toolbox.reads_only(&call.tool) => Ok(Answerer::Tool),
+            None if self.toolbox.reads_only(&call.tool) => {
+                Ok(self.tree.may_go_on().map_or_else(Answerer::Nobody, |()| Answerer::Tool))
+            }
             None => Ok(Answerer::Interrupted),
         }
     }
@@ -207,6 +215,7 @@ impl<'t> Agent<'t> {
         let mut seen = None;
         let (result, child) = match answerer {
             Answerer::Known(result, child) => return Ok((result, child.map(|child| *child))),
+            Answerer::Nobody(halt) => return Err(halt),
             Answerer::Interrupted => (interrupted(&call.id), None),
             Answerer::Refused(text) => (ToolResult { call_id: call.id.clone(), text, is_error: true }, None),
             Answerer::Tool => {

@@ -240,7 +240,12 @@ impl Tree {
     }
 
     pub(super) fn record(&self, agent: &str, event: impl Into<Event>, durability: Durability) -> Result<(), Halt> {
-        self.sink.record(agent, event.into(), durability).map_err(|error| Halt::journal(&error))
+        self.sink.record(agent, event.into(), durability).map_err(|error| {
+            let halt = Halt::journal(&error);
+            // At once: the agents that work beside may take no further step either.
+            self.halt(halt.clone(), false);
+            halt
+        })
     }
 
     /// Whether another step may begin.

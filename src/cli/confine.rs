@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::Surroundings;
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::sandbox::protected::Protected;
+use crate::sandbox::protected::{Protected, canonical_as_far_as_possible};
 use crate::sandbox::{Boundary, Sandbox, Tier, Wanted};
 
 /// What `run` and `resume` have in common.
@@ -39,6 +39,11 @@ enum Choice {
 const UNCONFINED: &str = "they can do whatever you can do";
 
 impl Confinement {
+    /// Whether commands are not to be confined.
+    pub(super) fn is_off(&self) -> bool {
+        self.sandbox == Choice::Off
+    }
+
     /// What is asked for, in a few words for whoever reads a plan.
     pub(super) fn asked(&self, plan: &Plan) -> String {
         if !plan.starts_commands() {
@@ -72,17 +77,20 @@ impl Confinement {
         let read = existing("--allow-read", &self.allow_read)?;
         let mut write = existing("--allow-write", &self.allow_write)?;
         if !plan.starts_commands() {
-            return Ok(Confined { sandbox: Sandbox::unused(), boundary: None });
+            return Ok(Confined { sandbox: Sandbox::unused(), found: None });
         }
         let home = around.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let workspace = PathBuf::from(&plan.workspace);
-        let protected = Protected::find(&workspace, job_files, out, home.as_deref());
-        write.extend(protected.git_writes);
+        // The whole workspace can't be read-only; of runs that lie right in it, those of this job are.
+        let out = canonical_as_far_as_possible(out);
+        let records = if workspace.starts_with(&out) { out.join(&plan.job) } else { out };
+        let protected = Protected::find(&workspace, job_files, &records, home.as_deref());
+        write.extend(protected.git_writes.iter().cloned());
         let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
         let boundary = Boundary {
             workspace,
-            protected: protected.paths,
-            links: protected.links,
+            protected: protected.paths.clone(),
+            links: protected.links.clone(),
             network: plan.network,
             read,
             write,
@@ -102,23 +110,25 @@ impl Confinement {
             (tier, Some(shortfall)) => around.out.warning(&format!("sandbox: {tier}: {shortfall}")),
             (_, None) => {}
         }
-        Ok(Confined { sandbox, boundary: Some(boundary) })
+        Ok(Confined { sandbox, found: Some((boundary, protected, records)) })
     }
 }
 
 /// What was found, before there is a record of the run.
 pub(super) struct Confined {
     sandbox: Sandbox,
-    boundary: Option<Boundary>,
+    found: Option<(Boundary, Protected, PathBuf)>,
 }
 
 impl Confined {
-    /// The same for a run that is recorded in a folder.
-    pub(super) fn recorded(self, out: &Path, record: &Path) -> Arc<Sandbox> {
-        Arc::new(match &self.boundary {
-            Some(boundary) => self.sandbox.watching(boundary, out, record),
-            None => self.sandbox,
-        })
+    /// The same for a run that is recorded in a folder, and what is protected, where it was looked for.
+    pub(super) fn recorded(self, record: &Path) -> (Arc<Sandbox>, Option<Protected>) {
+        match self.found {
+            Some((boundary, protected, records)) => {
+                (Arc::new(self.sandbox.watching(&boundary, &records, record)), Some(protected))
+            }
+            None => (Arc::new(self.sandbox), None),
+        }
     }
 }
 

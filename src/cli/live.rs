@@ -17,6 +17,7 @@ use crate::plan::Plan;
 use crate::providers::{Connect, Provider};
 use crate::record::{Recorder, Trial};
 use crate::run::{self, Before, Observer, Run, Signals};
+use crate::sandbox::protected::repositories;
 
 /// A run that is about to begin or to go on.
 pub(super) struct Live<'a> {
@@ -68,14 +69,19 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
         .enable_all()
         .build()
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
-    let sandbox = live.confined.recorded(&live.out, live.recorder.folder());
+    let (sandbox, found) = live.confined.recorded(live.recorder.folder());
+    let workspace = PathBuf::from(&live.plan.workspace);
+    let has_commands = live.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
+    let repositories = || if has_commands { repositories(&workspace, &live.out) } else { Vec::new() };
+    let known = repositories();
     let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
     let result = runtime.block_on(
         Run {
             plan: live.plan.masked(&mask),
             job_file: live.job_file,
             protected: live.protected,
-            out: live.out,
+            found,
+            out: live.out.clone(),
             home: around.variable("HOME").map(PathBuf::from),
             providers: live.providers,
             mask,
@@ -92,8 +98,25 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     )?;
     // Calls end with their processes; a thread that still reads a slow disk must not hold the exit back.
     runtime.shutdown_background();
+    let mut planted = repositories();
+    planted.retain(|path| !known.contains(path));
+    warn_of_planted(around, &workspace, &planted);
     report(live.format, around, &result, live.shown_folder);
     Ok(result.exit_code)
+}
+
+/// File tools make no repository, but commands can, and the next `git status` of whoever looks at the changes obeys it.
+fn warn_of_planted(around: &Surroundings, workspace: &Path, planted: &[PathBuf]) {
+    let Some(first) = planted.first() else { return };
+    let first = first.strip_prefix(workspace).unwrap_or(first).to_string_lossy();
+    let others = match planted.len() - 1 {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    around.out.warning(&format!(
+        "commands made a git repository, `{}`{others}: git does what its configuration says; look at that before you run git here",
+        printable(&first)
+    ));
 }
 
 /// Opens what the plan's models need.

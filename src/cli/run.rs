@@ -56,6 +56,12 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
+    if options.untrusted && options.confinement.is_off() {
+        return Err(Error::Usage {
+            message: "an untrusted job is not run without a sandbox".into(),
+            hint: Some("Leave out one of --untrusted and --sandbox off.".into()),
+        });
+    }
     let workspace = workspace(&options.workspace)?;
     let origin = Origin::from(options.untrusted);
     let (source, folder) = input::read_job(&options.job, origin).map_err(invalid)?;

@@ -307,9 +307,10 @@ mod tests {
 
     #[test]
     fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
-        let attacks: [(&str, fn(&Path)); 5] = [
+        type Attack = (&'static str, fn(&Path));
+        let attacks: [Attack; 5] = [
             ("touch", |path| {
-                File::options().append(true).open(path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap()
+                File::options().append(true).open(path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
             }),
             ("add", |path| File::options().append(true).open(path).unwrap().write_all(b"{}\n").unwrap()),
             ("cut", |path| File::options().write(true).open(path).unwrap().set_len(10).unwrap()),
@@ -334,7 +335,7 @@ mod tests {
             attack(file.path());
             assert_eq!(append("next").is_ok(), name == "touch", "{name}");
             if name == "touch" {
-                assert_eq!(read(&std::fs::read_to_string(file.path()).unwrap()).0, [1, 2]);
+                assert_eq!(read(std::fs::read_to_string(file.path()).unwrap()).0, [1, 2]);
             }
         }
     }
@@ -396,14 +397,14 @@ mod tests {
     #[test]
     fn what_another_version_wrote_is_told_from_what_was_changed() {
         let line = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"run_started","data":{"format":7"#;
-        let (_, flaw) = read(&summed(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
+        let (_, flaw) = read(summed(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
         assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0"));
-        let (_, flaw) = read(&format!("{line}}}}}\n"));
+        let (_, flaw) = read(format!("{line}}}}}\n"));
         assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: None })), "its sums may be others");
-        let (_, flaw) = read(&summed(&[&format!("{}}}", line.replace('7', "1"))]));
+        let (_, flaw) = read(summed(&[&format!("{}}}", line.replace('7', "1"))]));
         assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, .. })), "{flaw:?}");
         let painted = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"painted","data":{}"#;
-        let (_, flaw) = read(&summed(&[painted]));
+        let (_, flaw) = read(summed(&[painted]));
         assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, why }) if why.contains("painted")));
     }
 }

@@ -40,7 +40,7 @@ impl Record {
             Some(started) => *started.plan,
             None => read_json::<Plan>(folder, "plan.json")?.ok_or_else(|| Error::NotARecord {
                 path: folder.to_owned(),
-                why: "neither a journal nor a plan.json says what was planned".to_owned(),
+                why: "it has no plan.json and was cut off before anything happened; start the job anew".to_owned(),
             })?,
         };
         check("plan.json", plan.format)?;

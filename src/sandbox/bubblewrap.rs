@@ -192,7 +192,7 @@ fn find(boundary: &Boundary) -> Result<PathBuf, String> {
         let ways = [entry.canonicalize().unwrap_or_default(), entry.clone(), file.clone()];
         match ways.iter().find_map(|way| distrust(way, boundary)) {
             None => return Ok(file),
-            Some(why) => distrusted = distrusted.or(Some(why)),
+            Some(why) => distrusted = distrusted.or_else(|| Some(format!("{} isn't trusted: {why}", file.display()))),
         }
     }
     Err(distrusted.unwrap_or_else(|| "there is no `bwrap` in PATH (its package is called bubblewrap)".to_owned()))

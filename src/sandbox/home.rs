@@ -82,6 +82,7 @@ pub fn readable(home: &Path) -> Vec<PathBuf> {
 }
 
 /// Makes the toolchains of one home folder be found in another, as far as nothing is there.
+#[cfg(target_os = "linux")]
 pub(super) fn link(home: &Path, other: &Path) {
     for (path, _) in toolchains(home) {
         let Ok(name) = path.strip_prefix(home) else { continue };
@@ -124,6 +125,18 @@ mod tests {
         assert_eq!(names(readable(home.path())), [".cargo/bin", ".cargo/config.toml", ".rustup"]);
         let left_out: Vec<_> = toolchains(home.path()).flat_map(|(_, without)| without).collect();
         assert_eq!(names(left_out), [".cargo/credentials.toml"]);
+    }
+
+    #[test]
+    fn the_readme_lists_the_toolchains() {
+        let readme = include_str!("../../README.md");
+        let (_, rest) = readme.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
+        let (list, rest) = rest.trim_start().split_once("\n\n").unwrap();
+        let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());
+        for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.without) {
+            assert!(rest.contains(&format!("`{secret}`")), "{secret}");
+        }
     }
 
     #[test]

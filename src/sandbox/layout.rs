@@ -15,30 +15,16 @@ enum Mount {
     Same { writable: bool },
     /// Something of the run's own, writable.
     Private(PathBuf),
-    /// An empty folder that nothing can be put into.
-    Empty,
+    /// An empty folder; nothing can be put into one that is sealed.
+    Empty { sealed: bool },
     /// A file that can't be opened.
     Denied,
-    /// The processes of the sandbox.
+    /// The processes of the sandbox, and the machine's settings, all read-only: root owns those also without any
+    /// capability, and could set by `/proc/sys/kernel/core_pattern` what the kernel itself starts as root.
     Processes,
     /// A few harmless devices.
     Devices,
 }
-
-/// What in `/proc` belongs to the machine: root owns it also without any capability, and could set by
-/// `/proc/sys/kernel/core_pattern` what the kernel itself starts as root.
-const MACHINES: [&str; 10] = [
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-    "/proc/irq",
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/acpi",
-    "/proc/scsi",
-    "/proc/driver",
-    "/proc/mtrr",
-    "/proc/latency_stats",
-];
 
 /// What of a layout doesn't change in a run.
 #[derive(Debug)]
@@ -87,12 +73,9 @@ impl Layout {
         layout.put("/dev", Mount::Devices);
         if fresh_processes {
             layout.put("/proc", Mount::Processes);
-            for path in MACHINES.iter().filter(|path| Path::new(path).exists()) {
-                layout.put(*path, same(false));
-            }
         }
         for folder in &fixed.folders {
-            layout.put(folder, Mount::Empty);
+            layout.put(folder, Mount::Empty { sealed: true });
         }
         for folder in ["/tmp", "/var/tmp"] {
             if let Ok(folder) = Path::new(folder).canonicalize() {
@@ -126,7 +109,7 @@ impl Layout {
                 && layout.shows(path)
                 && !layout.mounts.contains_key(path)
             {
-                layout.put(path, if metadata.is_dir() { Mount::Empty } else { Mount::Denied });
+                layout.put(path, if metadata.is_dir() { Mount::Empty { sealed: false } } else { Mount::Denied });
             }
         }
         for path in &boundary.protected {
@@ -202,14 +185,15 @@ impl Layout {
                 Mount::Same { writable: true } => say(&[&"--bind-try", path, path]),
                 Mount::Same { writable: false } => say(&[&"--ro-bind-try", path, path]),
                 Mount::Private(source) => say(&[&"--bind", source, path]),
-                Mount::Empty => say(&[&"--tmpfs", path]),
+                Mount::Empty { .. } => say(&[&"--tmpfs", path]),
                 Mount::Denied => say(&[&"--ro-bind", &"/dev/null", path]),
                 Mount::Processes => say(&[&"--proc", path]),
                 Mount::Devices => say(&[&"--dev", path]),
             }
         }
         // Only now, when everything below has its place.
-        for (path, _) in self.mounts.iter().filter(|(_, mount)| **mount == Mount::Empty) {
+        let sealed = |mount: &Mount| matches!(mount, Mount::Empty { sealed: true } | Mount::Processes);
+        for (path, _) in self.mounts.iter().filter(|(_, mount)| sealed(mount)) {
             say(&[&"--remount-ro", path]);
         }
         arguments

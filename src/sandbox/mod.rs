@@ -19,6 +19,7 @@ pub mod landlock;
 mod layout;
 #[cfg(target_os = "linux")]
 mod powers;
+#[cfg(target_os = "linux")]
 mod private;
 #[cfg(target_os = "linux")]
 mod probe;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
 use self::private::Private;
 use crate::job::Network;
 

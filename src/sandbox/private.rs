@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
@@ -23,9 +23,9 @@ const LOCK: &str = "lock";
 const LOOKED_AT: usize = 10_000;
 
 /// Waits for the end of its standard input, which is our end, then removes the folder. What dies with us can still be
-/// writing, hence several times.
-const SWEEP: &str = "trap '' HUP INT TERM; read -r _; for _ in 1 2 3 4 5; do chmod -R u+rwX \"$1\" 2>/dev/null; \
-                     rm -rf \"$1\" 2>/dev/null; [ -e \"$1\" ] || exit 0; sleep 1; done";
+/// writing, hence several times. It is in the background, so that it isn't our child, among which orphans are looked for.
+const SWEEP: &str = "exec 3<&0; { trap '' HUP INT TERM; read -r _; for _ in 1 2 3 4 5; do [ -e \"$1\" ] || exit 0; \
+                     chmod -R u+rwX \"$1\" 2>/dev/null; rm -rf \"$1\" 2>/dev/null; sleep 1; done; } <&3 3<&- &";
 
 /// The folder of one run; removed when it is dropped, or by a small process that outlives us where we are killed, or by
 /// the next run where that one is killed as well.
@@ -33,7 +33,7 @@ const SWEEP: &str = "trap '' HUP INT TERM; read -r _; for _ in 1 2 3 4 5; do chm
 pub(super) struct Private {
     folder: PathBuf,
     _lock: File,
-    sweeper: Option<(Child, PipeWriter)>,
+    _sweeper: Option<PipeWriter>,
 }
 
 impl Private {
@@ -62,7 +62,7 @@ impl Private {
         // From here on it is removed by its own name.
         fs::rename(new.keep(), &folder)?;
         let sweeper = watch(&folder).ok();
-        Ok(Self { folder, _lock: lock, sweeper })
+        Ok(Self { folder, _lock: lock, _sweeper: sweeper })
     }
 
     /// What takes the place of the home folder.
@@ -79,11 +79,6 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         remove(&self.folder);
-        if let Some((mut sweeper, pipe)) = self.sweeper.take() {
-            let _ = sweeper.kill();
-            let _ = sweeper.wait();
-            drop(pipe);
-        }
     }
 }
 
@@ -107,14 +102,15 @@ fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
     options.open(folder.join(LOCK))
 }
 
-fn watch(folder: &Path) -> io::Result<(Child, PipeWriter)> {
+fn watch(folder: &Path) -> io::Result<PipeWriter> {
     let (reader, writer) = io::pipe()?;
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", SWEEP, "legwork-sweep"]).arg(folder).current_dir("/");
     shell.env_clear().env("PATH", "/usr/bin:/bin");
     // A group of its own, so that what ends ours by its group doesn't reach it.
     shell.process_group(0).stdin(OwnedFd::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok((shell.spawn()?, writer))
+    shell.status()?;
+    Ok(writer)
 }
 
 /// Removes what runs left that were killed together with their sweeper.

@@ -35,9 +35,10 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// Looks for it. `job_files` are the job file and all that it is made of; `out` is the folder of all runs; `home` is
-    /// where the configuration of whoever runs git lies. Nothing is run. What can't be read is passed over, and so are
-    /// repositories beyond the first 50,000 entries of folders, those near the root first.
+    /// Looks for it. `job_files` are the job file and all that it is made of; `out` is the folder of all runs, which adds
+    /// nothing where it is the workspace or holds it; `home` is where the configuration of whoever runs git lies. Nothing
+    /// is run. What can't be read is passed over, and so are repositories beyond the first 50,000 entries of folders, those
+    /// near the root first.
     pub fn find(workspace: &Path, job_files: &[PathBuf], out: &Path, home: Option<&Path>) -> Self {
         let mut search = Search {
             root: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
@@ -46,16 +47,16 @@ impl Protected {
             links: BTreeSet::new(),
             git_writes: BTreeSet::new(),
         };
-        for path in job_files.iter().map(PathBuf::as_path).chain([out]) {
-            search.protect(path);
+        job_files.iter().for_each(|path| search.protect(path));
+        if !search.root.starts_with(canonical_as_far_as_possible(out)) {
+            search.protect(out);
         }
         // A repository of its own would take the place of the one around it, so none may appear.
         let dot_git = search.root.join(".git");
         search.repository(&dot_git);
         search.own_writes(&dot_git);
         search.users_configuration();
-        let out = canonical_as_far_as_possible(out);
-        for repository in repositories(&search.root, &out) {
+        for repository in repositories(&search.root, out) {
             search.repository(&repository);
         }
         Self {
@@ -198,8 +199,13 @@ impl Search<'_> {
     }
 }
 
-/// The repositories within a folder, its own left out: `.git` in any spelling, and folders that are one themselves.
-fn repositories(root: &Path, out: &Path) -> Vec<PathBuf> {
+/// The repositories within a folder, the nearest first: `.git` in any spelling, and folders that are one themselves. Looks
+/// at no more than [`Protected::find`] does, and not into `out`.
+///
+/// A repository is data that git takes orders from: its configuration names programs, and `git status` in the one
+/// around it looks into it where the index says so.
+pub fn repositories(root: &Path, out: &Path) -> Vec<PathBuf> {
+    let out = canonical_as_far_as_possible(out);
     let mut found = Vec::new();
     let mut open = std::collections::VecDeque::from([root.to_owned()]);
     let mut entries = 0;

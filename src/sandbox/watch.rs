@@ -23,7 +23,9 @@ impl Watch {
         let (out, record) = (canonical_as_far_as_possible(out), canonical_as_far_as_possible(record));
         // We write there ourselves all the time.
         let protected = boundary.protected.iter().filter(|path| **path != out).cloned();
-        let record = WRITTEN_ONCE.iter().map(|name| record.join(name));
+        // Bubblewrap binds it.
+        let written_once = WRITTEN_ONCE.iter().filter(|_| tier != Tier::Bubblewrap);
+        let record = written_once.map(|name| record.join(name));
         let all = protected.chain(boundary.links.iter().cloned()).chain(record);
         let loose: Vec<PathBuf> = all.filter(|path| tier != Tier::Bubblewrap || !is_bound(path)).collect();
         let guard = Guard::of(boundary, &loose);

@@ -50,7 +50,14 @@ impl Environment {
             .filter(|(name, _)| visible(name))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
-        variables.entry("PATH".to_owned()).or_insert_with(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
+        // A relative folder would find a program of the workspace in the place of the one that is meant; so would a PATH
+        // without folders.
+        let path = variables.get("PATH").map_or("", String::as_str).split(':');
+        let mut path = path.filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":");
+        if path.is_empty() {
+            path = "/usr/local/bin:/usr/bin:/bin".to_owned();
+        }
+        variables.insert("PATH".to_owned(), path);
         // There is no terminal, so nothing should try to paint on one.
         variables.insert("TERM".to_owned(), "dumb".to_owned());
         for (name, value) in secrets {
@@ -96,7 +103,17 @@ mod tests {
             Environment::from(&snapshot, &[], &[]).shell().to_owned()
         };
         assert_eq!(found("::.:tools:DIR/missing:DIR/not-executable:DIR/bin"), folder.path().join("bin/bash"));
-        assert_eq!(found(".:bin:"), Path::new("/bin/bash"));
+        assert!(found(".:bin:").is_absolute());
+    }
+
+    #[test]
+    fn only_absolute_folders_are_searched_for_programs() {
+        let path = |given: &str| {
+            let snapshot = [("PATH".to_owned(), given.to_owned())].into();
+            Environment::from(&snapshot, &[], &[]).variables()["PATH"].clone()
+        };
+        assert_eq!(path(".:/opt/a:bin::/usr/bin:"), "/opt/a:/usr/bin");
+        assert_eq!(path("node_modules/.bin"), "/usr/local/bin:/usr/bin:/bin");
     }
 
     #[test]

@@ -19,7 +19,8 @@ mod options;
 mod orphans;
 mod output;
 mod process;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod races;
 mod read_file;
 mod replace;

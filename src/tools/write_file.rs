@@ -340,8 +340,46 @@ mod tests {
         assert_eq!(bench.ok("glob", r#"{"pattern": "**/f"}"#).await, "caf\u{fffd}/f");
     }
 
-    #[tokio::test]
-    async fn nothing_but_whole_files_is_ever_seen() {
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_has_no_name_until_it_is_whole() {
+        use rustix::fs::{CWD, Mode, OFlags, openat};
+
+        let bench = Bench::new(&["write_file"]);
+        let (root, over) = (bench.path(""), AtomicBool::new(false));
+        if openat(CWD, &root, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR).is_err() {
+            eprintln!("skipped: this file system has no files without names");
+            return;
+        }
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut seen = std::collections::BTreeSet::new();
+                while !over.load(Ordering::Relaxed) {
+                    for entry in std::fs::read_dir(&root).unwrap().flatten() {
+                        assert_eq!(entry.metadata().unwrap().len(), 3 << 20, "{:?}", entry.file_name());
+                        seen.insert(entry.file_name());
+                    }
+                }
+                seen
+            });
+            let written = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let content = "1".repeat(3 << 20);
+                for number in 0..20 {
+                    runtime.block_on(bench.ok("write_file", &input(&format!("new-{number}"), &content)));
+                }
+            });
+            let written = written.join();
+            over.store(true, Ordering::Relaxed);
+            let seen = watch.join().unwrap();
+            written.unwrap();
+            assert!(seen.iter().all(|name| name.to_string_lossy().starts_with("new-")), "{seen:?}");
+        });
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 20);
+    }
+
+    #[test]
+    fn nothing_but_whole_files_is_ever_seen() {
         let bench = Bench::new(&["write_file"]);
         let (one, other) = ("1".repeat(3 << 20), "2".repeat(3 << 20));
         bench.write("f", &one);

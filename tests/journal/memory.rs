@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::latest;
 use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::Program;
 
 const JOB: &str = r#"
 model: anthropic/claude-haiku-4-5
 inputs: { token: { type: string, secret: true } }
-parent: { prompt: Go., tools: [task, bash, read_file, write_file, edit_file] }
-subagents: { a: { tools: [bash, read_file, write_file, edit_file] } }
+parent: { prompt: Go., tools: [task, read_file, write_file, edit_file] }
+subagents: { a: { tools: [read_file, write_file, edit_file] } }
 "#;
 
 fn call(tool: &str, input: &Value) -> Value {
@@ -26,7 +26,6 @@ fn cut_off(by_subagent: bool) -> Folder {
     let work = json!([
         { "calls": [call("read_file", &json!({ "path": "read.txt" }))] },
         { "calls": [call("write_file", &json!({ "path": "written.txt", "content": "old\n" }))] },
-        { "calls": [call("bash", &json!({ "command": "kill -9 $PPID" }))] },
         { "calls": [edit("read.txt", "new"), edit("written.txt", "new")] },
         { "text": "Over." },
     ]);
@@ -36,13 +35,20 @@ fn cut_off(by_subagent: bool) -> Folder {
     let folder = Folder::new();
     folder.write("job.yaml", JOB).write("replies.yaml", replies.to_string());
     folder.write("read.txt", "old, and hush-hush\n");
-    let cut = start(&folder, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
-    assert_eq!(cut.signal(), Some(9), "{}", cut.stderr);
+    begin(&folder, by_subagent);
     folder
 }
 
-fn start(folder: &Folder, line: &[&str]) -> Ended {
-    folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush").run()
+fn program(folder: &Folder, line: &[&str]) -> Program {
+    folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush")
+}
+
+/// Runs up to the end of the second call.
+fn begin(folder: &Folder, by_subagent: bool) {
+    let events = if by_subagent { "14" } else { "10" };
+    let run = program(folder, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
+    let cut = run.env("LEGWORK_KILL_AFTER", events).run();
+    assert_eq!(cut.signal(), Some(9), "{}", cut.stderr);
 }
 
 /// What the two edits were told.
@@ -59,7 +65,7 @@ fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
         for name in ["read.txt", "written.txt"] {
             let folder = cut_off(by_subagent);
             folder.write(name, "old, and something else\n");
-            start(&folder, &["resume", "latest"]).code(0);
+            program(&folder, &["resume", "latest"]).run().code(0);
             let told = told(&folder, by_subagent);
             let refusals: Vec<&String> = told.iter().filter(|text| text.contains("read it again")).collect();
             assert!(refusals.len() == 1 && refusals[0].contains(name), "{name}: {told:?}");
@@ -71,7 +77,7 @@ fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
 #[test]
 fn a_file_that_stayed_is_edited_after_a_resumption() {
     let folder = cut_off(false);
-    start(&folder, &["resume", "latest"]).code(0);
+    program(&folder, &["resume", "latest"]).run().code(0);
     assert_eq!([folder.read("read.txt"), folder.read("written.txt")], ["new, and hush-hush\n", "new\n"]);
 }
 
@@ -89,6 +95,6 @@ fn nothing_is_kept_of_a_file_that_holds_a_secret() {
         secret.write(name, folder.read(name));
     }
     secret.write("read.txt", "old, and hush-hush-hush\n");
-    start(&secret, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
+    begin(&secret, false);
     assert_eq!(seen(&secret), ["written.txt"]);
 }

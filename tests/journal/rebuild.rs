@@ -131,7 +131,7 @@ fn a_run_goes_on_from_its_journals_alone() {
     derived(&record).keys().for_each(|name| std::fs::remove_file(record.path().join(name)).unwrap());
     folder.legwork(&["show"]).run().code(0).stdout_has("# job: not finished").stdout_has("Go 0.1.");
     folder.legwork(&["resume", "latest"]).run().code(0);
-    rebuild(&folder).code(0).stdout_has("was missing  job.yaml\n");
+    rebuild(&folder).code(0).stdout_has("as it was    job.yaml\n");
     comes_back(&folder, ALL);
 }
 

@@ -1,6 +1,13 @@
 //! A disk that fails below the journal, from one operation on or once.
 
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use serde_json::json;
+
 use super::work::{DONE, RESUME, RUN, Work, for_each, journals, kept, once};
+use crate::support::folder::Folder;
+use crate::support::server::{Answer, Request, Server};
 
 /// Has the disk fail, and lets the run go on when it works again. Whether anything failed.
 fn fail_and_resume(work: &Work, order: &str, number: u64) -> bool {
@@ -70,4 +77,33 @@ fn a_disk_that_fails_from_any_operation_on_loses_nothing_of_a_long_run() {
 #[ignore = "takes minutes: fifty turns, with a disk that fails once, at each operation"]
 fn a_disk_that_fails_once_at_any_operation_loses_nothing_of_a_long_run() {
     every("LEGWORK_FAIL_ONCE_AT");
+}
+
+/// However long another agent would still wait for its provider.
+#[test]
+fn a_journal_that_breaks_stops_the_agents_that_work_beside() {
+    let folder = Folder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [task] }\n\
+         subagents: { worker: { tools: [bash] } }\nlimits: { tokens: 100000 }\n",
+    );
+    let task = |prompt: &str| ("task", json!({ "description": prompt, "prompt": prompt }));
+    let (begun, heard) = channel();
+    let heard = Mutex::new(heard);
+    let server = Server::start(move |request: &Request| match (request.prompt().as_str(), request.turn()) {
+        ("Go.", _) => Answer::calls(&[task("break"), task("wait")]),
+        ("wait", _) => {
+            begun.send(()).unwrap();
+            Answer::empty().hang()
+        }
+        (_, 0) => {
+            heard.lock().unwrap().recv().unwrap();
+            Answer::calls(&[("bash", json!({ "command": "rm runs/job/latest/events.jsonl" }))])
+        }
+        _ => Answer::text("Broken."),
+    });
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
+    ended.code(5).stderr_has("the journal was deleted");
+    assert_eq!(ended.run_folder().result()["outcome"], "environment_failed");
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::served;
 use super::work::{RESUME, RUN, Work, begun, effects, journals, lines, once};
 use crate::support::folder::Folder;
+use crate::support::journal::summed;
 use crate::support::server::{Answer, Checks, Request, Server};
 
 const EIGHT: &str = "
@@ -125,15 +126,22 @@ fn a_provider_that_answers_otherwise_goes_on_from_what_was_recorded() {
 /// A run that is over as soon as it goes on tells all that was done before.
 #[test]
 fn a_run_without_time_left_tells_what_was_done() {
+    // Behind a reply, amid the subagents and later.
+    for after in [4, 30, 40, 50] {
+        without_time_left(after);
+    }
+}
+
+fn without_time_left(after: u64) {
     let folder = Work::short().folder();
-    let cut = folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "50").run();
+    let cut = folder.legwork(RUN).env("LEGWORK_KILL_AFTER", after.to_string()).run();
     assert_eq!(cut.signal(), Some(9));
     let run = cut.run_folder();
-    let (known, plan) = (begun(&journals(run.path())), run.file("plan.json"));
+    let (known, journal) = (begun(&journals(run.path())), run.file("events.jsonl"));
     let children = run.events().iter().filter(|event| !event["data"]["child"].is_null()).count();
-    assert!(plan.contains("\"wall_clock_ms\": 1800000") && children > 0, "{plan}");
-    std::fs::write(run.path().join("plan.json"), plan.replace("\"wall_clock_ms\": 1800000", "\"wall_clock_ms\": 1"))
-        .unwrap();
+    let (long, short) = ("\"wall_clock_ms\":1800000", "\"wall_clock_ms\":1");
+    assert!(journal.contains(long) && (children > 0 || after < 30), "{journal}");
+    std::fs::write(run.path().join("events.jsonl"), summed(&journal.replace(long, short))).unwrap();
     let ended = folder.legwork(RESUME).run();
     ended.code(4).stderr_has("the run's time is up");
     let result = run.result();

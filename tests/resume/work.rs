@@ -9,8 +9,9 @@ use crate::support::folder::Folder;
 use crate::support::program::Ended;
 use crate::support::record::RunFolder;
 
-pub(super) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml"];
-pub(super) const RESUME: &[&str] = &["resume", "latest"];
+// Without a sandbox, which takes its time with each of many commands and has tests of its own.
+pub(super) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"];
+pub(super) const RESUME: &[&str] = &["resume", "latest", "--sandbox", "off"];
 /// What a run that got to its end says.
 pub(super) const DONE: &str = "All done.\n";
 

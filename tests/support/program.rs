@@ -29,7 +29,7 @@ impl Program {
             false => Command::new(executable),
             // The tests may run under nohup; what they start is not to inherit that.
             true => {
-                let mut command = Command::new("env");
+                let mut command = Command::new("/usr/bin/env");
                 command.args(["--default-signal=HUP", executable]);
                 command
             }

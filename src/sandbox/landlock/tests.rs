@@ -133,3 +133,45 @@ fn a_read_only_workspace_stays_as_it_is() {
     }
     assert!(place.run(Some(&landlock), true, "cat file && touch $TMPDIR/f && chmod 600 $TMPDIR/f").0);
 }
+
+#[test]
+#[ignore = "prints what a call costs more, for whoever wants to know"]
+fn what_it_costs() {
+    let place = Place::new();
+    let Some(landlock) = place.landlock() else { return };
+    let median = |confine: bool| {
+        let mut times: Vec<_> = (0..200)
+            .map(|_| {
+                let mut command = Command::new("/bin/true");
+                let begun = std::time::Instant::now();
+                // A step before exec makes std fork, as it does for every command of a run.
+                std::os::unix::process::CommandExt::process_group(&mut command, 0);
+                command.current_dir(place.root.join("work"));
+                if confine {
+                    landlock.confine(&mut command, false);
+                } else {
+                    nothing(&mut command);
+                }
+                assert!(command.status().unwrap().success());
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[100]
+    };
+    eprintln!("unconfined {:?}, confined {:?}", median(false), median(true));
+    let begun = std::time::Instant::now();
+    place.landlock();
+    eprintln!("prepared in {:?}", begun.elapsed());
+    let begun = std::time::Instant::now();
+    landlock.probe().unwrap();
+    eprintln!("tried in {:?}", begun.elapsed());
+}
+
+#[allow(unsafe_code)]
+fn nothing(command: &mut Command) {
+    // SAFETY: nothing is done.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, || Ok(()));
+    }
+}

@@ -75,6 +75,15 @@ fn the_job_the_runs_and_a_repository_that_is_not_there_yet() {
 }
 
 #[test]
+fn a_folder_of_runs_around_the_workspace_doesnt_make_all_of_it_read_only() {
+    let bench = Bench::new();
+    for out in ["ws", "."] {
+        let found = Protected::find(&bench.root.join("ws"), &[], &bench.root.join(out), None);
+        assert_eq!(bench.names(&found.paths), ["ws/.git"]);
+    }
+}
+
+#[test]
 fn what_makes_git_run_code_and_nothing_that_a_commit_writes() {
     let bench = Bench::new();
     bench.repository("ws");
@@ -161,6 +170,20 @@ fn a_link_on_the_way_is_kept_and_what_it_leads_to() {
     let found = bench.find();
     bench.has(&found, &["ws/real/job.yaml"]);
     assert_eq!(bench.names(&found.links), ["ws/job.yaml", "ws/second.yaml"]);
+}
+
+#[test]
+fn repositories_are_found_whatever_they_are_called_and_not_in_the_records() {
+    let bench = Bench::new();
+    for name in
+        ["a/.GIT/x", "b.git/HEAD", "b.git/refs/x", "b.git/objects/x", "c/HEAD", "c/commondir", "d/HEAD", "runs/.git/x"]
+    {
+        bench.write(&format!("ws/{name}"), "");
+    }
+    let found = repositories(&bench.root.join("ws"), &bench.root.join("ws/runs"));
+    let mut names = bench.names(&found);
+    names.sort();
+    assert_eq!(names, ["ws/a/.GIT", "ws/b.git", "ws/c"]);
 }
 
 #[test]

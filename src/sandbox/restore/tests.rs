@@ -72,7 +72,8 @@ fn breach(root: &Path, attack: impl FnOnce()) -> Breach {
 fn every_kind_of_change_is_seen_and_put_back() {
     let (_folder, root) = place();
     let at = |name: &str| root.join(name);
-    let attacks: [(&str, Box<dyn Fn()>); 15] = [
+    type Attack<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let attacks: [Attack<'_>; 15] = [
         (".git/config", Box::new(|| fs::write(at(".git/config"), "[core]\nfsmonitor = x\n").unwrap())),
         // As long as before.
         (".git/config", Box::new(|| fs::write(at(".git/config"), "[cora]\n").unwrap())),
@@ -89,7 +90,7 @@ fn every_kind_of_change_is_seen_and_put_back() {
                 fs::remove_dir_all(at(".git/aside")).unwrap();
             }),
         ),
-        (".git/hooks", Box::new(|| fs::set_permissions(at(".git/hooks"), fs::Permissions::from_mode(0)).unwrap())),
+        (".git/hooks", Box::new(|| fs::set_permissions(at(".git/hooks"), fs::Permissions::from_mode(0o0)).unwrap())),
         (
             "later/deep.yaml",
             Box::new(|| {

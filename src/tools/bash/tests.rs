@@ -103,7 +103,7 @@ async fn a_call_that_is_given_up_takes_its_processes_with_it() {
     }
     let start = Instant::now();
     while processes("sleep 91.5") > 0 {
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -154,131 +154,28 @@ fn a_link_does_not_lead_a_cd_out_of_the_workspace() {
     assert_eq!(String::from_utf8(ran.stdout).unwrap().trim_end(), root.to_str().unwrap());
 }
 
-/// What a rule must never let through, each tried on its own and behind an allowed command.
+/// The same list through the real binary: `tests/bash_rules.rs`.
 #[test]
-fn evasions_are_denied() {
-    let rules = rules(&["echo *", "git diff *", "cargo test *"]);
-    for evasion in [
-        "rm x",
-        "echo a; rm x",
-        "echo a\nrm x",
-        "echo a\r\nrm x",
-        "echo a && rm x",
-        "echo a || rm x",
-        "echo a | rm x",
-        "echo a |& rm x",
-        "echo a & rm x",
-        "echo a &",
-        "echo a &\n",
-        "echo $(rm x)",
-        "echo `rm x`",
-        "echo \"$(rm x)\"",
-        "echo \"`rm x`\"",
-        "echo \"a\\\\`rm x`\"",
-        "echo ${X:-$(rm x)}",
-        "echo $((a[$(rm x)]))",
-        "echo $[1+1]",
-        "echo $HOME",
-        "echo \"$HOME\"",
-        "echo ${HOME}",
-        "echo $'a\\x3brm'",
-        "echo $\"a\"",
-        "echo $\\\n(rm x)",
-        "echo \"$\\\n(rm x)\"",
-        "echo <(rm x)",
-        "echo >(rm x)",
-        "echo a > x",
-        "echo a >> x",
-        "echo a >| x",
-        "echo a >& x",
-        "echo a &> x",
-        "echo a &>> x",
-        "echo a <> x",
-        "echo a 2> x",
-        "echo a 3> x",
-        "echo a 2>/dev/nullx",
-        "echo a >/dev/null/../../x",
-        "echo a >/dev/tcp/localhost/80",
-        "echo a 2>&3",
-        "echo a >&-",
-        "echo a {fd}> x",
-        "echo < x",
-        "echo << x\nrm\nx",
-        "echo <<< x",
-        "X=1 echo a",
-        "PATH=. echo a",
-        "PATH=.\necho a",
-        "a[0]=1 echo a",
-        "X+=1 echo a",
-        "(echo a)",
-        "(rm x)",
-        "{ rm x; }",
-        "if rm x; then echo a; fi",
-        "for a in b; do rm x; done",
-        "while rm x; do echo a; done",
-        "case a in a) rm x;; esac",
-        "echo() { rm x; }; echo a",
-        "function echo { rm x; }",
-        "[[ -v a ]]",
-        "time rm x",
-        "! rm x",
-        "coproc rm x",
-        "exec rm x",
-        "eval echo a",
-        "command rm x",
-        "builtin eval rm x",
-        "source x",
-        ". x",
-        "alias echo=rm",
-        "trap 'rm x' EXIT",
-        "export PATH=.",
-        "set -x",
-        "env rm x",
-        "./echo a",
-        "/tmp/echo a",
-        "ECHO a",
-        "ech\\o\\ a",
-        "'echo a'",
-        "echo\u{a0}a",
-        "echo\u{2003}a",
-        "e*o a",
-        "echo *",
-        "echo [a]",
-        "echo a?",
-        "echo ~",
-        "echo {a,b}",
-        "echo {1..9}",
-        "git",
-        "git -c core.pager=x diff",
-        "git --exec-path=. diff",
-        "git diffx",
-        "git 'diff x'",
-        "cd .. && echo a",
-        "cd / && echo a",
-        "echo a | sort -o x",
-        "echo a | sort --compress-program=x",
-        "echo a | tail -f x",
-        "echo a | head x",
-        "echo a | wc --files0-from=x",
-        "echo a | uniq - x",
-        "echo a | sort | tee x",
-        "sort x",
-        "echo 'a",
-        "echo \"a",
-        "echo a \\",
-        "echo a;;",
-        "echo a |",
-        "echo a &&",
-        "echo a | | rm",
-        "",
-        "  ",
-        "# echo",
-    ] {
-        assert!(!allows(&rules, evasion), "{evasion}");
-        assert!(
-            evasion.trim().is_empty() || evasion.starts_with('#') || !allows(&rules, &format!("echo a\n{evasion}"))
-        );
-        assert!(!allows(&rules, &format!("cargo test && {evasion}")), "{evasion}");
+fn ways_around_are_denied_but_for_those_of_a_program_itself() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bash_rules/corpus.yaml");
+    let corpus: serde_yaml::Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let words = |value: &serde_yaml::Value| value.as_str().unwrap().to_owned();
+    let allow: Vec<String> = corpus["allow"].as_sequence().unwrap().iter().map(words).collect();
+    let rules = Rules::new(&allow).unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("sub/deep")).unwrap();
+    std::os::unix::fs::symlink("/usr", root.join("out")).unwrap();
+    let ways = corpus["ways"].as_sequence().unwrap();
+    assert!(ways.len() > 250);
+    for way in ways {
+        let command = words(&way["command"]).replace("WORK", root.to_str().unwrap()).replace("OUT", "/usr");
+        let judged = rules.check(&command, &root);
+        assert_eq!(judged.is_ok(), way["verdict"] == "contained", "{command}: {judged:?}");
+        for head in ["echo b\n", "cargo test && ", "cat a | head -n 2; "] {
+            let judged = rules.check(&format!("{head}{command}"), &root);
+            assert_eq!(judged.is_ok(), way["verdict"] == "contained", "{head}{command}: {judged:?}");
+        }
     }
 }
 
