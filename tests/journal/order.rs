@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{RUN, journals, latest, prepared};
+use super::{JOB, RUN, journals, latest, prepared};
 use crate::support::folder::Folder;
 use crate::support::journal::lines;
 
@@ -61,6 +61,8 @@ fn look(folder: &Folder, shown: &mut [Shown; 3]) {
 fn with_failure_at(operation: u64) -> Option<([Shown; 3], usize)> {
     let mut shown: [Shown; 3] = Default::default();
     let folder = prepared();
+    // One subagent after the other: so the same operation is the same write in every run, and none is missed.
+    folder.write("job.yaml", JOB.replace("limits: {", "limits: { parallel_subagents: 1,"));
     let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", operation.to_string()).run();
     if failed.stderr.contains("\ncompleted: ") {
         return None;
