@@ -2,6 +2,7 @@
 //! loop, one level apart.
 
 mod answer;
+mod conclude;
 mod failures;
 mod listener;
 mod masked;
@@ -83,6 +84,7 @@ impl<'t> Agent<'t> {
             description: description.clone(),
             outcome: Outcome::EnvironmentFailed,
             text: String::new(),
+            result: None,
             turns: 0,
             tool_calls: 0,
             usage: Usage::default(),
@@ -205,7 +207,10 @@ impl<'t> Agent<'t> {
             // Without calls there is nothing to go on with, so the reply is the last one, text or not, and also for a
             // reason that is unknown here: the model or its server may have more words for an end than this program.
             if calls.is_empty() && !paused {
-                return Ok(Outcome::Completed);
+                match self.conclude(reply).await? {
+                    Some(outcome) => return Ok(outcome),
+                    None => continue,
+                }
             }
             let tokens = reply.usage.total();
             self.conversation.push(&Message::Assistant(reply));

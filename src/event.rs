@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 pub use self::course::Course;
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
-pub use self::result::{CheckResult, RunResult, SubagentResult, summary_file};
+pub use self::result::{Change, ChangeKind, CheckResult, RunResult, SubagentResult, summary_file};
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
 use crate::plan::Plan;
@@ -90,6 +90,12 @@ events! {
     Told = "told",
     /// A limit bit.
     LimitReached = "limit_reached",
+    /// One of the job's checks is about to be run.
+    CheckStarted = "check_started",
+    /// One of the job's checks has ended.
+    CheckFinished = "check_finished",
+    /// What the run has changed in the workspace; just before its last line.
+    Changed = "changed",
     /// An agent has ended; in its own journal, and a subagent's in its parent's as well.
     AgentFinished = "agent_finished",
     /// The run has ended; the last line.
@@ -249,6 +255,44 @@ pub struct LimitReached {
     pub message: String,
 }
 
+/// One of the job's checks is about to be run.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct CheckStarted {
+    /// Its name.
+    pub name: String,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+}
+
+/// One of the job's checks has ended.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct CheckFinished {
+    /// Its name.
+    pub name: String,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Whether it passed.
+    pub passed: bool,
+    /// The command's exit code; null where it had none.
+    pub exit_code: Option<i32>,
+    /// What it printed, masked and bounded; and why it has no exit code, where that is so.
+    pub output: String,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// What the run has changed in the workspace.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Changed {
+    /// The files, in the order of their paths.
+    pub changes: Vec<Change>,
+    /// `changes.patch`: the same as a unified diff, masked and bounded.
+    pub patch: String,
+    /// What is left out of either, in one sentence, where something is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+}
+
 /// An agent has ended.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFinished {
@@ -262,6 +306,9 @@ pub struct AgentFinished {
     pub outcome: Outcome,
     /// Its last text; empty where it said nothing.
     pub text: String,
+    /// The data that it ended with, where it was asked for data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<serde_json::Value>,
     /// Replies that it got, the last request without tools not counted.
     pub turns: u32,
     /// Calls that it made.

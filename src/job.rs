@@ -3,11 +3,13 @@
 //! These types say what a job file can hold; their comments are the descriptions in the JSON Schema. What must hold
 //! beyond the form (names that exist, numbers that make sense) is checked in [`crate::lints`].
 
+mod check;
 mod duration;
 mod input;
 mod limit;
 mod model;
 mod prompt;
+mod returns;
 mod tool;
 pub mod value;
 
@@ -18,11 +20,13 @@ use serde::{Deserialize, Serialize};
 use crate::diagnostic::{Rule, rule};
 use crate::yaml::Spanned;
 
+pub use check::{CHECK_SECONDS, Check, MAX_CHECKS, MAX_REPAIRS};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType};
 pub use limit::Limit;
 pub use model::{MODEL_PATTERN, ModelOptions, ModelSpec};
 pub use prompt::{PromptFile, PromptText};
+pub use returns::Returns;
 pub use tool::ToolEntry;
 
 /// Mistakes in a job's form, beside those that the reader of YAML finds in any file.
@@ -120,6 +124,18 @@ pub struct Job {
     #[schemars(extend("default" = "none"))]
     pub network: Network,
 
+    /// Commands that must pass after the parent's last answer.
+    #[serde(default)]
+    #[schemars(length(max = MAX_CHECKS))]
+    pub checks: Vec<Check>,
+
+    /// How often the output of failed checks goes back to the parent, which then works on.
+    #[schemars(range(max = MAX_REPAIRS), extend("default" = 0))]
+    pub repairs: Option<Spanned<u32>>,
+
+    /// The final answer as data: the parent gets a tool `submit_result` for it.
+    pub result: Option<Returns>,
+
     /// Which subagents' own journals stay after the run.
     #[serde(default)]
     #[schemars(extend("default" = "always"))]
@@ -208,6 +224,9 @@ pub struct Subagent {
 
     /// The model that answers. Default: the job's.
     pub model: Option<Spanned<ModelSpec>>,
+
+    /// The summary as data: the subagent gets a tool `submit_result` for it, and the parent sees JSON.
+    pub returns: Option<Returns>,
 }
 
 /// What the parent and subagents have in common.

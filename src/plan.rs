@@ -58,8 +58,19 @@ pub struct Plan {
     pub env: Vec<String>,
     /// What tools may reach.
     pub network: Network,
+    /// Commands that must pass after the parent's last answer, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<PlannedCheck>,
+    /// How often the output of failed checks goes back to the parent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repairs: u32,
     /// Which subagents' journals stay after the run.
     pub keep: Keep,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Plan {
@@ -93,6 +104,23 @@ pub struct PlannedAgent {
     pub max_turns: u32,
     /// The greatest number of output tokens of one reply.
     pub max_tokens: u32,
+    /// JSON Schema of the data that it ends with, complete: every reference leads to a place within it. None: a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<serde_json::Value>,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedCheck {
+    /// Its name.
+    pub name: String,
+    /// The command for `bash -c`, values filled in and quoted.
+    pub run: String,
+    /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// Whether its `when` says that it isn't run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
 }
 
 /// Limits over the whole tree; `None` is no limit.

@@ -6,7 +6,8 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::{
-    AgentFinished, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult, Usage, summary_file,
+    AgentFinished, Change, CheckResult, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult,
+    Usage, summary_file,
 };
 
 /// How a run went, as far as it is known.
@@ -22,6 +23,8 @@ pub struct Course {
     /// Those of them that go on since the run does.
     going_on: HashSet<String>,
     parent: Option<AgentFinished>,
+    checks: Vec<CheckResult>,
+    changes: Option<Vec<Change>>,
     end: Option<(Timestamp, RunFinished)>,
 }
 
@@ -44,6 +47,14 @@ impl Course {
                 let new = started.child.as_ref().filter(|child| !self.order.contains(child));
                 self.order.extend(new.cloned());
             }
+            Event::CheckFinished(finished) => self.checks.push(CheckResult {
+                name: finished.name.clone(),
+                passed: finished.passed,
+                attempt: finished.attempt,
+                exit_code: finished.exit_code,
+                duration_ms: finished.duration_ms,
+            }),
+            Event::Changed(changed) => self.changes = Some(changed.changes.clone()),
             Event::AgentFinished(finished) if finished.id == PARENT => self.parent = Some(finished.clone()),
             Event::AgentFinished(finished) => {
                 self.going_on.remove(&finished.id);
@@ -78,7 +89,7 @@ impl Course {
             outcome: end.outcome,
             exit_code: end.exit_code,
             text: parent.text.clone(),
-            result: None,
+            result: parent.result.clone(),
             error: end.error.clone(),
             started_at: *started_at,
             finished_at: *finished_at,
@@ -90,7 +101,8 @@ impl Course {
             model: started.plan.parent.model.to_string(),
             sandbox: self.sandbox.clone(),
             subagents: subagents.cloned().map(SubagentResult::from).collect(),
-            checks: Vec::new(),
+            checks: self.checks.clone(),
+            changes: self.changes.clone(),
         })
     }
 }
@@ -130,8 +142,20 @@ mod tests {
         let (text, subagent) = (String::new(), (id != PARENT).then(|| "a".to_owned()));
         let (turns, tool_calls, duration_ms) = (1, 0, 5);
         let (id, description) = (id.to_owned(), None);
-        AgentFinished { id, subagent, description, outcome, text, turns, tool_calls, usage, cost_usd, duration_ms }
-            .into()
+        AgentFinished {
+            id,
+            subagent,
+            description,
+            outcome,
+            text,
+            result: None,
+            turns,
+            tool_calls,
+            usage,
+            cost_usd,
+            duration_ms,
+        }
+        .into()
     }
 
     fn called(child: &str) -> Event {

@@ -57,6 +57,33 @@ pub struct RunResult {
     pub subagents: Vec<SubagentResult>,
     /// The job's own checks, every attempt.
     pub checks: Vec<CheckResult>,
+    /// The files of the workspace that changed during the run, in the order of their paths; null where nobody looked.
+    pub changes: Option<Vec<Change>>,
+}
+
+/// A file of the workspace that changed during the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// Its path, relative to the workspace.
+    pub path: String,
+    /// What became of it.
+    pub change: ChangeKind,
+    /// Lines that it has and had not; null where it is no text.
+    pub lines_added: Option<u64>,
+    /// Lines that it had and has not; null where it is no text.
+    pub lines_removed: Option<u64>,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It wasn't there.
+    Added,
+    /// It is another.
+    Modified,
+    /// It is gone.
+    Deleted,
 }
 
 /// How one subagent ended.
@@ -95,4 +122,6 @@ pub struct CheckResult {
     pub attempt: u32,
     /// The command's exit code; null where it had none.
     pub exit_code: Option<i32>,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
 }

@@ -124,6 +124,7 @@ fn parts(entry: Entry, closing: &mut bool) -> Vec<Value> {
             *closing = !asked.tools_allowed;
             Vec::new()
         }
+        Event::CheckStarted(_) | Event::CheckFinished(_) | Event::Changed(_) => Vec::new(),
         Event::RunStarted(_) | Event::CallStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => Vec::new(),
     }
 }

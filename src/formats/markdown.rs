@@ -132,6 +132,7 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
             }
             Event::Asked(asked) => closing = !asked.tools_allowed,
+            Event::CheckStarted(_) | Event::CheckFinished(_) | Event::Changed(_) => {}
             Event::RunStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
         }
     }

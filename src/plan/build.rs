@@ -71,6 +71,8 @@ impl Plan {
                         .into_iter()
                         .collect(),
                     network: declared.network,
+                    checks: Vec::new(),
+                    repairs: job::or(declared.repairs.as_ref(), 0),
                     keep: declared.keep,
                 };
                 Ok((plan, values.secrets))
@@ -151,6 +153,7 @@ impl Making<'_> {
             tools,
             max_turns: job::or(parent.max_turns.as_ref(), PARENT_TURNS),
             max_tokens: job::or(parent.max_tokens.as_ref(), PARENT_TOKENS),
+            returns: None,
         })
     }
 
@@ -176,6 +179,7 @@ impl Making<'_> {
                 tools,
                 max_turns: job::or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
                 max_tokens: job::or(subagent.max_tokens.as_ref(), SUBAGENT_TOKENS),
+                returns: None,
             };
             planned.insert(name.value.clone(), agent);
         }
@@ -198,6 +202,7 @@ impl Making<'_> {
             tools,
             max_turns: SUBAGENT_TURNS,
             max_tokens: SUBAGENT_TOKENS,
+            returns: None,
         }
     }
 
