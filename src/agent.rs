@@ -8,6 +8,7 @@ mod listener;
 mod masked;
 mod past;
 mod recall;
+mod review;
 mod tree;
 
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use self::failures::Failures;
 use self::listener::{Ended, Listener};
 use self::past::Calls;
 pub use self::past::{Past, Stopwatch};
+pub use self::review::{Review, Reviewed};
 pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::{LimitHit, Wish};
 use crate::event::{
@@ -44,6 +46,8 @@ pub struct Agent<'t> {
     /// Tokens of the conversation as the last reply counted them, and its size in bytes by then.
     known: Option<(u64, usize)>,
     turns: u32,
+    /// How often the checks were run.
+    attempt: u32,
     tool_calls: u64,
     usage: Usage,
     cost_usd: Option<f64>,
@@ -148,6 +152,7 @@ impl<'t> Agent<'t> {
             failures: Failures::default(),
             known: None,
             turns: 0,
+            attempt: 0,
             tool_calls: 0,
             usage: Usage::default(),
             cost_usd: Some(0.0),
@@ -185,6 +190,7 @@ impl<'t> Agent<'t> {
                     return Ok(Outcome::ContextFull);
                 }
             };
+            self.tree.ready().await?;
             self.turns += 1;
             let calls: Vec<ToolCall> = reply.calls().cloned().collect();
             match reply.stop {
@@ -258,7 +264,8 @@ impl<'t> Agent<'t> {
              done, what was found, and what is still open."
         );
         self.record(Told { text: note.clone() })?;
-        self.pending.get_or_insert_default().text = Some(note);
+        let pending = self.pending.get_or_insert_default();
+        pending.text = Some(pending.text.take().map_or(note.clone(), |before| format!("{before}\n{note}")));
         match self.ask(false).await {
             Ok(_) => Ok(outcome),
             Err(halt) if halt.spoils_a_closing() => Err(halt),

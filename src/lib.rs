@@ -53,9 +53,13 @@ pub mod formats;
 
 pub mod record;
 
+pub mod changes;
+
 pub mod budget;
 
 pub mod agent;
+
+pub mod checks;
 
 pub mod run;
 

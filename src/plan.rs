@@ -1,6 +1,8 @@
 //! What will run: rendered prompts, resolved tools, numbers. Made from a valid job and its inputs; pure.
 
 mod build;
+mod checks;
+pub mod difference;
 mod given;
 mod inputs;
 mod masked;
@@ -19,7 +21,7 @@ use crate::diagnostic::Rule;
 use crate::job::{Keep, Network};
 use crate::lints;
 use crate::providers::Model;
-use crate::tools::Grant;
+use crate::tools::{Grant, TOOLS};
 
 pub use build::RunFacts;
 pub use given::{Contents, Given, MAX_VALUE_BYTES, RULES};
@@ -30,6 +32,9 @@ pub use secrets::Secrets;
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     lints::rules().chain(RULES)
 }
+
+/// Tools that change something, but no file.
+const FILELESS: [&str; 3] = ["task", "todo", "submit_result"];
 
 /// Everything that a run needs to know, without secrets.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -79,9 +84,24 @@ impl Plan {
         std::iter::once(&self.parent).chain(self.subagents.values())
     }
 
-    /// Whether any agent can start a command, so that there is something to confine.
+    /// Whether some agent or check can change files of the workspace.
+    pub fn changes_files(&self) -> bool {
+        let changes = |grant: &Grant| {
+            let known = TOOLS.iter().find(|tool| tool.name == grant.name);
+            known.is_none_or(|tool| !tool.reads_only && !FILELESS.contains(&tool.name))
+        };
+        self.runs_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
+    }
+
+    /// Whether any agent or check starts a command, so that there is something to confine.
     pub fn starts_commands(&self) -> bool {
-        self.agents().any(|agent| agent.tools.iter().any(|tool| tool.name == "bash"))
+        let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
+        self.runs_checks().next().is_some() || self.agents().any(is_bash)
+    }
+
+    /// The checks that are run, in their order.
+    pub fn runs_checks(&self) -> impl Iterator<Item = &PlannedCheck> {
+        self.checks.iter().filter(|check| !check.skipped)
     }
 }
 

@@ -36,6 +36,12 @@ use crate::event::{CallStarted, Durability, Entry, Event, PARENT};
 /// The folder that runs go to when nobody says otherwise.
 pub const RUNS: &str = "runs";
 
+/// What the workspace was at the start of the run, as long as the run can go on.
+pub const START: &str = "workspace.start";
+
+/// What the run has changed in the workspace, where it has changed anything.
+const PATCH: &str = "changes.patch";
+
 /// Where an agent's journal lies, relative to the run's folder.
 fn journal_file(agent: &str) -> String {
     if agent == PARENT { "events.jsonl".to_owned() } else { format!("subagents/{agent}.events.jsonl") }

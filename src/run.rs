@@ -2,6 +2,7 @@
 
 mod before;
 mod checkout;
+mod looks;
 mod signals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 pub use self::before::Before;
 pub use self::checkout::commit;
+use self::looks::First;
 pub use self::signals::Signals;
 use crate::agent::{Agent, Tree, TreeParts};
+use crate::changes::Looker;
+use crate::checks::Checks;
 use crate::error::Error;
 use crate::event::{
     AgentFinished, Course, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunResult,
@@ -28,7 +33,6 @@ use crate::providers::{self, Connect, Fault, FaultKind, Model, Provider};
 use crate::record::Recorder;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected::Protected;
-use crate::tools::TOOLS;
 use crate::tools::environment::Environment;
 use crate::tools::workspace::Workspace;
 
@@ -51,6 +55,8 @@ pub struct Run<'a> {
     pub protected: Vec<PathBuf>,
     /// All that stays as it is, where it was looked for already.
     pub found: Option<Protected>,
+    /// A git that no tool can change, absolute, where there is one.
+    pub git: Option<PathBuf>,
     /// The folder of all runs, absolute; tools may neither find nor change what is in it.
     pub out: PathBuf,
     /// The home folder of whoever runs this: git's configuration there can name files of the workspace.
@@ -117,7 +123,7 @@ impl Run<'_> {
         let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
         let protected = match self.found {
             Some(found) => found,
-            None if changes_files(&self.plan) => Protected::find(root, &self.protected, records, self.home.as_deref()),
+            None if self.plan.changes_files() => Protected::find(root, &self.protected, records, self.home.as_deref()),
             None => Protected::default(),
         };
         let workspace = Workspace::open(root, protected.paths, vec![records.to_owned()])
@@ -159,15 +165,38 @@ impl Run<'_> {
             Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
         };
         let needed: BTreeSet<String> = self.plan.agents().map(|agent| agent.model.provider.clone()).collect();
+        let (workspace, mask) = (Arc::new(workspace), Arc::new(self.mask));
+        let environment = Arc::new(self.environment);
+        let checks = Checks {
+            workspace: Arc::clone(&workspace),
+            mask: Arc::clone(&mask),
+            environment: Arc::clone(&environment),
+            sandbox: Arc::clone(&self.sandbox),
+        };
+        let looker = self.plan.changes_files().then(|| Looker {
+            workspace: Arc::clone(&workspace),
+            record: folder.clone(),
+            mask: Arc::clone(&mask),
+            git: self.git,
+        });
+        let (first, ready) = match looker {
+            Some(looker) => {
+                let (first, ready) = First::begin(looker, self.before.as_ref(), &signals);
+                (Some(first), ready)
+            }
+            None => (None, watch::channel(true).1),
+        };
         let tree = Tree::new(TreeParts {
             plan: self.plan.clone(),
             providers: self.providers,
             prices: Prices::load_in_background(needed.iter().map(String::as_str)),
             clock: self.clock,
-            workspace: Arc::new(workspace),
-            mask: Arc::new(self.mask),
-            environment: Arc::new(self.environment),
+            workspace,
+            mask,
+            environment,
+            ready,
             sandbox: self.sandbox,
+            review: Arc::new(checks),
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
             stop: signals.stop(),
             elapsed: self.before.as_ref().map(Before::elapsed).unwrap_or_default(),
@@ -179,6 +208,14 @@ impl Run<'_> {
         let parent = Agent::parent(&tree).await;
         let exit_code = parent.outcome.exit_code(signals.first());
         let error = trouble(&tree, &parent);
+        let changed = match first {
+            Some(first) => first.compare(&signals).await,
+            None => None,
+        };
+        if let Some(changed) = changed.clone() {
+            // A journal that takes no more lines says so at the next.
+            let _ = keeper.record(PARENT, changed.into(), Durability::Written);
+        }
         let closing = RunFinished { outcome: parent.outcome, exit_code, error: error.clone() };
         let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
         let unknown = || record_failed(io::Error::other("nothing is known of how the run went"));
@@ -195,7 +232,7 @@ impl Run<'_> {
             // Resuming such a run needs them.
             Keep::Never => result.outcome.can_be_resumed(),
         };
-        if let Err(failure) = keeper.recorder.finish(&self.plan, &result, keep) {
+        if let Err(failure) = keeper.recorder.finish(&self.plan, &result, changed.as_ref(), keep) {
             if result.outcome != Outcome::EnvironmentFailed {
                 spoil(&mut result, &failure);
             }
@@ -203,12 +240,6 @@ impl Run<'_> {
         }
         Ok(result)
     }
-}
-
-/// Whether some agent has a tool that can change files.
-fn changes_files(plan: &Plan) -> bool {
-    let reads_only = |name: &str| TOOLS.iter().any(|tool| tool.name == name && tool.reads_only);
-    plan.agents().flat_map(|agent| &agent.tools).any(|grant| !reads_only(&grant.name))
 }
 
 fn spoil(result: &mut RunResult, failure: &io::Error) {
@@ -229,6 +260,10 @@ fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
         return Some(halt.trouble());
     }
     let (message, hint) = match parent.outcome {
+        Outcome::ChecksFailed => {
+            let hint = "Their output is in transcript.md; with `repairs` it goes back to the parent, which works on.";
+            ("a check doesn't pass", Some(hint))
+        }
         Outcome::TurnLimit => ("the parent used all its turns", Some("Raise parent.max_turns, or delegate more.")),
         Outcome::BudgetExceeded => ("a limit of the run was reached", Some("Raise it below `limits`.")),
         Outcome::Stuck => ("the same failure came over and over", Some("Read the last calls in transcript.md.")),

@@ -11,7 +11,10 @@ mod folder;
 mod growth;
 mod loader;
 mod names;
+mod placed;
+mod quoted;
 mod scopes;
+mod shell;
 mod unknown;
 mod uses;
 
@@ -25,6 +28,8 @@ use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
 use crate::yaml::{Node, Places};
 
 use growth::Growth;
+use quoted::Unfit;
+use shell::Misplaced;
 
 pub use ahead::{Ahead, Foreseen};
 pub use folder::{FileFault, FileId, Folder, MAX_FILE_BYTES, as_read, leaves};
@@ -47,6 +52,8 @@ pub const RULES: &[Rule] = &[
     rule!(Error "outside-folder"),
     rule!(Error "unreadable-file"),
     rule!(Error "render-failed"),
+    rule!(Error "value-in-quotes"),
+    rule!(Error "not-in-command"),
 ];
 
 /// How many steps the renderings of a job's texts may take together; a long prompt needs a few hundred.
@@ -68,6 +75,8 @@ const SUIT: &str = "give a value that suits this tag, or change what the tag doe
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Template {
     name: String,
+    /// Whether its values are quoted for bash.
+    is_command: bool,
 }
 
 /// Where a template's text stands.
@@ -203,12 +212,33 @@ impl<'a> Engine<'a> {
         Self { environment, values, templates, fuel: FUEL }
     }
 
-    /// Renders a text. All that one engine renders draws on the same number of steps.
+    /// Renders a text; in a command, every value becomes words of bash. All that one engine renders draws on the same
+    /// number of steps.
     ///
     /// # Errors
     /// Where a value doesn't suit what the template does with it, or rendering takes too long or too much: a finding at
-    /// that place, with the code `render-failed`.
+    /// that place, with the code `render-failed`. Where a value stands in a command and not as a word: a finding with the
+    /// code `value-in-quotes`.
     pub fn render(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
+        if !template.is_command {
+            return self.render_text(template);
+        }
+        self.environment.set_formatter(quoted::print);
+        let rendered = self.render_text(template);
+        self.environment.set_formatter(minijinja::escape_formatter);
+        let place = || self.templates.place(template).unwrap_or_else(nowhere);
+        quoted::command(&rendered?).map_err(|unfit| {
+            Box::new(match unfit {
+                Unfit::Misplaced(why) => misplaced(why, place()),
+                Unfit::PartOfWord => {
+                    let finding = Diagnostic::error("value-in-quotes", place(), "a list stands within a word");
+                    finding.help("a list is as many words as it has items: put blanks around it")
+                }
+            })
+        })
+    }
+
+    fn render_text(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
         self.environment.set_fuel(Some(self.fuel));
         let mut out = Bounded::default();
         let text = self.environment.get_template(&template.name);
@@ -221,7 +251,7 @@ impl<'a> Engine<'a> {
             let text = self.templates.texts.get(name).or_else(|| self.templates.texts.get(&template.name));
             let place = match text {
                 Some(text) => text.origin.place(range),
-                None => Place { source: Source::new("template", ""), span: 0..0 },
+                None => nowhere(),
             };
             Diagnostic::error("render-failed", place, message)
         };
@@ -260,6 +290,15 @@ impl<'a> Engine<'a> {
             }
         }
     }
+}
+
+fn nowhere() -> Place {
+    Place { source: Source::new("template", ""), span: 0..0 }
+}
+
+fn misplaced(why: Misplaced, place: Place) -> Diagnostic {
+    let (message, help) = why.words();
+    Diagnostic::error("value-in-quotes", place, message).help(help)
 }
 
 /// Takes in a text of at most [`MAX_RENDERED_BYTES`].

@@ -11,6 +11,7 @@
 mod attacks;
 mod bad_input;
 mod bash_rules;
+mod changes;
 mod ci_logs;
 mod commands;
 #[cfg(target_os = "linux")]

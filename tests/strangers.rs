@@ -26,8 +26,12 @@ fn all_that_a_stranger_asks_for_is_found_at_once_and_nothing_begins() {
     }
     assert_eq!((server.connections(), folder.list()), (0, vec!["job.yaml".to_owned()]));
     folder.legwork(&["validate", "job.yaml"]).run().code(0).nowhere("not-if-untrusted");
-    folder.write("checks.yaml", "model: anthropic/claude-haiku-4-5\nparent: { prompt: x, tools: [] }\nchecks: []\n");
-    folder.legwork(&["validate", "checks.yaml", "--untrusted"]).run().code(3);
+    folder.write(
+        "checks.yaml",
+        "model: anthropic/claude-haiku-4-5\nparent: { prompt: x, tools: [] }\nchecks: [{ name: a, run: ls }]\n",
+    );
+    folder.legwork(&["validate", "checks.yaml", "--untrusted"]).run().code(3).stdout_has("not-if-untrusted");
+    folder.legwork(&["validate", "checks.yaml"]).run().code(0);
 }
 
 #[test]

@@ -6,9 +6,7 @@ use crate::message::Reply;
 
 impl Agent<'_> {
     /// How the agent ends with this answer; `None` where it goes on, with what it is told in `pending`.
-    #[expect(clippy::unused_async, reason = "checks wait for commands")]
     pub(super) async fn conclude(&mut self, reply: Reply) -> Result<Option<Outcome>, Halt> {
-        let _ = (reply, &self.id);
-        Ok(Some(Outcome::Completed))
+        self.review(reply).await
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::budget::LimitHit;
-use crate::event::{AgentFinished, AskFailed, Asked, Entry, Event, Replied};
+use crate::event::{AgentFinished, AskFailed, Asked, CheckFinished, Entry, Event, Replied};
 use crate::message::{ToolResult, Usage};
 use crate::tools::Seen;
 
@@ -75,7 +75,7 @@ impl Past {
         for entry in entries {
             clock.note(entry.at);
             let is_a_step = match &entry.event {
-                Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) => false,
+                Event::RunStarted(_) | Event::Resumed(_) | Event::Changed(_) | Event::RunFinished(_) => false,
                 // Such an end was the run's, and the agent goes on from there.
                 Event::AgentFinished(finished) => !finished.outcome.can_be_resumed(),
                 _ => entry.agent == agent,
@@ -101,6 +101,9 @@ impl Past {
         let same = match (self.next(), event) {
             (Some(Event::AgentStarted(then)), Event::AgentStarted(now)) => {
                 (&then.subagent, &then.model, &then.prompt) == (&now.subagent, &now.model, &now.prompt)
+            }
+            (Some(Event::CheckStarted(then)), Event::CheckStarted(now)) => {
+                (&then.name, then.attempt) == (&now.name, now.attempt)
             }
             (next, event) => next.is_some_and(|next| next.kind() == event.kind()),
         };
@@ -131,6 +134,22 @@ impl Past {
     /// Whether the agent's own end comes next.
     pub(super) fn ends(&self) -> bool {
         self.end().is_some()
+    }
+
+    /// How the check that was just taken ended, where it did.
+    pub(super) fn checked(&mut self) -> Option<CheckFinished> {
+        match self.steps.pop_front_if(|entry| matches!(entry.event, Event::CheckFinished(_)))?.event {
+            Event::CheckFinished(finished) => Some(finished),
+            _ => None,
+        }
+    }
+
+    /// What the model was told, where that comes next; left where it is.
+    pub(super) fn told(&self) -> Option<String> {
+        match self.next() {
+            Some(Event::Told(told)) => Some(told.text.clone()),
+            _ => None,
+        }
     }
 
     /// What came of the request that comes next; `None` where there was none.

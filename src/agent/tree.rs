@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::lock;
 use super::past::{Past, Spent};
+use super::review::Review;
 use crate::budget::Budget;
 use crate::event::{Durability, Event, Outcome, PARENT, Sink, Trouble};
 use crate::mask::Mask;
@@ -43,6 +44,8 @@ pub struct TreeParts {
     pub environment: Arc<Environment>,
     /// How commands are confined.
     pub sandbox: Arc<Sandbox>,
+    /// Who runs the job's checks.
+    pub review: Arc<dyn Review>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
@@ -51,6 +54,8 @@ pub struct TreeParts {
     pub past: HashMap<String, Past>,
     /// How long the run has run before.
     pub elapsed: Duration,
+    /// Becomes true, or is dropped, when something may change: the workspace was looked at as it was.
+    pub ready: watch::Receiver<bool>,
 }
 
 /// What all agents of a run share: one budget, one clock, one place for events.
@@ -68,10 +73,12 @@ pub struct Tree {
     pub(super) mask: Arc<Mask>,
     environment: Arc<Environment>,
     pub(super) sandbox: Arc<Sandbox>,
+    pub(super) review: Arc<dyn Review>,
     numbers: Mutex<HashMap<String, u32>>,
     halt: Mutex<Option<Halt>>,
     notes: Mutex<Vec<(Outcome, String)>>,
     past: Mutex<HashMap<String, Past>>,
+    ready: watch::Receiver<bool>,
 }
 
 /// Why the whole run ends before its parent does by itself.
@@ -161,10 +168,12 @@ impl Tree {
             mask: parts.mask,
             environment: parts.environment,
             sandbox: parts.sandbox,
+            review: parts.review,
             numbers: Mutex::default(),
             halt: Mutex::default(),
             notes: Mutex::default(),
             past: Mutex::new(parts.past),
+            ready: parts.ready,
         };
         tree.spend_the_past();
         tree
@@ -257,6 +266,19 @@ impl Tree {
             return Err(self.timed_out());
         }
         Ok(())
+    }
+
+    /// Waits until something may change.
+    pub(super) async fn ready(&self) -> Result<(), Halt> {
+        if *self.ready.borrow() {
+            return Ok(());
+        }
+        let mut ready = self.ready.clone();
+        tokio::select! {
+            biased;
+            halt = self.stopped() => Err(halt),
+            _ = ready.wait_for(|ready| *ready) => Ok(()),
+        }
     }
 
     /// Waits until the run is stopped or its time is up, and says why.

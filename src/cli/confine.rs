@@ -47,7 +47,7 @@ impl Confinement {
     /// What is asked for, in a few words for whoever reads a plan.
     pub(super) fn asked(&self, plan: &Plan) -> String {
         if !plan.starts_commands() {
-            return "unused: no agent can start a command".to_owned();
+            return "unused: nothing can start a command".to_owned();
         }
         let tier = match self.sandbox {
             Choice::Auto => "auto: bubblewrap, or landlock where that doesn't work".to_owned(),
@@ -121,6 +121,11 @@ pub(super) struct Confined {
 }
 
 impl Confined {
+    /// Folders beside the workspace that commands may change.
+    pub(super) fn writable(&self) -> Vec<PathBuf> {
+        self.found.as_ref().map(|(boundary, ..)| boundary.write.clone()).unwrap_or_default()
+    }
+
     /// The same for a run that is recorded in a folder, and what is protected, where it was looked for.
     pub(super) fn recorded(self, record: &Path) -> (Arc<Sandbox>, Option<Protected>) {
         match self.found {

@@ -9,6 +9,7 @@ use super::confidences::Confidences;
 use super::confine::Confined;
 use super::print::printable;
 use super::{Surroundings, progress, script, step_summary};
+use crate::changes::find_git;
 use crate::error::Error;
 use crate::event::{Entry, RunResult};
 use crate::formats;
@@ -69,6 +70,9 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
         .enable_all()
         .build()
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
+    let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
+    let writable = [live.confined.writable(), vec![PathBuf::from(&live.plan.workspace), live.out.clone()]].concat();
+    let git = find_git(path, &writable);
     let (sandbox, found) = live.confined.recorded(live.recorder.folder());
     let workspace = PathBuf::from(&live.plan.workspace);
     let has_commands = live.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
@@ -83,6 +87,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             found,
             out: live.out.clone(),
             home: around.variable("HOME").map(PathBuf::from),
+            git,
             providers: live.providers,
             mask,
             environment,

@@ -15,6 +15,9 @@ use crate::event::{Entry, Event, PARENT};
 use crate::formats::figures;
 use crate::run::Observer;
 
+/// Stands for a call's id where a check is under way; no provider gives an empty one.
+const CHECK: &str = "";
+
 /// How often the live lines are drawn, at most, a second.
 const FRAMES: u8 = 15;
 
@@ -65,6 +68,15 @@ fn line(entry: &Entry) -> Option<String> {
         }
         Event::Dropped(dropped) => format!("asks again: {}", dropped.why),
         Event::LimitReached(limit) => format!("{}: {}", limit.limit, limit.message),
+        Event::CheckStarted(started) => format!("check {}{}", started.name, attempt(started.attempt)),
+        Event::CheckFinished(finished) if finished.passed => {
+            format!("check {} passed in {}", finished.name, figures::duration(finished.duration_ms))
+        }
+        Event::CheckFinished(finished) => {
+            let last = finished.output.trim_end().lines().next_back().unwrap_or_default();
+            let short: String = last.chars().take(120).collect();
+            format!("check {} {}: {short}", finished.name, figures::check(finished))
+        }
         // The parent's end is the run's, which is told with the whole run's figures.
         Event::AgentFinished(finished) if finished.id == entry.agent && entry.agent != PARENT => {
             let spent = figures::spent(finished.turns, finished.tool_calls, &finished.usage, finished.duration_ms);
@@ -72,6 +84,10 @@ fn line(entry: &Entry) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+fn attempt(number: u32) -> String {
+    if number > 1 { format!(" (attempt {number})") } else { String::new() }
 }
 
 /// A line for the parent and every running subagent: its turn, its current tool, its tokens.
@@ -140,6 +156,14 @@ impl Observer for Live {
                 shown.doing.push((started.call_id.clone(), printable(&doing)));
             }
             Event::CallFinished(finished) => shown.doing.retain(|(call, _)| *call != finished.result.call_id),
+            Event::CheckStarted(started) => {
+                let doing = format!("check {}{}", started.name, attempt(started.attempt));
+                shown.doing.push((CHECK.to_owned(), printable(&doing)));
+            }
+            Event::CheckFinished(_) => {
+                shown.doing.retain(|(call, _)| call != CHECK);
+                self.above(entry);
+            }
             Event::Retrying(_) | Event::LimitReached(_) => self.above(entry),
             _ => {}
         }

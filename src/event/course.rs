@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::{
-    AgentFinished, Change, CheckResult, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult,
+    AgentFinished, Changed, CheckResult, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult,
     Usage, summary_file,
 };
 
@@ -24,7 +24,7 @@ pub struct Course {
     going_on: HashSet<String>,
     parent: Option<AgentFinished>,
     checks: Vec<CheckResult>,
-    changes: Option<Vec<Change>>,
+    changed: Option<Changed>,
     end: Option<(Timestamp, RunFinished)>,
 }
 
@@ -42,6 +42,7 @@ impl Course {
                 self.going_on = self.ended.values().filter(|end| goes_on(end)).map(|end| end.id.clone()).collect();
                 self.parent = self.parent.take().filter(|end| !goes_on(end));
                 self.end = None;
+                self.changed = None;
             }
             Event::CallStarted(started) => {
                 let new = started.child.as_ref().filter(|child| !self.order.contains(child));
@@ -54,7 +55,7 @@ impl Course {
                 exit_code: finished.exit_code,
                 duration_ms: finished.duration_ms,
             }),
-            Event::Changed(changed) => self.changes = Some(changed.changes.clone()),
+            Event::Changed(changed) => self.changed = Some(changed.clone()),
             Event::AgentFinished(finished) if finished.id == PARENT => self.parent = Some(finished.clone()),
             Event::AgentFinished(finished) => {
                 self.going_on.remove(&finished.id);
@@ -73,6 +74,11 @@ impl Course {
     /// Every subagent that ended, the last time that it did, in the order of the calls: each has a summary.
     pub fn summaries(&self) -> impl Iterator<Item = &AgentFinished> + Clone {
         self.order.iter().filter_map(|id| self.ended.get(id))
+    }
+
+    /// What the run has changed, where somebody looked.
+    pub fn changed(&self) -> Option<&Changed> {
+        self.changed.as_ref()
     }
 
     /// The result of a run that has ended; `None` where it hasn't.
@@ -102,7 +108,10 @@ impl Course {
             sandbox: self.sandbox.clone(),
             subagents: subagents.cloned().map(SubagentResult::from).collect(),
             checks: self.checks.clone(),
-            changes: self.changes.clone(),
+            changes: match &self.changed {
+                None if !started.plan.changes_files() => Some(Vec::new()),
+                changed => changed.as_ref().map(|changed| changed.changes.clone()),
+            },
         })
     }
 }

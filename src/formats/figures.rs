@@ -1,6 +1,12 @@
 //! Figures in words, the same in every format.
 
-use crate::event::{RunResult, Usage};
+use std::collections::HashMap;
+
+use super::harmless;
+use crate::event::{Change, ChangeKind, Changed, CheckFinished, CheckResult, RunResult, Usage};
+
+/// How many files of a run's changes are shown to people.
+pub const MOST_FILES: usize = 100;
 
 /// A run's figures, name by name.
 pub fn of_run(result: &RunResult) -> Vec<(&'static str, String)> {
@@ -22,7 +28,50 @@ pub fn of_run(result: &RunResult) -> Vec<(&'static str, String)> {
         let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
         figures.push(("subagents", ids.join(", ")));
     }
+    if let Some(checks) = checks(result) {
+        figures.push(("checks", checks));
+    }
+    figures.extend(changes(result).map(|changes| ("files", changes)));
     figures
+}
+
+/// How each check went the last time: `tests pass: passed, lint: failed, exit code 1`; and how often they were run.
+fn checks(result: &RunResult) -> Option<String> {
+    let last = last_checks(result);
+    let attempts = last.iter().map(|check| check.attempt).max().filter(|attempts| *attempts > 1);
+    let words = |check: &&CheckResult| format!("{}: {}", check.name, verdict(check.passed, check.exit_code));
+    let told = last.iter().map(words).collect::<Vec<_>>().join(", ");
+    let attempts = attempts.map(|attempts| format!(" (in {attempts} attempts)")).unwrap_or_default();
+    (!last.is_empty()).then(|| format!("{told}{attempts}"))
+}
+
+/// The last attempt of each check, in the job's order.
+pub fn last_checks(result: &RunResult) -> Vec<&CheckResult> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut last: Vec<&CheckResult> = Vec::new();
+    for check in &result.checks {
+        match places.get(check.name.as_str()) {
+            Some(at) => last[*at] = check,
+            None => {
+                places.insert(&check.name, last.len());
+                last.push(check);
+            }
+        }
+    }
+    last
+}
+
+/// How a check went: `passed`, or `failed, exit code 1`.
+pub fn check(finished: &CheckFinished) -> String {
+    verdict(finished.passed, finished.exit_code)
+}
+
+fn verdict(passed: bool, exit_code: Option<i32>) -> String {
+    match exit_code {
+        _ if passed => "passed".to_owned(),
+        Some(code) => format!("failed, exit code {code}"),
+        None => "failed, no exit code".to_owned(),
+    }
 }
 
 /// The whole run in a line: `4 turns, 15 tool calls, 2 subagents, 12.3k tokens in, 850 out, $0.0123, 3 min 20 s`. The
@@ -33,12 +82,50 @@ pub fn sum(result: &RunResult) -> String {
     if !result.subagents.is_empty() {
         parts.push(counted(result.subagents.len() as u64, "subagent"));
     }
+    let checks = last_checks(result);
+    let passed = checks.iter().filter(|check| check.passed).count();
+    match checks.len() {
+        0 => {}
+        all if all == passed => parts.push(format!("{} passed", counted(all as u64, "check"))),
+        all => parts.push(format!("{passed} of {} passed", counted(all as u64, "check"))),
+    }
     if result.usage.total() > 0 {
         parts.push(usage(&result.usage));
         parts.push(result.cost_usd.map_or("cost unknown".to_owned(), |usd| cost(Some(usd))));
     }
+    parts.extend(changes(result));
     parts.push(duration(result.duration_ms));
     parts.join(", ")
+}
+
+/// `3 files changed, +12 -4`; `None` where nothing has changed or nobody looked. What is no text has no lines.
+pub fn changes(result: &RunResult) -> Option<String> {
+    let changes = result.changes.as_ref().filter(|changes| !changes.is_empty())?;
+    let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(lines).sum::<u64>();
+    let (added, removed) = (sum(|change| change.lines_added), sum(|change| change.lines_removed));
+    Some(format!("{} changed, +{added} -{removed}", counted(changes.len() as u64, "file")))
+}
+
+/// The files, a line each, of at most so many: `modified  +1 -1  src/a.rs`.
+pub fn files(changed: &Changed, most: usize) -> String {
+    let mut text = String::new();
+    for change in changed.changes.iter().take(most) {
+        let word = match change.change {
+            ChangeKind::Added => "added",
+            ChangeKind::Modified => "modified",
+            ChangeKind::Deleted => "deleted",
+        };
+        let lines = change.lines_added.zip(change.lines_removed);
+        let lines = lines.map_or("-".to_owned(), |(added, removed)| format!("+{added} -{removed}"));
+        text += &format!("{word:<8}  {lines:<9}  {}\n", harmless::line(&change.path));
+    }
+    if let Some(more) = changed.changes.len().checked_sub(most).filter(|more| *more > 0) {
+        text += &format!("and {more} more, which are in result.json\n");
+    }
+    if let Some(gap) = &changed.incomplete {
+        text += &format!("({})\n", harmless::line(gap));
+    }
+    text
 }
 
 fn by_subagents(result: &RunResult) -> u64 {

@@ -124,7 +124,25 @@ fn parts(entry: Entry, closing: &mut bool) -> Vec<Value> {
             *closing = !asked.tools_allowed;
             Vec::new()
         }
-        Event::CheckStarted(_) | Event::CheckFinished(_) | Event::Changed(_) => Vec::new(),
+        Event::CheckFinished(finished) => {
+            let class = if finished.passed { "call" } else { "failed" };
+            let attempt = match finished.attempt {
+                1 => String::new(),
+                attempt => format!(", attempt {attempt}"),
+            };
+            let time = figures::duration(finished.duration_ms);
+            let title = format!("Check {}{attempt}: {} ({time})", finished.name, figures::check(&finished));
+            vec![part(class, title, &finished.output)]
+        }
+        Event::Changed(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
+            let mut shown = vec![part("turn", "Files changed".into(), "")];
+            shown.push(part("text", String::new(), &figures::files(&changed, figures::MOST_FILES)));
+            if !changed.patch.is_empty() {
+                shown.push(part("result", "changes.patch".into(), &changed.patch));
+            }
+            shown
+        }
+        Event::CheckStarted(_) | Event::Changed(_) => Vec::new(),
         Event::RunStarted(_) | Event::CallStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => Vec::new(),
     }
 }

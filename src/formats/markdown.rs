@@ -1,5 +1,7 @@
 //! Markdown: the transcript that a person reads, and a subagent's summary.
 
+mod check;
+
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -66,6 +68,7 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut open: Vec<CallStarted> = Vec::new();
     // Whether the reply to come is the one that sums up, which is no turn.
     let mut closing = false;
+    let mut attempt = check::Attempt::default();
     for entry in &mut *story.entries {
         match entry.event {
             Event::AgentStarted(started) => {
@@ -129,14 +132,29 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
             Event::AskFailed(failed) => writeln!(out, "_No reply: {}_\n", one_line(&failed.why))?,
             Event::Resumed(_) => {
                 unanswered(out, &mut open, &calls)?;
+                attempt.unfinished(out, story.plan)?;
                 writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
             }
             Event::Asked(asked) => closing = !asked.tools_allowed,
-            Event::CheckStarted(_) | Event::CheckFinished(_) | Event::Changed(_) => {}
+            Event::CheckStarted(started) => {
+                unanswered(out, &mut open, &calls)?;
+                attempt.begin(out, started)?;
+            }
+            Event::CheckFinished(finished) => attempt.end(out, story.plan, &finished)?,
+            Event::Changed(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
+                unanswered(out, &mut open, &calls)?;
+                writeln!(out, "\n## Files changed\n")?;
+                fenced(out, "", &figures::files(&changed, figures::MOST_FILES))?;
+                if !changed.patch.is_empty() {
+                    writeln!(out, "\nLine by line: [changes.patch](changes.patch)")?;
+                }
+            }
+            Event::Changed(_) => {}
             Event::RunStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
         }
     }
-    unanswered(out, &mut open, &calls)
+    unanswered(out, &mut open, &calls)?;
+    attempt.unfinished(out, story.plan)
 }
 
 /// What was begun and never answered: the run ended before.

@@ -1,7 +1,7 @@
 //! A plan as text: what a person reads before letting it run.
 
 use super::{Look, Preview, figures, harmless};
-use crate::plan::{MostCost, PlannedAgent};
+use crate::plan::{MostCost, Plan, PlannedAgent};
 
 /// Columns of a label with what follows it.
 const LABEL: usize = 12;
@@ -27,6 +27,7 @@ pub(super) fn plan(preview: &Preview<'_>) -> String {
     for (name, subagent) in &plan.subagents {
         page.agent(&format!("subagent {name}"), subagent, preview);
     }
+    page.checks(plan);
     let limits = &plan.limits;
     let count = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
     page.heading("limits");
@@ -116,6 +117,28 @@ impl Page {
         if let Some(prompt) = &agent.prompt {
             self.block("  ", "prompt", prompt);
         }
+    }
+
+    fn checks(&mut self, plan: &Plan) {
+        if plan.checks.is_empty() {
+            return;
+        }
+        self.heading("checks");
+        for check in &plan.checks {
+            let note = match check.skipped {
+                true => "skipped: `when` is false".to_owned(),
+                false => format!("at most {}", figures::duration(check.timeout_ms)),
+            };
+            self.line(&format!("  {} ({note})", check.name), false);
+            for line in check.run.trim_end().lines() {
+                self.line(&format!("    | {line}"), false);
+            }
+        }
+        let repairs = match plan.repairs {
+            0 => "none: a check that fails ends the run".to_owned(),
+            times => format!("{times}: so often what failed goes back to the parent"),
+        };
+        self.field("  ", "repairs", &repairs);
     }
 
     fn tools(&mut self, agent: &PlannedAgent, preview: &Preview<'_>) {

@@ -25,10 +25,12 @@ pub fn page(result: &RunResult, record: &str) -> String {
         page.push('\n');
     }
     page += "| | |\n|---|---|\n";
-    for (name, value) in figures::of_run(result).into_iter().filter(|(name, _)| *name != "subagents") {
+    for (name, value) in figures::of_run(result).into_iter().filter(|(name, _)| !["subagents", "checks"].contains(name))
+    {
         page += &format!("| {name} | {} |\n", markdown(&value, MAX_WORDS));
     }
     page += &format!("| record | {} |\n", markdown(record, MAX_WORDS));
+    checks(&mut page, result);
     subagents(&mut page, result);
     if !result.text.trim().is_empty() {
         page += "\nThe answer:\n\n";
@@ -36,6 +38,24 @@ pub fn page(result: &RunResult, record: &str) -> String {
     }
     page.push('\n');
     page
+}
+
+fn checks(page: &mut String, result: &RunResult) {
+    let last = figures::last_checks(result);
+    if last.is_empty() {
+        return;
+    }
+    *page += "\n| check | | attempts | time |\n|---|---|---|---|\n";
+    for check in last {
+        let mark = if check.passed { "✅" } else { "❌" };
+        let code = match check.exit_code {
+            _ if check.passed => String::new(),
+            Some(code) => format!(" exit code {code}"),
+            None => " no exit code".to_owned(),
+        };
+        let name = markdown(&check.name, MAX_WORDS);
+        *page += &format!("| {name} | {mark}{code} | {} | {} |\n", check.attempt, figures::duration(check.duration_ms));
+    }
 }
 
 fn subagents(page: &mut String, result: &RunResult) {

@@ -2,6 +2,7 @@
 
 mod advice;
 mod allow;
+mod checks;
 mod delegation;
 mod elsewhere;
 mod empty;
@@ -34,11 +35,12 @@ use crate::providers::replay;
 use crate::template::{self, Folder};
 use crate::yaml::{self, Decoded, Node, Spanned};
 
+pub use checks::{truth, unclear};
 pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve};
 pub use price::unpriced;
 pub use script::check_script;
-pub use valid::{Prompts, ValidJob};
+pub use valid::{CheckTexts, Prompts, ValidJob};
 
 /// One thing to look after in a job.
 pub trait Lint: Sync {
@@ -68,6 +70,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &lethal::Lethal,
     &underscores::Underscores,
     &strangers::Strangers,
+    &checks::Checks,
 ];
 
 /// Everything that checking a file can find.

@@ -33,6 +33,10 @@ impl Lint for Strangers {
         if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
             refuse(network.place(), "an untrusted job can't have a network".to_owned());
         }
+        for check in &job.checks {
+            let check = &check.name;
+            refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));
+        }
         for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
             if models::resolve(spec).is_ok_and(|model| model.provider == "replay") {
                 refuse(spec.place(), "an untrusted job can't name a file to answer from".to_owned());

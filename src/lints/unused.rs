@@ -20,11 +20,12 @@ impl Lint for Unused {
             return;
         }
         let has_bash = subject.job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
+        let has_commands = has_bash || !subject.job.checks.is_empty();
         for (name, input) in subject.job.inputs() {
             let (is_used, message, help) = match input.is_secret() {
                 // No text can name a secret, and one that does is an error already.
                 true => (
-                    has_bash || uses.has(&name.value),
+                    has_commands || uses.has(&name.value),
                     "no agent can use the secret input",
                     "remove it: only commands see a secret, and no agent has `bash`",
                 ),

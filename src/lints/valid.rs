@@ -67,8 +67,19 @@ pub struct Prompts {
     pub system: Option<Template>,
     /// The subagents' own system prompts, by name.
     pub subagents: IndexMap<String, Template>,
+    /// The checks', in the job's order.
+    pub checks: Vec<CheckTexts>,
     /// What the texts may name.
     pub names: Names,
+}
+
+/// A check's texts.
+#[derive(Debug)]
+pub struct CheckTexts {
+    /// The command.
+    pub run: Template,
+    /// Whether it is run.
+    pub when: Option<Template>,
 }
 
 impl Prompts {
@@ -84,8 +95,14 @@ impl Prompts {
                 subagents.insert(name.value.clone(), system);
             }
         }
+        let mut checks = Vec::new();
+        for check in &job.checks {
+            let run = loader.text(&check.run.node, &check.run.value, Role::Command);
+            let when = check.when.as_ref().map(|when| loader.text(&when.node, &when.value, Role::Condition));
+            checks.push(CheckTexts { run, when });
+        }
         let (templates, findings) = loader.finish();
-        (Self { templates, prompt, system, subagents, names }, findings)
+        (Self { templates, prompt, system, subagents, checks, names }, findings)
     }
 }
 

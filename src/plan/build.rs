@@ -4,7 +4,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde_json::Value;
 
 use super::inputs::{self, Values};
-use super::{Given, Plan, PlannedAgent, PlannedLimits, Secrets, system};
+use super::{Given, Plan, PlannedAgent, PlannedCheck, PlannedLimits, Secrets, checks, system};
 use crate::diagnostic::Diagnostic;
 use crate::job::{
     self, Duration, GENERAL, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS, SUBAGENT_TOKENS,
@@ -49,6 +49,7 @@ impl Plan {
         };
         let parent = making.parent();
         let subagents = making.subagents(parent.as_ref());
+        let checks = making.checks();
         let findings = making.findings;
         let declared = job.job();
         match parent {
@@ -71,7 +72,7 @@ impl Plan {
                         .into_iter()
                         .collect(),
                     network: declared.network,
-                    checks: Vec::new(),
+                    checks,
                     repairs: job::or(declared.repairs.as_ref(), 0),
                     keep: declared.keep,
                 };
@@ -182,6 +183,19 @@ impl Making<'_> {
                 returns: None,
             };
             planned.insert(name.value.clone(), agent);
+        }
+        planned
+    }
+
+    fn checks(&mut self) -> Vec<PlannedCheck> {
+        let valid = self.valid;
+        let all = valid.job().checks.iter().zip(&valid.prompts().checks);
+        let mut planned = Vec::new();
+        for (check, texts) in all {
+            match checks::planned(&mut self.engine, check, texts) {
+                Ok(check) => planned.push(check),
+                Err(finding) => self.findings.push(*finding),
+            }
         }
         planned
     }

@@ -19,6 +19,7 @@ impl Plan {
             agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
             hide(&mut agent.system);
         }
+        self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
         self
     }
 }

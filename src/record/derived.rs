@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::fs;
 use std::io;
 
-use super::{Entries, Flaw, Found, Recorder, journal_file};
-use crate::event::{AgentFinished, Durability, PARENT, RunResult, summary_file};
+use super::{Entries, Flaw, Found, PATCH, Recorder, START, journal_file};
+use crate::event::{AgentFinished, Changed, Durability, PARENT, RunResult, summary_file};
 use crate::formats::{self, Story, markdown};
 use crate::plan::Plan;
 
@@ -67,15 +67,32 @@ impl Recorder {
         Ok(made)
     }
 
+    /// Writes what the run has changed, where it has changed anything that can be shown.
+    pub(super) fn make_patch(&self, changed: Option<&Changed>) -> io::Result<Option<Made>> {
+        let Some(changed) = changed.filter(|changed| !changed.patch.is_empty()) else { return Ok(None) };
+        let found = self.write(PATCH, changed.patch.as_bytes(), Durability::Written)?;
+        Ok(Some((PATCH.to_owned(), found)))
+    }
+
     /// Writes what is derived from the journal, and `result.json` last of all; drops the subagents' journals that
-    /// aren't to be kept.
+    /// aren't to be kept, and the start of the workspace where the run can't go on.
     ///
     /// # Errors
     /// Where a file couldn't be written; the journal is whole all the same.
-    pub fn finish(&self, plan: &Plan, result: &RunResult, keep_journals: bool) -> io::Result<()> {
+    pub fn finish(
+        &self,
+        plan: &Plan,
+        result: &RunResult,
+        changed: Option<&Changed>,
+        keep_journals: bool,
+    ) -> io::Result<()> {
         self.journals.lock().unwrap_or_else(std::sync::PoisonError::into_inner).close_all();
         self.reserve.release();
+        self.make_patch(changed)?;
         self.make_shown(plan, Some(result))?;
+        if !result.outcome.can_be_resumed() {
+            let _ = fs::remove_file(self.folder.join(START));
+        }
         if !keep_journals {
             for subagent in &result.subagents {
                 self.trial.operation()?;

@@ -26,7 +26,7 @@ pub struct Rebuilt {
 
 impl Recorder {
     /// Locks a run's folder, checks all its journals, and writes what follows from them: `job.yaml`, `plan.json`, the
-    /// summaries, the transcript, the report and, where the run has ended, `result.json`. Each appears whole or not at
+    /// summaries, the patch, the transcript, the report and, where the run has ended, `result.json`. Each appears whole or not at
     /// all. The journals stay as they are, and where one was changed, everything does.
     ///
     /// # Errors
@@ -53,6 +53,7 @@ impl Recorder {
         for finished in course.summaries() {
             files.push(recorder.make_summary(finished).map_err(failed)?);
         }
+        files.extend(recorder.make_patch(course.changed()).map_err(failed)?);
         let result = course.result();
         // A run whose last line couldn't be written has its result all the same, and only there.
         let left = || serde_json::from_slice::<RunResult>(&fs::read(recorder.folder.join("result.json")).ok()?).ok();

@@ -12,7 +12,7 @@ use super::lock::Lock;
 use super::read::unusable;
 use super::reserve::Reserve;
 use super::trial::Trial;
-use super::{Record, Recorder, journal_file, private};
+use super::{PATCH, Record, Recorder, journal_file, private};
 use crate::error::Error;
 use crate::event::{Entry, Event, PARENT};
 
@@ -58,12 +58,13 @@ impl Recorder {
         Ok(Reopened { recorder, record, journals })
     }
 
-    /// Takes the result of an earlier part of the run away: until this part has ended, there is none.
+    /// Takes the result and the patch of an earlier part of the run away: until this part has ended, there are none.
     ///
     /// # Errors
     /// Where it can't be removed.
     pub fn forget_result(&self) -> io::Result<()> {
         self.trial.operation()?;
+        let _ = fs::remove_file(self.folder.join(PATCH));
         match fs::remove_file(self.folder.join("result.json")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),

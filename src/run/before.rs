@@ -23,6 +23,12 @@ impl Before {
         Some(Self { started: started.clone(), journals })
     }
 
+    /// Whether any call or check was begun, and so may have changed something.
+    pub(super) fn has_acted(&self) -> bool {
+        let mut all = self.journals.values().flatten();
+        all.any(|entry| matches!(entry.event, Event::CallStarted(_) | Event::CheckStarted(_)))
+    }
+
     /// How it began.
     pub fn started(&self) -> &RunStarted {
         &self.started

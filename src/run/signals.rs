@@ -63,6 +63,12 @@ impl Signals {
         self.stop.clone()
     }
 
+    /// Whether one has come, to be asked on any thread.
+    pub(super) fn caught(&self) -> impl Fn() -> bool + Send + 'static {
+        let first = Arc::clone(&self.first);
+        move || first.load(Ordering::SeqCst) != 0
+    }
+
     /// The number of the first signal.
     pub(super) fn first(&self) -> Option<u8> {
         Some(self.first.load(Ordering::SeqCst)).filter(|number| *number != 0)

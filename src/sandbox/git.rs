@@ -62,16 +62,50 @@ pub(super) fn modules(modules: &Path, most: usize) -> Vec<PathBuf> {
     found
 }
 
-/// A regular file's text, without waiting for the other end of a FIFO.
-fn read(path: &Path) -> Option<String> {
+/// A regular file, opened without waiting for the other end of a FIFO.
+pub fn open(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+/// The beginning of a regular file's text.
+fn read(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    open(path)?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The repository that a folder lies in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repository {
+    /// The root of its working tree.
+    pub tree: PathBuf,
+    /// The working tree's own git folder, with its index.
+    pub own: PathBuf,
+    /// The git folder with the objects: the same, but for a worktree.
+    pub common: PathBuf,
+    /// Whether objects are named by SHA-256 instead of SHA-1.
+    pub sha256: bool,
+}
+
+impl Repository {
+    /// Looks for it as git does, from the folder upwards. A `.git` file counts where its repository knows of it.
+    pub fn of(folder: &Path) -> Option<Self> {
+        let (tree, dot_git) = folder.ancestors().find_map(|tree| {
+            let dot_git = tree.join(".git");
+            dot_git.exists().then(|| (tree.to_owned(), dot_git))
+        })?;
+        let own = match dot_git.is_dir() {
+            true => Some(dot_git).filter(|folder| is_folder(folder)),
+            false => linked(&dot_git).filter(|folder| leads_back(folder, &dot_git)),
+        };
+        let own = own?.canonicalize().ok()?;
+        let common = common(&own).canonicalize().ok()?;
+        let config = Config::read(&common.join("config"));
+        let sha256 = config.values("extensions", "objectformat").last() == Some("sha256");
+        Some(Self { tree, own, common, sha256 })
+    }
 }
 
 /// A git configuration file: git-config(1), "CONFIGURATION FILE". Subsections are left out.

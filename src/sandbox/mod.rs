@@ -9,7 +9,7 @@ mod attendant;
 mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
-mod git;
+pub mod git;
 #[cfg(target_os = "linux")]
 mod hidden;
 pub mod home;

@@ -25,15 +25,18 @@ enum Sees {
 
 /// Where the schema sees less than `validate`: the code of the finding, how much, and why.
 const BEYOND: &[(&str, Sees, &str)] = &[
+    ("bad-condition", Sees::Nothing, "in a template"),
     ("bad-default", Sees::Some, "a schema can't look up the default in the enum beside it; 1.0 is an integer to it"),
     ("bad-duration", Sees::Some, "a pattern can't add hours to minutes"),
     ("bad-name", Sees::Some, "a name that is made from the file's isn't in the file"),
     ("bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
+    ("duplicate-check", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
     ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),
     ("dynamic-include", Sees::Nothing, "in a template"),
     ("empty-prompt", Sees::Some, "in a file"),
     ("include-cycle", Sees::Nothing, "in files"),
     ("names-alike", Sees::Some, "a variable's name is made from the input's"),
+    ("not-in-command", Sees::Nothing, "in a template"),
     ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
     ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
     ("render-failed", Sees::Nothing, "in a template"),
@@ -48,6 +51,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("unknown-test", Sees::Nothing, "in a template"),
     ("unreadable-file", Sees::Nothing, "in the folder"),
     ("untrusted-in-system", Sees::Nothing, "in a template"),
+    ("value-in-quotes", Sees::Nothing, "in a template"),
 ];
 
 /// Jobs that show such differences where no fixture does: the file's name, and what follows the model.

@@ -122,6 +122,13 @@ impl Walk {
 
     fn statement(&mut self, loader: &mut Loader<'_>, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
+        if self.role == Role::Command
+            && let Some((tag, span)) = captures(statement)
+        {
+            let message = format!("a command can't have `{{% {tag} %}}`: what it prints would be quoted twice");
+            let finding = Diagnostic::error("not-in-command", self.place(span), message);
+            loader.report(finding.help("write it out; `if`, `for`, `include`, and `set` with one value are there"));
+        }
         match statement {
             Stmt::Template(it) => self.statements(loader, &it.children),
             Stmt::EmitExpr(it) => {
@@ -378,6 +385,24 @@ impl Walk {
             _ => false,
         }
     }
+}
+
+/// The tags that take what is printed in them for a value, or hand it on.
+fn captures(statement: &ast::Stmt<'_>) -> Option<(&'static str, Span)> {
+    use ast::Stmt;
+    Some(match statement {
+        Stmt::ForLoop(it) if it.recursive => ("for ... recursive", it.span()),
+        Stmt::SetBlock(it) => ("set NAME", it.span()),
+        Stmt::AutoEscape(it) => ("autoescape", it.span()),
+        Stmt::FilterBlock(it) => ("filter", it.span()),
+        Stmt::Block(it) => ("block", it.span()),
+        Stmt::Import(it) => ("import", it.span()),
+        Stmt::FromImport(it) => ("from", it.span()),
+        Stmt::Extends(it) => ("extends", it.span()),
+        Stmt::Macro(it) => ("macro", it.span()),
+        Stmt::CallBlock(it) => ("call", it.span()),
+        _ => return None,
+    })
 }
 
 /// What lies between the quotes of a string.

@@ -10,7 +10,7 @@ use super::bounds::excess;
 use super::check::Walk;
 use super::growth::Growth;
 use super::scopes::Visible;
-use super::{FileFault, Folder, Names, Origin, Template, Templates, Text, Uses, environment};
+use super::{FileFault, Folder, Names, Origin, Template, Templates, Text, Uses, environment, placed};
 use crate::diagnostic::{Diagnostic, Place};
 use crate::yaml::Node;
 
@@ -27,12 +27,16 @@ const MAX_VISIBLE: usize = 1_000_000;
 const MAX_FINDINGS: usize = 110;
 
 /// What a text is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A system prompt, whose words weigh more than others.
     System,
     /// A prompt.
     Prompt,
+    /// A command of bash, in which every value is quoted.
+    Command,
+    /// What says whether something is done.
+    Condition,
 }
 
 /// Takes a job's texts, and finds everything that is wrong with them.
@@ -51,7 +55,7 @@ pub struct Loader<'a> {
     /// How often a file was walked because another text includes it.
     walks: usize,
     /// The names that each file was last walked with, and how many there were in all.
-    latest: HashMap<(String, bool), Arc<Visible>>,
+    latest: HashMap<(String, Role), Arc<Visible>>,
     visible: usize,
     /// There were too many, which is said once.
     is_lost: bool,
@@ -74,7 +78,7 @@ pub(super) struct Declared {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Visit {
     name: String,
-    in_system: bool,
+    role: Role,
     visible: Arc<Visible>,
 }
 
@@ -116,18 +120,26 @@ impl<'a> Loader<'a> {
         // No file can have such a name, so that no include can reach it.
         let name = format!("\0{}", self.templates.texts.len());
         let text = Text { text: text.into(), origin: Origin::of_node(node) };
-        self.templates.texts.insert(name.clone(), text);
+        self.templates.texts.insert(name.clone(), text.clone());
         self.walk(&name, role, Arc::default(), &[]);
-        Template { name }
+        let is_command = role == Role::Command;
+        let found = self.found;
+        if is_command && !self.templates.broken.contains(&name) {
+            placed::check(self, &text);
+        }
+        if self.found > found {
+            self.templates.broken.insert(name.clone());
+        }
+        Template { name, is_command }
     }
 
-    /// Takes a text that stands in a file below the job's folder. `None`, and a finding at `place`, where it can't be
+    /// Takes a prompt that stands in a file below the job's folder. `None`, and a finding at `place`, where it can't be
     /// read.
     pub fn file(&mut self, path: &str, place: Place, role: Role) -> Option<Template> {
         match self.read(path) {
             Ok(()) => {
                 self.walk(path, role, Arc::default(), &[]);
-                Some(Template { name: path.to_owned() })
+                Some(Template { name: path.to_owned(), is_command: false })
             }
             Err(fault) => {
                 self.report_fault(path, place, &fault);
@@ -140,6 +152,11 @@ impl<'a> Loader<'a> {
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
         self.templates.uses = self.uses;
         (self.templates, self.findings)
+    }
+
+    /// A file that was read.
+    pub(super) fn loaded(&self, path: &str) -> Option<Text> {
+        self.templates.texts.get(path).cloned()
     }
 
     /// What the job says of an input; `None` where it has none of that name.
@@ -184,7 +201,7 @@ impl<'a> Loader<'a> {
         match self.read(path) {
             Ok(()) => {
                 let (role, visible) = (from.role, from.visible());
-                let key = (path.to_owned(), role == Role::System);
+                let key = (path.to_owned(), role);
                 if self.latest.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {
                     self.pass_on(path);
                 } else {
@@ -210,7 +227,7 @@ impl<'a> Loader<'a> {
     fn walk(&mut self, name: &str, role: Role, visible: Arc<Visible>, trail: &[String]) {
         let Some(text) = self.templates.texts.get(name).cloned() else { return };
         self.visible += visible.len();
-        let visit = Visit { name: name.to_owned(), in_system: role == Role::System, visible };
+        let visit = Visit { name: name.to_owned(), role, visible };
         if self.walked.contains(&visit) {
             return self.pass_on(name);
         }

@@ -220,7 +220,7 @@ impl Tool for Bash {
 }
 
 /// A duration as a job writes it.
-fn spell(duration: Duration) -> String {
+pub(super) fn spell(duration: Duration) -> String {
     let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
     if millis > 0 {
         return format!("{}ms", duration.as_millis());

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 /// How a folder is opened: only if it is one, and no link.
-pub(super) const FOLDER: OFlags =
+pub(crate) const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// How a file is opened: without following a link, without waiting for the other end of a FIFO, and so that no terminal
@@ -28,7 +28,7 @@ pub(super) fn leads_out() -> io::Error {
 ///
 /// What it leads to was beneath the root at that moment. Should the folder be moved elsewhere later, the descriptor goes
 /// along: whoever can do that could write there in any case.
-pub(super) fn folder(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn folder(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
@@ -58,7 +58,7 @@ fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// What is at a path, links not followed.
-pub(super) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
+pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
     let Some(name) = path.file_name() else { return Ok(rustix::fs::fstat(folder(root, path)?)?) };
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         None => Ok(rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW)?),
@@ -68,7 +68,7 @@ pub(super) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
 
 /// Opens a regular file of a folder for reading; `None` for a link, a folder, a device, a FIFO, a socket, and for what
 /// the system makes up.
-pub(super) fn regular(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<File>> {
+pub(crate) fn regular(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<File>> {
     let is_regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     // What an open device or FIFO does can't be undone, so look first. Should one be swapped in now, the open doesn't
     // wait, and the second look finds it.
@@ -82,7 +82,7 @@ pub(super) fn regular(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option
 
 /// Whether a file or folder has nothing of its own but what the kernel answers: procfs, sysfs and their like.
 #[cfg(target_os = "linux")]
-pub(super) fn made_up(file: BorrowedFd<'_>) -> bool {
+pub(crate) fn made_up(file: BorrowedFd<'_>) -> bool {
     // The magic numbers of proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, configfs, bpf, pstore, selinux,
     // smack, binfmt_misc, efivarfs, mqueue, nsfs, devpts, fusectl, resctrl and xenfs (linux/magic.h and each one's source).
     const MAGIC: [u32; 20] = [
@@ -113,7 +113,7 @@ pub(super) fn made_up(file: BorrowedFd<'_>) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn made_up(_: BorrowedFd<'_>) -> bool {
+pub(crate) fn made_up(_: BorrowedFd<'_>) -> bool {
     false
 }
 

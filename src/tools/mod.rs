@@ -3,15 +3,16 @@
 #[cfg(target_os = "linux")]
 mod ancestry;
 mod bash;
-mod beneath;
+pub(crate) mod beneath;
 mod bounds;
+pub mod command;
 #[cfg(target_os = "linux")]
 mod crowd;
 mod edit_file;
 pub mod environment;
 mod glob;
 mod grep;
-mod ignored;
+pub(crate) mod ignored;
 mod input;
 mod kept;
 mod memory;

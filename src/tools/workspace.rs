@@ -34,11 +34,11 @@ pub struct Workspace {
 }
 
 /// What searches pass over: every `.git` and the folders that are hidden from them.
-pub(super) struct PassedOver(Arc<[PathBuf]>);
+pub(crate) struct PassedOver(Arc<[PathBuf]>);
 
 impl PassedOver {
     /// Whether a path from the root is among it.
-    pub(super) fn holds(&self, path: &Path) -> bool {
+    pub(crate) fn holds(&self, path: &Path) -> bool {
         self.0.iter().any(|hidden| path.starts_with(hidden)) || path.iter().any(is_dot_git)
     }
 }
@@ -82,7 +82,7 @@ impl Workspace {
     }
 
     /// The open folder.
-    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }
 
@@ -147,7 +147,7 @@ impl Workspace {
     }
 
     /// What searches pass over.
-    pub(super) fn passed_over(&self) -> PassedOver {
+    pub(crate) fn passed_over(&self) -> PassedOver {
         PassedOver(Arc::clone(&self.hidden))
     }
 

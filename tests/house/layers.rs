@@ -3,7 +3,7 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "message",
     "diagnostic",
     "yaml",
@@ -21,6 +21,7 @@ const LAYERS: [&str; 22] = [
     "error",
     "formats",
     "record",
+    "changes",
     "budget",
     "agent",
     "checks",

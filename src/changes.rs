@@ -1,0 +1,113 @@
+//! Which files of the workspace a run has changed: what is there at its end beside what was there at its start.
+//!
+//! The start is looked at before anything can be changed, and kept in the run's record as long as the run can go on, so
+//! that a run that was killed and resumed compares with its very beginning. Of a file that is in git's object store as it
+//! is, nothing but its name there is kept; of others the content, within bounds. Nothing of the workspace is run, no link
+//! is followed, and only regular files are opened.
+
+mod compare;
+mod index;
+mod marks;
+mod objects;
+mod pace;
+mod patch;
+mod start;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+pub use self::pace::Pace;
+use self::stored::Start;
+use crate::event::Changed;
+use crate::mask::Mask;
+use crate::record::START;
+use crate::tools::workspace::Workspace;
+
+/// How long the look at the start may take.
+pub const LONGEST_START: Duration = Duration::from_secs(10);
+/// How long the comparison at the end may take.
+pub const LONGEST_END: Duration = Duration::from_secs(15);
+
+/// The largest file whose content is compared, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Looks at a run's workspace.
+#[derive(Debug, Clone)]
+pub struct Looker {
+    /// The workspace.
+    pub workspace: Arc<Workspace>,
+    /// The run's folder.
+    pub record: PathBuf,
+    /// What must not be kept.
+    pub mask: Arc<Mask>,
+    /// A git that no tool can have changed, absolute; without one, what was in the object store can't be shown.
+    pub git: Option<PathBuf>,
+}
+
+impl Looker {
+    fn start(&self) -> PathBuf {
+        self.record.join(START)
+    }
+
+    /// Whether the record has the start of the run.
+    pub fn has_start(&self) -> bool {
+        self.start().is_file()
+    }
+
+    /// Looks at the workspace and keeps what it sees in the record.
+    ///
+    /// # Errors
+    /// Where that can't be written, or there was no time for it.
+    pub fn begin(&self, pace: &Pace) -> io::Result<()> {
+        start::take(&self.workspace, &self.record, &self.start(), &self.mask, pace)
+    }
+
+    /// What has changed since the start; `None` where nothing is known of the start.
+    pub fn changed(&self, pace: &Pace) -> Option<Changed> {
+        let start = Start::read(&self.start())?;
+        Some(compare::changed(self, start, pace))
+    }
+
+    /// Takes the start away: the run can't go on any more.
+    pub fn forget(&self) {
+        let _ = fs::remove_file(self.start());
+    }
+}
+
+/// Looks for git in folders that no tool can write to: not in `writable`, nor anywhere below.
+pub fn find_git(path: impl Iterator<Item = PathBuf>, writable: &[PathBuf]) -> Option<PathBuf> {
+    let found = path.filter(|folder| folder.is_absolute()).map(|folder| folder.join("git"));
+    let real = found.filter_map(|git| git.canonicalize().ok()).filter(|git| git.is_file());
+    let mut kept = real.filter(|git| !writable.iter().any(|folder| git.starts_with(folder)));
+    kept.next()
+}
+
+/// The name that git gives a content.
+fn object_name(content: &[u8], sha256: bool) -> Vec<u8> {
+    fn named<D: Digest>(content: &[u8]) -> Vec<u8> {
+        let mut digest = D::new();
+        digest.update(format!("blob {}\0", content.len()));
+        digest.update(content);
+        digest.finalize().to_vec()
+    }
+    if sha256 { named::<Sha256>(content) } else { named::<Sha1>(content) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A path as it is told: text on one line.
+fn shown(path: &Path) -> String {
+    crate::formats::harmless::line(&path.to_string_lossy())
+}

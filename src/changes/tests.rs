@@ -1,0 +1,1 @@
+//! What can't be seen from outside.

@@ -1,0 +1,69 @@
+//! Two texts, line by line.
+
+use std::ops::Range;
+
+use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
+
+/// Lines that are shown around a change.
+const AROUND: usize = 3;
+
+/// The hunks of a unified diff, without the names of files above them; empty where the texts are the same. Each line
+/// ends with a line end.
+pub fn unified(before: &str, after: &str) -> String {
+    let old: Vec<&str> = before.split_inclusive('\n').collect();
+    let new: Vec<&str> = after.split_inclusive('\n').collect();
+    let mut text = String::new();
+    for hunk in group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), AROUND) {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+        let gone = numbers(first.old_range().start..last.old_range().end);
+        let come = numbers(first.new_range().start..last.new_range().end);
+        text += &format!("@@ -{gone} +{come} @@\n");
+        for operation in hunk {
+            if operation.tag() == DiffTag::Equal {
+                put(&mut text, ' ', &old[operation.old_range()]);
+            } else {
+                put(&mut text, '-', &old[operation.old_range()]);
+                put(&mut text, '+', &new[operation.new_range()]);
+            }
+        }
+    }
+    text
+}
+
+fn put(text: &mut String, sign: char, lines: &[&str]) {
+    for line in lines {
+        text.push(sign);
+        text.push_str(line);
+        if !line.ends_with('\n') {
+            text.push_str("\n\\ No newline at end of text\n");
+        }
+    }
+}
+
+fn numbers(range: Range<usize>) -> String {
+    match range.len() {
+        0 => format!("{},0", range.start),
+        1 => format!("{}", range.start + 1),
+        length => format!("{},{length}", range.start + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unified;
+
+    #[test]
+    fn a_hunk_has_three_lines_around() {
+        let before: String = (1..=20).map(|line| format!("{line}\n")).collect();
+        let after = before.replace("\n10\n", "\nten\n");
+        assert_eq!(unified(&before, &after), "@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n");
+        assert_eq!(unified("same", "same"), "");
+    }
+
+    #[test]
+    fn a_missing_line_end_is_told() {
+        let none = "\\ No newline at end of text\n";
+        assert_eq!(unified("", "a"), format!("@@ -0,0 +1 @@\n+a\n{none}"));
+        assert_eq!(unified("a", "a\n"), format!("@@ -1 +1 @@\n-a\n{none}+a\n"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Where the values of a command stand, as far as that can be seen without rendering it: on every way through its tags.
+
+use minijinja::machinery::{Span, ast, parse};
+
+use super::loader::Loader;
+use super::quoted::MARK;
+use super::shell::Shell;
+use super::{Origin, Text};
+use crate::diagnostic::{Diagnostic, Place};
+
+/// So many ways through a command's tags are followed.
+const MAX_WAYS: usize = 64;
+/// How deep files may include each other here; the engine takes no more.
+const MAX_DEPTH: usize = 5;
+
+/// The ways through a command up to some place: what each has come to.
+struct Ways<'l, 'a> {
+    loader: &'l mut Loader<'a>,
+    shells: Vec<Shell>,
+    /// There are too many ways; when it is rendered, every value is looked at all the same.
+    is_lost: bool,
+}
+
+/// Reports each value that stands where it could become something else than words.
+pub(super) fn check(loader: &mut Loader<'_>, text: &Text) {
+    let mut ways = Ways { loader, shells: vec![Shell::default()], is_lost: false };
+    ways.text(text, MAX_DEPTH);
+}
+
+impl Ways<'_, '_> {
+    fn text(&mut self, text: &Text, depth: usize) {
+        if let Some(at) = text.text.find(MARK) {
+            let finding =
+                Diagnostic::error("not-in-command", text.origin.place(at..at + 1), "no command can hold a NUL");
+            self.loader.report(finding.help("remove it"));
+        }
+        if let Ok(ast::Stmt::Template(root)) = parse(&text.text, "command", Default::default()) {
+            self.statements(&text.origin, &root.children, depth);
+        }
+    }
+
+    fn statements(&mut self, origin: &Origin, statements: &[ast::Stmt<'_>], depth: usize) {
+        for statement in statements {
+            if self.is_lost {
+                return;
+            }
+            self.statement(origin, statement, depth);
+        }
+    }
+
+    fn statement(&mut self, origin: &Origin, statement: &ast::Stmt<'_>, depth: usize) {
+        use ast::Stmt;
+        match statement {
+            Stmt::EmitRaw(it) => self.shells.iter_mut().for_each(|shell| shell.text(it.raw)),
+            Stmt::EmitExpr(it) => self.value(place(origin, it.expr.span())),
+            Stmt::IfCond(it) => {
+                let before = self.shells.clone();
+                self.statements(origin, &it.true_body, depth);
+                let after = std::mem::replace(&mut self.shells, before);
+                self.statements(origin, &it.false_body, depth);
+                self.join(after);
+            }
+            Stmt::ForLoop(it) => {
+                let before = self.shells.clone();
+                self.statements(origin, &it.else_body, depth);
+                let without = std::mem::replace(&mut self.shells, before.clone());
+                // What a round leaves open, the next one begins with.
+                let mut known = before;
+                loop {
+                    self.statements(origin, &it.body, depth);
+                    let new: Vec<Shell> = self.shells.drain(..).filter(|shell| !known.contains(shell)).collect();
+                    if new.is_empty() || self.is_lost {
+                        break;
+                    }
+                    known.extend(new.iter().cloned());
+                    self.is_lost |= known.len() > MAX_WAYS;
+                    self.shells = new;
+                }
+                self.shells = known;
+                self.join(without);
+            }
+            Stmt::WithBlock(it) => self.statements(origin, &it.body, depth),
+            Stmt::Include(it) => self.include(&it.name, it.ignore_missing, depth),
+            // The others print nothing, or are refused in a command.
+            _ => {}
+        }
+    }
+
+    fn include(&mut self, name: &ast::Expr<'_>, optional: bool, depth: usize) {
+        let items = match name {
+            ast::Expr::List(list) => list.items.iter().collect(),
+            ast::Expr::Tuple(tuple) => tuple.items.iter().collect(),
+            single => vec![single],
+        };
+        let path = |item: &&ast::Expr<'_>| match item {
+            ast::Expr::Const(constant) => constant.value.as_str().map(str::to_owned),
+            _ => None,
+        };
+        let text = items.iter().filter_map(path).find_map(|path| self.loader.loaded(&path));
+        match text {
+            Some(text) if depth > 0 => self.text(&text, depth - 1),
+            None if optional => {}
+            // Said already, or when it is rendered.
+            _ => self.is_lost = true,
+        }
+    }
+
+    fn value(&mut self, place: Place) {
+        let mut wrong = None;
+        for shell in &mut self.shells {
+            wrong = shell.value().err().or(wrong);
+        }
+        if let Some(why) = wrong {
+            self.loader.report(super::misplaced(why, place));
+        }
+    }
+
+    fn join(&mut self, others: Vec<Shell>) {
+        for other in others {
+            if !self.shells.contains(&other) {
+                self.shells.push(other);
+            }
+        }
+        self.is_lost |= self.shells.len() > MAX_WAYS;
+    }
+}
+
+fn place(origin: &Origin, span: Span) -> Place {
+    origin.place(span.start_offset as usize..span.end_offset as usize)
+}
