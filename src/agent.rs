@@ -2,21 +2,25 @@
 //! loop, one level apart.
 
 mod answer;
+mod bounds;
 mod conclude;
 mod failures;
 mod listener;
 mod masked;
 mod past;
 mod recall;
+mod recorded;
 mod review;
 mod tree;
 
 use tokio::time::Instant;
 
+pub use self::bounds::{Recorded, Step};
 use self::failures::Failures;
 use self::listener::{Ended, Listener};
 use self::past::Calls;
 pub use self::past::{Past, Stopwatch};
+pub use self::recall::INTERRUPTED;
 pub use self::review::{Review, Reviewed};
 pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::{LimitHit, Wish};
@@ -130,7 +134,8 @@ impl<'t> Agent<'t> {
         description: Option<String>,
         planned: &'t PlannedAgent,
     ) -> Result<Self, Halt> {
-        let toolbox = tree.toolbox(planned, subagent.is_none())?;
+        tree.may(&id, Step::Begin)?;
+        let toolbox = tree.toolbox(&id, planned, subagent.is_none())?;
         let conversation = tree.provider(&planned.model)?.open(Setup {
             agent: id.clone(),
             model: planned.model.clone(),
@@ -173,6 +178,7 @@ impl<'t> Agent<'t> {
         let mut asked_again = false;
         loop {
             if let Some(hit) = self.limit.take() {
+                let hit = self.tree.limit(&self.id, hit);
                 return self.close(Outcome::BudgetExceeded, hit.limit, &hit.message).await;
             }
             if self.turns >= self.planned.max_turns {
@@ -281,7 +287,7 @@ impl<'t> Agent<'t> {
         if let Some(answer) = self.recall() {
             return answer;
         }
-        self.tree.may_go_on()?;
+        self.tree.may(&self.id, Step::Request(tools_allowed))?;
         let (tree, model) = (self.tree, &self.planned.model);
         let rates = tree.rates(model, self.prompt_tokens());
         let wish = Wish {
@@ -292,8 +298,8 @@ impl<'t> Agent<'t> {
         };
         let reserved = tokio::select! {
             biased;
-            halt = tree.stopped() => return Err(halt),
-            reserved = tree.budget.reserve(wish) => reserved,
+            halt = tree.cut_off(&self.id) => return Err(halt),
+            reserved = tree.reserve(&self.id, tools_allowed, wish) => reserved,
         };
         let reservation = match reserved {
             Ok(reservation) => reservation,
@@ -313,7 +319,7 @@ impl<'t> Agent<'t> {
         let request = Ask { max_tokens: reservation.max_tokens, tools_allowed, deadline: tree.deadline.into() };
         let asked = tokio::select! {
             biased;
-            halt = tree.stopped() => Err(halt),
+            halt = tree.cut_off(&self.id) => Err(halt),
             () = watch.ended() => Err(Halt::unwritten()),
             asked = self.conversation.ask(request, &watch) => Ok(asked),
         };

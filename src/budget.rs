@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use self::room::{Rest, Room};
+use crate::event::LimitReached;
 use crate::message::Usage;
 use crate::plan::PlannedLimits;
 use crate::price::Rates;
@@ -25,6 +26,22 @@ pub struct LimitHit {
     pub limit: &'static str,
     /// What happened, in one sentence.
     pub message: String,
+}
+
+impl LimitHit {
+    /// What the model is told of a call that isn't run for it.
+    pub fn refusal(&self) -> String {
+        format!("Not run: {}.", self.message)
+    }
+}
+
+impl From<&LimitReached> for LimitHit {
+    fn from(reached: &LimitReached) -> Self {
+        const KEYS: &[&str] =
+            &["max_turns", "stuck", "limits.tokens", "limits.cost_usd", "limits.tool_calls", "limits.subagents"];
+        let limit = KEYS.iter().copied().find(|key| *key == reached.limit).unwrap_or("limits");
+        Self { limit, message: reached.message.clone() }
+    }
 }
 
 /// A request that is about to be made.

@@ -8,6 +8,7 @@ mod input;
 mod live;
 mod print;
 mod progress;
+mod replay;
 mod resume;
 mod run;
 mod script;
@@ -42,6 +43,8 @@ enum Command {
     Run(run::Options),
     /// Go on with a run that was cut off
     Resume(resume::Options),
+    /// Run a recorded run again, offline, and say where it differs
+    Replay(replay::Options),
     /// Check job files: everything that is wrong, each in its place
     Validate(validate::Options),
     /// Say what findings mean, with examples
@@ -130,13 +133,14 @@ pub fn main() -> u8 {
 }
 
 fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Resume(_)) {
+    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_)) {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
         shield::raise(|name| is_secret(name) || provider_keys().any(|key| key == name));
     }
     match command {
         Command::Run(options) => run::run(&options, around),
         Command::Resume(options) => resume::resume(&options, around),
+        Command::Replay(options) => replay::replay(&options, around),
         Command::Validate(options) => validate::validate(&options, around),
         Command::Explain(options) => explain::explain(&options, around),
         Command::Show(options) => show::show(&options, around),

@@ -63,4 +63,6 @@ pub mod checks;
 
 pub mod run;
 
+pub mod replay;
+
 pub mod cli;

@@ -93,6 +93,15 @@ impl Plan {
         self.runs_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
     }
 
+    /// An agent by its id in a run: `parent`, `explorer-1`.
+    pub fn agent(&self, id: &str) -> Option<&PlannedAgent> {
+        match id.rsplit_once('-') {
+            _ if id == "parent" => Some(&self.parent),
+            Some((name, _)) => self.subagents.get(name),
+            None => None,
+        }
+    }
+
     /// Whether any agent or check starts a command, so that there is something to confine.
     pub fn starts_commands(&self) -> bool {
         let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");

@@ -43,7 +43,7 @@ pub const START: &str = "workspace.start";
 const PATCH: &str = "changes.patch";
 
 /// Where an agent's journal lies, relative to the run's folder.
-fn journal_file(agent: &str) -> String {
+pub fn journal_file(agent: &str) -> String {
     if agent == PARENT { "events.jsonl".to_owned() } else { format!("subagents/{agent}.events.jsonl") }
 }
 

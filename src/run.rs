@@ -201,6 +201,7 @@ impl Run<'_> {
             stop: signals.stop(),
             elapsed: self.before.as_ref().map(Before::elapsed).unwrap_or_default(),
             past: self.before.map(Before::past).unwrap_or_default(),
+            recorded: None,
         });
         keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
         keeper.recorder.forget_result().map_err(record_failed)?;

@@ -12,6 +12,7 @@ mod attacks;
 mod bad_input;
 mod bash_rules;
 mod changes;
+mod checks;
 mod ci_logs;
 mod commands;
 #[cfg(target_os = "linux")]

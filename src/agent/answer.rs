@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::recall::interrupted;
-use super::{Agent, Halt};
+use super::{Agent, Halt, Step};
 use crate::budget::NEWS_TOKENS;
 use crate::diagnostic::nearest;
 use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
@@ -61,7 +61,7 @@ impl<'t> Agent<'t> {
             return Err(Halt::unlike(&self.id, "call_started"));
         }
         if self.past.is_over() {
-            self.tree.may_go_on()?;
+            self.tree.may(&self.id, Step::GoOn)?;
         }
         Ok(UserMessage { results, text: None })
     }
@@ -107,12 +107,12 @@ impl<'t> Agent<'t> {
             return self.take_up(call, &call_id, child);
         }
         // Those beside it that were begun are told to their ends all the same.
-        if let Err(halt) = self.tree.may_go_on() {
+        if let Err(halt) = self.tree.may(&self.id, Step::Call) {
             return Ok(Answerer::Nobody(halt));
         }
-        let answerer = match self.tree.budget.count_call() {
+        let answerer = match self.tree.count_call(&self.id, call) {
             Err(hit) => {
-                let refusal = format!("Not run: {}.", hit.message);
+                let refusal = hit.refusal();
                 self.limit.get_or_insert(hit);
                 Answerer::Refused(refusal)
             }
@@ -138,7 +138,16 @@ impl<'t> Agent<'t> {
         };
         let event = CallStarted { call_id: call.id.clone(), tool: call.tool.clone(), about: about(call), child };
         self.tree.record(&self.id, event, durability)?;
-        Ok(answerer)
+        match answerer {
+            Answerer::Subagent(delegation) => Ok(match self.tree.known_end(&delegation.id) {
+                Some(finished) => Answerer::Ended(Box::new(finished)),
+                None => Answerer::Subagent(delegation),
+            }),
+            Answerer::Tool => {
+                Ok(self.tree.may(&self.id, Step::Answer(&call.id)).map_or_else(Answerer::Nobody, |()| Answerer::Tool))
+            }
+            other => Ok(other),
+        }
     }
 
     /// Goes on with a call that was begun before the run was cut off. It is counted already.
@@ -194,8 +203,8 @@ impl<'t> Agent<'t> {
         let id = match id {
             Some(id) => id,
             None => {
-                if let Err(hit) = self.tree.budget.count_subagent() {
-                    let refusal = format!("Not run: {}.", hit.message);
+                if let Err(hit) = self.tree.count_subagent(&self.id, call) {
+                    let refusal = hit.refusal();
                     self.limit.get_or_insert(hit);
                     return Err(refusal);
                 }
@@ -251,7 +260,7 @@ impl<'t> Agent<'t> {
             let _place = tokio::select! {
                 biased;
                 // What a subagent did before is told even where there is no time left to do more.
-                halt = self.tree.stopped(), if !self.tree.has_past_of(&id) => return Err(halt),
+                halt = self.tree.cut_off_before(&id), if !self.tree.has_past_of(&id) => return Err(halt),
                 place = self.tree.children.acquire() => place,
             };
             self.survive(Agent::live(self.tree, id, Some(subagent), input.description, planned, input.prompt).await)

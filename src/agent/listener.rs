@@ -76,7 +76,7 @@ impl Watch for Listener<'_> {
         let event = Retrying { retry: Retry { why, ..retry.clone() } }.into();
         let written = self.tree.sink.record(self.agent, event, Durability::Written);
         let cost = self.tree.cost(self.model, &retry.spent);
-        let counted = self.reservation.count_failed(&retry.spent, cost);
+        let counted = self.tree.count_failed(self.agent, self.reservation, &retry.spent, cost);
         let mut told = lock(&self.told);
         told.spent += retry.spent;
         told.cost = told.cost.zip(cost).map(|(before, now)| before + now);

@@ -116,9 +116,7 @@ impl Past {
     /// The limit that comes next, left where it is.
     pub(super) fn limit(&self) -> Option<LimitHit> {
         match self.next() {
-            Some(Event::LimitReached(reached)) => {
-                Some(LimitHit { limit: key(&reached.limit), message: reached.message.clone() })
-            }
+            Some(Event::LimitReached(reached)) => Some(LimitHit::from(reached)),
             _ => None,
         }
     }
@@ -296,13 +294,6 @@ impl<'a> Stopwatch<'a> {
     pub fn total(&self) -> Duration {
         self.total
     }
-}
-
-/// The key of a limit, as the code knows it.
-fn key(limit: &str) -> &'static str {
-    const KEYS: &[&str] =
-        &["max_turns", "stuck", "limits", "limits.tokens", "limits.cost_usd", "limits.tool_calls", "limits.subagents"];
-    KEYS.iter().copied().find(|key| *key == limit).unwrap_or("limits")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::message::ToolResult;
 use crate::providers::{Fault, FaultKind};
 
 /// What the model is told of a call that was begun and whose end nobody saw.
-const INTERRUPTED: &str = "The run was cut off while this call was under way. Its effect is unknown: it may have \
+pub const INTERRUPTED: &str = "The run was cut off while this call was under way. Its effect is unknown: it may have \
                            happened, in part or not at all. Look before you do it again.";
 
 impl Agent<'_> {

@@ -2,7 +2,7 @@
 
 use futures_util::future::BoxFuture;
 
-use super::{Agent, Halt};
+use super::{Agent, Halt, Step};
 use crate::event::{CheckFinished, CheckStarted, Durability, Outcome, Told};
 use crate::message::{Message, Reply};
 use crate::plan::PlannedCheck;
@@ -77,8 +77,9 @@ impl Agent<'_> {
     async fn check(&mut self, check: &PlannedCheck) -> Result<CheckFinished, Halt> {
         let started = CheckStarted { name: check.name.clone(), attempt: self.attempt };
         if self.past.is_over() {
-            self.tree.may_go_on()?;
+            self.tree.may(&self.id, Step::Check)?;
             self.tree.record(&self.id, started, Durability::Flushed)?;
+            self.tree.may(&self.id, Step::Checked)?;
         } else {
             self.record(started)?;
             if let Some(finished) = self.past.checked() {

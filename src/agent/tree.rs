@@ -10,11 +10,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::bounds::Recorded;
 use super::lock;
 use super::past::{Past, Spent};
+use super::recorded::RecordedTool;
 use super::review::Review;
 use crate::budget::Budget;
-use crate::event::{Durability, Event, Outcome, PARENT, Sink, Trouble};
+use crate::event::{Durability, Event, Outcome, Sink, Trouble};
 use crate::mask::Mask;
 use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
@@ -56,6 +58,8 @@ pub struct TreeParts {
     pub elapsed: Duration,
     /// Becomes true, or is dropped, when something may change: the workspace was looked at as it was.
     pub ready: watch::Receiver<bool>,
+    /// The record that is replayed, where one is.
+    pub recorded: Option<Arc<dyn Recorded>>,
 }
 
 /// What all agents of a run share: one budget, one clock, one place for events.
@@ -79,6 +83,7 @@ pub struct Tree {
     notes: Mutex<Vec<(Outcome, String)>>,
     past: Mutex<HashMap<String, Past>>,
     ready: watch::Receiver<bool>,
+    pub(super) recorded: Option<Arc<dyn Recorded>>,
 }
 
 /// Why the whole run ends before its parent does by itself.
@@ -170,10 +175,11 @@ impl Tree {
             sandbox: parts.sandbox,
             review: parts.review,
             numbers: Mutex::default(),
-            halt: Mutex::default(),
+            halt: Mutex::new(parts.recorded.as_ref().and_then(|recorded| recorded.halted())),
             notes: Mutex::default(),
             past: Mutex::new(parts.past),
             ready: parts.ready,
+            recorded: parts.recorded,
         };
         tree.spend_the_past();
         tree
@@ -195,12 +201,7 @@ impl Tree {
 
     /// The model of an agent, by its id.
     fn model_of(&self, id: &str) -> Option<&Model> {
-        let planned = match id.rsplit_once('-') {
-            _ if id == PARENT => &self.plan.parent,
-            Some((name, _)) => self.plan.subagents.get(name)?,
-            None => return None,
-        };
-        Some(&planned.model)
+        Some(&self.plan.agent(id)?.model)
     }
 
     /// What the journal holds of an agent; nothing from the second time on.
@@ -244,7 +245,10 @@ impl Tree {
         }
         let own = halt.outcome;
         let first = lock(&self.halt).get_or_insert(halt).outcome;
-        self.stop.cancel();
+        // Where a record is replayed, it says of each agent how far it came.
+        if self.recorded.is_none() {
+            self.stop.cancel();
+        }
         if parent { first } else { own }
     }
 
@@ -323,7 +327,7 @@ impl Tree {
         self.prices.rates(&model.provider, &model.name, prompt_tokens, (self.clock)().into())
     }
 
-    pub(super) fn toolbox(&self, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {
+    pub(super) fn toolbox(&self, agent: &str, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {
         let failed = |message| Halt { outcome: Outcome::EnvironmentFailed, message, hint: None };
         let mut toolbox = Toolbox::new(
             &planned.tools,
@@ -333,6 +337,9 @@ impl Tree {
             Arc::clone(&self.sandbox),
         )
         .map_err(failed)?;
+        if let Some(recorded) = &self.recorded {
+            toolbox = toolbox.map(|tool| Box::new(RecordedTool::new(tool, agent, Arc::clone(recorded))));
+        }
         if parent && toolbox.has(Task::NAME) {
             toolbox.add(Box::new(self.plan.task()));
         }
@@ -356,7 +363,7 @@ impl Tree {
     }
 }
 
-fn interrupted() -> Halt {
+pub(super) fn interrupted() -> Halt {
     Halt {
         outcome: Outcome::Interrupted,
         message: "the run was stopped".into(),

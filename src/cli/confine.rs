@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::sandbox::protected::{Protected, canonical_as_far_as_possible};
 use crate::sandbox::{Boundary, Sandbox, Tier, Wanted};
 
-/// What `run` and `resume` have in common.
+/// What `run`, `resume` and `replay --tools` have in common.
 #[derive(Debug, clap::Args)]
 pub(super) struct Confinement {
     /// How commands are confined
@@ -42,6 +42,11 @@ impl Confinement {
     /// Whether commands are not to be confined.
     pub(super) fn is_off(&self) -> bool {
         self.sandbox == Choice::Off
+    }
+
+    /// Whether the command line says anything about it.
+    pub(super) fn is_default(&self) -> bool {
+        self.sandbox == Choice::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
     }
 
     /// What is asked for, in a few words for whoever reads a plan.

@@ -94,7 +94,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
 
 /// The folder of all runs that a run's folder lies in. A record that was moved elsewhere is by itself: what lies around
 /// it isn't to be kept from the tools.
-fn runs(folder: &Path, run_id: &str, job: &str) -> PathBuf {
+pub(super) fn runs(folder: &Path, run_id: &str, job: &str) -> PathBuf {
     let of_job = folder.parent().filter(|parent| folder.ends_with(run_id) && parent.ends_with(job));
     of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
 }

@@ -1,5 +1,7 @@
 //! What becomes of the texts where nobody gives anything for the inputs.
 
+mod checks;
+
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
@@ -10,7 +12,6 @@ use crate::job::{Input, InputType, PromptText};
 use crate::template::{Ahead, Template};
 use crate::yaml::{Node, Spanned};
 
-use super::checks::{truth, unclear};
 use super::valid::name_of;
 use super::{Lint, MAX_FINDINGS, Subject};
 
@@ -43,10 +44,9 @@ impl Lint for Rendered {
         let prompt = prompts.prompt.as_ref().map(|template| (&subject.job.parent.prompt, template, "prompt"));
         let is_shown = |template: &Template| templates.has_tags(template) && templates.is_tame(template);
         let mut texts = prompt.into_iter().chain(agents).filter(|(_, template, _)| is_shown(template)).peekable();
-        let mut checks = subject.job.checks.iter().zip(&prompts.checks).peekable();
         let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().span.len());
         let size = inputs + templates.size();
-        let is_nothing = texts.peek().is_none() && checks.peek().is_none();
+        let is_nothing = texts.peek().is_none() && subject.job.checks.is_empty();
         if is_nothing || prompts.names.inputs_incomplete || size > MAX_BYTES {
             return;
         }
@@ -64,37 +64,8 @@ impl Lint for Rendered {
                 return;
             }
         }
-        for (check, texts) in checks {
-            let when = check.when.as_ref().zip(texts.when.as_ref()).filter(|(_, when)| templates.is_tame(when));
-            if let Some((when, template)) = when {
-                match surely(&mut ahead, template) {
-                    Some(Ok(rendered)) => match truth(&rendered) {
-                        // What isn't run needs no command.
-                        Some(false) => continue,
-                        Some(true) => {}
-                        None if when.value.trim().is_empty() => {}
-                        None => findings.push(unclear(when, &rendered)),
-                    },
-                    Some(Err(finding)) => findings.push(*finding),
-                    None => {}
-                }
-            }
-            if is_shown(&texts.run)
-                && let Some(Err(finding)) = surely(&mut ahead, &texts.run)
-            {
-                findings.push(*finding);
-            }
-            if ahead.is_spent() {
-                return;
-            }
-        }
+        checks::look(subject, &mut ahead, MAX_FAILED - failed, findings);
     }
-}
-
-/// What a text comes to where nobody gives anything for the inputs; `None` where that depends on what is given.
-fn surely(ahead: &mut Ahead<'_>, template: &Template) -> Option<Result<String, Box<Diagnostic>>> {
-    let foreseen = ahead.render(template);
-    foreseen.is_sure.then_some(foreseen.rendered)
 }
 
 /// Whether the text can't be rendered, and what there is to say about it.

@@ -1,5 +1,6 @@
 //! A run folder that is read.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Entries, Flaw, journal_file};
 use crate::error::Error;
-use crate::event::{Event, FORMAT, PARENT, RunResult, RunStarted};
+use crate::event::{Entry, Event, FORMAT, PARENT, RunResult, RunStarted};
 use crate::plan::Plan;
 
 /// A run folder that is read.
@@ -51,6 +52,11 @@ impl Record {
         Ok(Self { folder: folder.to_owned(), plan, result })
     }
 
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// An agent's events, oldest first, from a journal that is verified while it is read.
     ///
     /// # Errors
@@ -58,6 +64,30 @@ impl Record {
     pub fn entries(&self, agent: &str) -> Result<Entries<BufReader<fs::File>>, Error> {
         let path = self.folder.join(journal_file(agent));
         Entries::open(&path).map_err(|source| Error::Record { path, source })
+    }
+
+    /// All journals, by the agents' ids, as far as they go: a torn last line is left out.
+    ///
+    /// # Errors
+    /// Where one can't be read, was changed, or was written by another version.
+    pub fn journals(&self) -> Result<BTreeMap<String, Vec<Entry>>, Error> {
+        let mut journals = BTreeMap::new();
+        for agent in std::iter::once(PARENT.to_owned()).chain(self.subagents()?) {
+            let mut entries = Vec::new();
+            for entry in self.entries(&agent)? {
+                match entry {
+                    Ok(entry) if entry.agent != agent => {
+                        let path = self.folder.join(journal_file(&agent));
+                        return Err(Error::NotARecord { path, why: "it holds another agent's events".to_owned() });
+                    }
+                    Ok(entry) => entries.push(entry),
+                    Err(Flaw::Torn { .. }) => break,
+                    Err(flaw) => return Err(unusable(self.folder.join(journal_file(&agent)), flaw)),
+                }
+            }
+            journals.insert(agent, entries);
+        }
+        Ok(journals)
     }
 
     /// The ids of the subagents whose journals are there.

@@ -59,7 +59,7 @@ impl Signals {
     }
 
     /// Cancelled by the first signal.
-    pub(super) fn stop(&self) -> CancellationToken {
+    pub fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
 
@@ -70,7 +70,7 @@ impl Signals {
     }
 
     /// The number of the first signal.
-    pub(super) fn first(&self) -> Option<u8> {
+    pub fn first(&self) -> Option<u8> {
         Some(self.first.load(Ordering::SeqCst)).filter(|number| *number != 0)
     }
 }

@@ -10,9 +10,6 @@ use minijinja::value::{Enumerator, Object};
 use super::{Engine, Origin, Template, Templates, Text, environment, has_tags, value};
 use crate::diagnostic::Diagnostic;
 
-/// Texts of fewer bytes are rendered without tags as well: it may matter what they say.
-const SHORT: usize = 100;
-
 /// Renders texts with what is known of their values, and tells which results hold whatever the others are.
 #[derive(Debug)]
 pub struct Ahead<'a> {
@@ -55,9 +52,7 @@ impl Templates {
     /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
     pub fn ahead(&self, values: &serde_json::Value, unknown: HashSet<String>) -> Ahead<'_> {
         let mut environment = environment();
-        // A condition counts without tags as well.
-        let is_shown =
-            |text: &Text| has_tags(&text.text) || matches!(text.origin, Origin::File(_)) || text.text.len() < SHORT;
+        let is_shown = |text: &Text| has_tags(&text.text) || matches!(text.origin, Origin::File(_));
         for (name, text) in self.texts.iter().filter(|(name, text)| is_shown(text) && self.is_tame_name(name)) {
             let _ = environment.add_template(name, &text.text);
         }

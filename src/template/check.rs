@@ -6,6 +6,7 @@ use std::sync::Arc;
 use minijinja::machinery::{Span, ast};
 
 use super::loader::{Loader, Role};
+use super::placed::{captured, captures};
 use super::scopes::{Meaning, Scopes, Visible};
 use super::{Names, Origin};
 use crate::diagnostic::{Diagnostic, Place};
@@ -125,9 +126,7 @@ impl Walk {
         if self.role == Role::Command
             && let Some((tag, span)) = captures(statement)
         {
-            let message = format!("a command can't have `{{% {tag} %}}`: what it prints would be quoted twice");
-            let finding = Diagnostic::error("not-in-command", self.place(span), message);
-            loader.report(finding.help("write it out; `if`, `for`, `include`, and `set` with one value are there"));
+            loader.report(captured(tag, self.place(span)));
         }
         match statement {
             Stmt::Template(it) => self.statements(loader, &it.children),
@@ -385,24 +384,6 @@ impl Walk {
             _ => false,
         }
     }
-}
-
-/// The tags that take what is printed in them for a value, or hand it on.
-fn captures(statement: &ast::Stmt<'_>) -> Option<(&'static str, Span)> {
-    use ast::Stmt;
-    Some(match statement {
-        Stmt::ForLoop(it) if it.recursive => ("for ... recursive", it.span()),
-        Stmt::SetBlock(it) => ("set NAME", it.span()),
-        Stmt::AutoEscape(it) => ("autoescape", it.span()),
-        Stmt::FilterBlock(it) => ("filter", it.span()),
-        Stmt::Block(it) => ("block", it.span()),
-        Stmt::Import(it) => ("import", it.span()),
-        Stmt::FromImport(it) => ("from", it.span()),
-        Stmt::Extends(it) => ("extends", it.span()),
-        Stmt::Macro(it) => ("macro", it.span()),
-        Stmt::CallBlock(it) => ("call", it.span()),
-        _ => return None,
-    })
 }
 
 /// What lies between the quotes of a string.

@@ -125,6 +125,31 @@ impl Ways<'_, '_> {
     }
 }
 
+/// The tags that take what is printed in them for a value, or hand it on.
+pub(super) fn captures(statement: &ast::Stmt<'_>) -> Option<(&'static str, Span)> {
+    use ast::Stmt;
+    Some(match statement {
+        Stmt::ForLoop(it) if it.recursive => ("for ... recursive", it.span()),
+        Stmt::SetBlock(it) => ("set NAME", it.span()),
+        Stmt::AutoEscape(it) => ("autoescape", it.span()),
+        Stmt::FilterBlock(it) => ("filter", it.span()),
+        Stmt::Block(it) => ("block", it.span()),
+        Stmt::Import(it) => ("import", it.span()),
+        Stmt::FromImport(it) => ("from", it.span()),
+        Stmt::Extends(it) => ("extends", it.span()),
+        Stmt::Macro(it) => ("macro", it.span()),
+        Stmt::CallBlock(it) => ("call", it.span()),
+        _ => return None,
+    })
+}
+
+/// What to say of such a tag in a command.
+pub(super) fn captured(tag: &str, place: Place) -> Diagnostic {
+    let message = format!("a command can't have `{{% {tag} %}}`: what it prints would be quoted twice");
+    Diagnostic::error("not-in-command", place, message)
+        .help("write it out; `if`, `for`, `include`, and `set` with one value are there")
+}
+
 fn place(origin: &Origin, span: Span) -> Place {
     origin.place(span.start_offset as usize..span.end_offset as usize)
 }

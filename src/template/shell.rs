@@ -3,57 +3,13 @@
 //! A value is printed between single quotes, which is safe where a word can stand and nowhere else. What is hard to
 //! tell apart is not guessed at: behind it no value is let through any more.
 
+mod misplaced;
+mod within;
+
 use std::collections::VecDeque;
 use std::mem::take;
 
-use self::Misplaced::{
-    Arithmetic, Backquotes, Comment, Conditional, Document, Doubtful, Quotes, Subscript, Substituted,
-};
-
-/// Where a value stands that mustn't.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Misplaced {
-    Quotes,
-    Escaped,
-    Dollar,
-    Comment,
-    Document,
-    Arithmetic,
-    Substituted,
-    Backquotes,
-    Conditional,
-    Subscript,
-    /// Behind something of which it isn't sure where it ends.
-    Doubtful(&'static str),
-}
-
-impl Misplaced {
-    /// What is wrong, and what to do about it.
-    pub(super) fn words(self) -> (String, &'static str) {
-        let inside = |what: &str| format!("this value stands {what}");
-        match self {
-            Quotes => (inside("in quotes"), "values are quoted already: remove the quotes around it"),
-            Self::Escaped => (inside("behind a backslash"), "values are quoted already: remove the backslash"),
-            Self::Dollar => (inside("behind a `$`"), "remove the `$`: `{{ inputs.NAME }}` is the value itself"),
-            Comment => (inside("in a comment"), "remove it: a value with a line end would leave the comment"),
-            Document => {
-                (inside("in a here-document"), "give it to the command as a word, or as `<<< {{ inputs.NAME }}`")
-            }
-            Arithmetic => (inside("in arithmetic, which runs what it is given"), NAMED),
-            Substituted => (inside("in `${...}`"), NAMED),
-            Backquotes => (inside("in or behind backquotes"), "write `$(COMMAND)` in the place of the backquotes"),
-            Conditional => (inside("in `[[ ]]`, which can run what it is given"), "write `[ ... ]` instead"),
-            Subscript => (inside("in a subscript, which runs what it is given"), NAMED),
-            Doubtful(what) => (
-                format!("this value stands behind {what}, of which it isn't sure where it ends"),
-                "put the value into a variable of the shell before it, as `name={{ inputs.NAME }}`, and use `\"$name\"`",
-            ),
-        }
-    }
-}
-
-const NAMED: &str =
-    "put the value into a variable of the shell first, as `name={{ inputs.NAME }}`, and check what it holds";
+pub(super) use self::misplaced::Misplaced;
 
 /// What a command has come to at some letter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -163,23 +119,23 @@ impl Shell {
         }
         match self.open.last() {
             None | Some(Open::Group { .. } | Open::Command(_)) => {}
-            Some(Open::Single | Open::Double | Open::Ansi) => return Err(Quotes),
-            Some(Open::Comment) => return Err(Comment),
-            Some(Open::Parameter) => return Err(Substituted),
-            Some(Open::Arithmetic { .. }) => return Err(Arithmetic),
-            Some(Open::Document { .. }) => return Err(Document),
+            Some(Open::Single | Open::Double | Open::Ansi) => return Err(Misplaced::Quotes),
+            Some(Open::Comment) => return Err(Misplaced::Comment),
+            Some(Open::Parameter) => return Err(Misplaced::Substituted),
+            Some(Open::Arithmetic { .. }) => return Err(Misplaced::Arithmetic),
+            Some(Open::Document { .. }) => return Err(Misplaced::Document),
         }
         match self.last {
             Last::Backslash { .. } => return Err(Misplaced::Escaped),
             Last::Dollar => return Err(Misplaced::Dollar),
-            Last::Delimiter { .. } => return Err(Document),
+            Last::Delimiter { .. } => return Err(Misplaced::Document),
             Last::Nothing | Last::Group | Last::Command | Last::GroupEnd | Last::Less => {}
         }
         if self.subscript {
-            return Err(Subscript);
+            return Err(Misplaced::Subscript);
         }
         if self.conditional || self.word == "[[" {
-            return Err(Conditional);
+            return Err(Misplaced::Conditional);
         }
         self.last = Last::Nothing;
         self.push('\'');
@@ -192,7 +148,7 @@ impl Shell {
     }
 
     fn lose(&mut self, what: &'static str) {
-        self.lost = Some(Doubtful(what));
+        self.lost = Some(Misplaced::Doubtful(what));
     }
 
     fn push(&mut self, letter: char) {
@@ -303,7 +259,7 @@ impl Shell {
             '\\' => self.last = Last::Backslash { undecided },
             '\'' => self.quote(letter, Open::Single),
             '"' => self.quote(letter, Open::Double),
-            '`' => self.lost = Some(Backquotes),
+            '`' => self.lost = Some(Misplaced::Backquotes),
             '$' => {
                 self.push(letter);
                 self.last = Last::Dollar;
@@ -423,102 +379,6 @@ impl Shell {
             _ => {}
         }
         self.word.clear();
-    }
-
-    /// Behind `<<`.
-    fn delimiter(
-        &mut self,
-        letter: char,
-        mut document: HereDocument,
-        quote: Option<char>,
-        begun: bool,
-        may_strip: bool,
-    ) {
-        let next = |document, quote, begun| Last::Delimiter { document, quote, begun, may_strip: false };
-        match (letter, quote) {
-            // A here-string: a word like any other.
-            ('<', None) if may_strip => {}
-            ('-', None) if may_strip => {
-                document.strips_tabs = true;
-                self.last = next(document, None, false);
-            }
-            (letter, Some(open)) if letter == open => self.last = next(document, None, true),
-            (letter, _) if letter.is_ascii_alphanumeric() || letter == '_' => {
-                document.delimiter.push(letter);
-                self.last = next(document, quote, true);
-            }
-            ('\'' | '"', None) if !begun => {
-                document.is_quoted = true;
-                self.last = next(document, Some(letter), true);
-            }
-            (' ' | '\t', None) if !begun => self.last = next(document, None, false),
-            (' ' | '\t' | '\n' | ';' | '|' | '&' | '<' | '>', None) if !document.delimiter.is_empty() => {
-                if !self.open.is_empty() || self.conditional {
-                    return self.lose("a here-document within parentheses");
-                }
-                self.documents.push_back(document);
-                self.plain(letter);
-            }
-            _ => self.lose("a here-document with such a delimiter"),
-        }
-    }
-
-    fn double(&mut self, letter: char) {
-        let undecided = match take(&mut self.last) {
-            Last::Backslash { undecided } => {
-                if undecided && letter == '\n' {
-                    self.lose("a line that goes on in the midst of a sign");
-                }
-                return;
-            }
-            Last::Dollar => match letter {
-                '(' | '{' | '[' => {
-                    self.dollar(letter);
-                    return;
-                }
-                _ => true,
-            },
-            _ => false,
-        };
-        match letter {
-            '\\' => self.last = Last::Backslash { undecided },
-            '$' => self.last = Last::Dollar,
-            '`' => self.lost = Some(Backquotes),
-            '"' => drop(self.open.pop()),
-            _ => {}
-        }
-    }
-
-    fn parameter(&mut self, letter: char) {
-        let behind_dollar = matches!(take(&mut self.last), Last::Dollar);
-        match letter {
-            '}' => drop(self.open.pop()),
-            '$' if !behind_dollar => self.last = Last::Dollar,
-            letter if letter.is_ascii_alphanumeric() || "_:-+=?#%/^,.@*![]~ ".contains(letter) => {}
-            _ => self.lose("`${` with more than a name"),
-        }
-    }
-
-    fn arithmetic(&mut self, letter: char) {
-        let behind_dollar = matches!(take(&mut self.last), Last::Dollar);
-        let Some(Open::Arithmetic { depth, closing, is_command }) = self.open.last_mut() else { return };
-        match letter {
-            ')' if *closing => {
-                let is_command = *is_command;
-                self.open.pop();
-                match is_command {
-                    true => self.last = Last::GroupEnd,
-                    false => self.push(')'),
-                }
-            }
-            _ if *closing => self.lose("`((`"),
-            ')' if *depth == 0 => *closing = true,
-            ')' => *depth -= 1,
-            '(' if !behind_dollar => *depth += 1,
-            '$' if !behind_dollar => self.last = Last::Dollar,
-            letter if in_expression(letter) && letter != '[' || "<>&|;".contains(letter) => {}
-            _ => self.lose("`((`"),
-        }
     }
 }
 

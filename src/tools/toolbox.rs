@@ -82,6 +82,13 @@ impl Toolbox {
         }
     }
 
+    /// Puts something in the place of each tool, under the same name.
+    #[must_use]
+    pub fn map(mut self, replace: impl FnMut(Box<dyn Tool>) -> Box<dyn Tool>) -> Self {
+        self.tools = self.tools.into_iter().map(replace).collect();
+        self
+    }
+
     /// What the model is told, in the order of the allowlist.
     pub fn specs(&self) -> Vec<ToolSpec> {
         let spec = |tool: &dyn Tool| ToolSpec {

@@ -3,7 +3,7 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "message",
     "diagnostic",
     "yaml",
@@ -26,6 +26,7 @@ const LAYERS: [&str; 23] = [
     "agent",
     "checks",
     "run",
+    "replay",
     "cli",
 ];
 

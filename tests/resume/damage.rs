@@ -237,6 +237,20 @@ fn a_journal_that_is_cut_at_every_byte_goes_on_or_says_why_not() {
     }
 }
 
+/// At the end of each event and in its midst.
+#[test]
+fn a_journal_with_checks_that_is_cut_anywhere_goes_on() {
+    let ran = Ran::new(Work::checked());
+    let journal = &ran.journals[PARENT];
+    let ends = journal.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at as u64 + 1);
+    let first = ends.clone().next().unwrap();
+    for_each(ends.flat_map(|end| [end, end + 30]).filter(|end| *end > first), |end| {
+        let mut journals = ran.journals.clone();
+        journals.get_mut(PARENT).unwrap().truncate(end as usize);
+        cut(&ran, &journals, &format!("cut at {end}"));
+    });
+}
+
 /// Cut off while a subagent works, with its journal and the parent's.
 fn amid_a_child() -> (Folder, std::path::PathBuf) {
     let folder = Work::tiny().folder();

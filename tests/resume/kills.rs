@@ -74,6 +74,18 @@ fn a_run_that_is_killed_after_an_event_goes_on() {
     });
 }
 
+/// Before, amid and between checks, and when their output has gone back.
+#[test]
+fn a_run_that_is_killed_at_its_checks_goes_on() {
+    let work = Work::checked();
+    let events = work.events();
+    assert!(events > 20, "{events}");
+    for_each(1..events, |number| {
+        let again = (number % 3 == 0).then(|| any(number, events - number));
+        assert!(cut_and_resume(&work, "LEGWORK_KILL_AFTER", number, again), "{number} of {events}");
+    });
+}
+
 #[test]
 fn a_run_that_is_killed_amid_an_operation_goes_on() {
     let work = Work::short();

@@ -20,9 +20,19 @@ pub(super) const DONE: &str = "All done.\n";
 pub(super) struct Work {
     script: Value,
     keep: &'static str,
+    /// The job's checks and repairs, as YAML.
+    checks: &'static str,
     pub(super) turns: usize,
     children: usize,
 }
+
+/// The second passes when the parent has answered for the second time: when its fourth reply is there.
+const CHECKS: &str = "
+checks:
+  - { name: first, run: 'true' }
+  - { name: second, run: 'test $(cat runs/job/*-*/events.jsonl | grep -c [^\\\\]\"type.:.replied\") -ge 4' }
+repairs: 2
+";
 
 fn bash(mark: &str) -> Value {
     json!({ "tool": "bash", "input": { "command": format!("echo {mark} >> log") } })
@@ -53,13 +63,24 @@ impl Work {
         let (turns, children) = (parent.len(), workers.len());
         let named = |(at, worker): (usize, Value)| (format!("worker-{}", at + 1), worker);
         let workers: serde_json::Map<String, Value> = workers.into_iter().enumerate().map(named).collect();
-        Self { script: json!({ "parent": parent, "subagents": workers }), keep: "always", turns, children }
+        Self { script: json!({ "parent": parent, "subagents": workers }), keep: "always", checks: "", turns, children }
     }
 
     /// One turn of everything: for every byte.
     pub(super) fn tiny() -> Self {
         let child = json!([{ "calls": [bash("a-1")] }, { "text": "a is done." }]);
         Self::new(&[json!({ "calls": [task("a"), bash("one")] }), json!({ "text": "All done." })], vec![child])
+    }
+
+    /// Two answers: checks fail after the first.
+    pub(super) fn checked() -> Self {
+        let parent = [
+            json!({ "calls": [bash("one")] }),
+            json!({ "text": "Is that all?" }),
+            json!({ "calls": [bash("two")] }),
+            json!({ "text": "All done." }),
+        ];
+        Self { checks: CHECKS, ..Self::new(&parent, Vec::new()) }
     }
 
     /// Five turns with three subagents side by side and one alone.
@@ -104,8 +125,8 @@ impl Work {
         let job = format!(
             "model: anthropic/claude-haiku-4-5\nkeep: {}\n\
              parent: {{ prompt: Go., tools: [task, bash, read_file, write_file], max_turns: 60 }}\n\
-             subagents:\n  worker: {{ tools: [bash, read_file, todo] }}\nlimits: {{ tokens: 1000000 }}\n",
-            self.keep
+             subagents:\n  worker: {{ tools: [bash, read_file, todo] }}\nlimits: {{ tokens: 1000000 }}\n{}",
+            self.keep, self.checks
         );
         folder.write("job.yaml", job).write("replies.yaml", self.script.to_string());
         folder
@@ -138,6 +159,15 @@ impl Work {
         for child in children {
             assert!(record.summary(child).contains(" is done."), "{why}: {child}");
         }
+        let checks = result["checks"].as_array().unwrap().iter();
+        let checks: Vec<_> = checks.map(|check| json!([check["name"], check["attempt"], check["passed"]])).collect();
+        let expected = [
+            json!(["first", 1, true]),
+            json!(["second", 1, false]),
+            json!(["first", 2, true]),
+            json!(["second", 2, true]),
+        ];
+        assert!(checks == if self.checks.is_empty() { &[][..] } else { &expected[..] }, "{why}: {checks:?}");
         once(folder, why);
         if self.keep == "always" {
             accounted(&record, folder, why);
@@ -179,6 +209,9 @@ fn accounted(record: &RunFolder, folder: &Folder, why: &str) {
         let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
         let turns: Vec<&Value> = of("replied").map(|event| &event["data"]["turn"]).collect();
         assert!(turns.iter().enumerate().all(|(at, turn)| **turn == at + 1), "{why}: {name} has the turns {turns:?}");
+        let steps = |kind| of(kind).map(|event| (event["data"]["name"].clone(), event["data"]["attempt"].clone()));
+        let begun: Vec<_> = steps("check_started").collect();
+        assert_eq!(begun, steps("check_finished").collect::<Vec<_>>(), "{why}: each check is begun and ended once");
         for started in of("call_started") {
             let answers: Vec<&Value> = of("call_finished")
                 .map(|event| &event["data"]["result"])

@@ -1,0 +1,181 @@
+//! `legwork replay`: runs a recorded run again, offline, and says where it differs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::confidences::Confidences;
+use super::confine::Confinement;
+use super::print::printable;
+use super::resume::runs;
+use super::run::{given_secrets, pair, workspace};
+use super::{Surroundings, input};
+use crate::diagnostic::Source;
+use crate::error::Error;
+use crate::formats::harmless;
+use crate::job::Job;
+use crate::lints::{self, Origin, ValidJob};
+use crate::plan::{Given, Plan, RunFacts};
+use crate::record::{RUNS, Record, find_run};
+use crate::replay::{Replay, Tools};
+use crate::run::{Signals, commit};
+use crate::tools::workspace::Workspace;
+use crate::yaml;
+
+/// Options of `legwork replay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The record is all that is needed: no key, no network, no workspace. Replies and results come from it, and what came of \
+them then is compared with what comes of them now: turns, messages, calls and results of every agent; never times, \
+cost or the sandbox. A run that was cut off is compared up to there.
+
+Exit codes: 0 where all is equal, 7 where something differs, 2 where the record can't be used, 3 where the job of --job \
+is invalid.")]
+pub(super) struct Options {
+    /// A folder, a run id or the start of one, JOB/latest, or latest
+    run: String,
+    /// Where the runs lie
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    out: PathBuf,
+    /// Replay with this edited job instead: say what differs in the plan, and where the conversation would first be another
+    ///
+    /// It gets the recorded inputs; one that is new needs a default.
+    #[arg(long, value_name = "FILE", conflicts_with = "tools")]
+    job: Option<PathBuf>,
+    /// Run the tools for real, and compare their results, too
+    ///
+    /// They change the workspace as the run did. So it must be as it was before the run: a fresh checkout of the same
+    /// commit, say. What depends on the time, on names made at random or on an order that nobody promises differs.
+    #[arg(long)]
+    tools: bool,
+    /// With --tools: the folder that they work in; default: the run's own
+    #[arg(long, value_name = "DIR", requires = "tools")]
+    workspace: Option<PathBuf>,
+    /// With --tools: give a secret input again: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "tools")]
+    set: Vec<String>,
+    /// With --tools: give a secret input again, from an environment variable
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair, requires = "tools")]
+    set_env: Vec<String>,
+    #[command(flatten, next_help_heading = "With --tools")]
+    confinement: Confinement,
+    /// What stdout gets
+    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+    format: String,
+}
+
+pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    if !options.tools && !options.confinement.is_default() {
+        return Err(Error::Usage {
+            message: "--sandbox, --allow-read and --allow-write go with --tools: without it nothing runs".into(),
+            hint: Some("Add --tools, or leave them out.".into()),
+        });
+    }
+    let folder = find_run(&options.out, &options.run)?;
+    let record = Record::open(&folder)?;
+    let replay = Replay::read(&record)?;
+    let edited = options.job.as_deref().map(|job| edited(job, &replay, &folder, around)).transpose()?;
+    let signals = if options.tools { Some(Signals::catch()?) } else { None };
+    let tools = signals.as_ref().map(|signals| tools(options, &replay, &folder, signals, around)).transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
+    let report = runtime.block_on(replay.live(edited.as_ref(), tools))?;
+    // A thread that still reads a slow disk must not hold the exit back.
+    runtime.shutdown_background();
+    for left_out in &report.left_out {
+        around.out.beside(&printable(left_out));
+    }
+    if let Some(stopped) = report.stopped {
+        around.out.beside(&format!("{stopped}: the replay was stopped before its end"));
+    }
+    match options.format.as_str() {
+        "json" => around.out.answer(&format!("{:#}\n", report.json())),
+        _ => around.out.answer(&harmless::text(&report.text())),
+    }
+    Ok(report.exit_code(signals.and_then(|signals| signals.first())))
+}
+
+/// Where tools run for real: as `legwork resume` has them.
+fn tools(
+    options: &Options,
+    replay: &Replay,
+    folder: &Path,
+    signals: &Signals,
+    around: &Surroundings,
+) -> Result<Tools, Error> {
+    let started = replay.started();
+    let root = workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
+    let now = commit(&root);
+    if now != started.commit {
+        let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
+        around.out.warning(&format!(
+            "the workspace is at another commit than the run began with: {} instead of {}",
+            named(now.as_deref()),
+            named(started.commit.as_deref())
+        ));
+    }
+    let mut plan = (*started.plan).clone();
+    plan.workspace = root.to_string_lossy().into_owned();
+    let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
+    let Confidences { mask, environment, .. } = Confidences::new(around, &plan, &secrets);
+    let unreadable = |source| Error::Record { path: folder.to_owned(), source };
+    let folder = folder.canonicalize().map_err(unreadable)?;
+    let out = runs(&folder, &started.run_id, &plan.job);
+    let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
+    let confined = options.confinement.reach(around, &plan, &protected, &out)?;
+    let (sandbox, found) = confined.recorded(&folder);
+    let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
+    let workspace = Workspace::open(&root, kept, vec![out]);
+    let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
+    Ok(Tools { workspace, mask, environment, sandbox, stop: signals.stop() })
+}
+
+/// The plan that an edited job makes of the recorded inputs.
+fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) -> Result<Plan, Error> {
+    let (source, prompts) = input::read_job(path, Origin::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
+    let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted);
+    let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
+    if !checked.findings.is_empty() {
+        around.out.findings(&checked.findings);
+    }
+    let started = replay.started();
+    let given = recorded_inputs(&job, &started.plan, folder);
+    let date = started.run_id.get(..8).filter(|date| date.bytes().all(|digit| digit.is_ascii_digit()));
+    let facts = RunFacts {
+        workspace: started.workspace.clone(),
+        run_id: started.run_id.clone(),
+        run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
+        model_override: model_override(&started.job_file, &started.plan),
+    };
+    let (plan, _) = Plan::new(&job, &given, &facts).map_err(Error::Invalid)?;
+    Ok(plan)
+}
+
+/// The recorded values of the inputs that the job still has. Those of secret ones are in no record and in no plan, so that
+/// anything can stand for them.
+fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> Given {
+    let mut values = Map::new();
+    for (name, declared) in job.job().inputs.iter().flat_map(|inputs| &inputs.value) {
+        let name = &name.value;
+        if declared.is_secret() {
+            values.insert(name.clone(), Value::from("not recorded"));
+        } else if let Some(value) = plan.inputs.get(name) {
+            values.insert(name.clone(), value.clone());
+        }
+    }
+    let name = folder.join("plan.json").to_string_lossy().into_owned();
+    let mut given = Given::default();
+    given.file(&Arc::clone(&Source::new(format!("{name} (inputs)"), format!("{:#}", Value::Object(values)))));
+    given
+}
+
+/// The model that the command line gave the recorded run, where it did: another than the job's own.
+fn model_override(job_file: &str, plan: &Plan) -> Option<crate::providers::Model> {
+    let source = Source::new("job.yaml", job_file);
+    let job = yaml::read::<Job>(&source).value?;
+    let own = lints::resolve(&job.model).ok()?;
+    (own != plan.parent.model).then(|| plan.parent.model.clone())
+}

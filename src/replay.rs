@@ -1,0 +1,214 @@
+//! A recorded run, run again: by the same loop, with the replies and the results of the record, and compared with it.
+
+mod bites;
+mod compare;
+mod course;
+mod guide;
+mod moment;
+mod past;
+mod report;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use self::bites::bites;
+use self::compare::{Rules, first_difference};
+use self::guide::{Guide, Replies};
+use self::moment::{Moment, in_order};
+use self::past::Past;
+pub use self::report::{Difference, Place, Report};
+use crate::agent::{Agent, Review, Tree, TreeParts};
+use crate::checks::Checks;
+use crate::error::Error;
+use crate::event::{Durability, Event, PARENT, RunStarted, Sink};
+use crate::mask::Mask;
+use crate::plan::{Plan, PlannedLimits};
+use crate::price::Prices;
+use crate::providers::Provider;
+use crate::record::Record;
+use crate::sandbox::Sandbox;
+use crate::tools::environment::Environment;
+use crate::tools::workspace::Workspace;
+
+/// A recorded run that is about to be run again.
+#[derive(Debug)]
+pub struct Replay {
+    past: Arc<Past>,
+    folder: std::path::PathBuf,
+}
+
+/// Where tools run for real.
+pub struct Tools {
+    /// The folder that they work in.
+    pub workspace: Workspace,
+    /// What must not be seen.
+    pub mask: Mask,
+    /// What `bash` sees of the environment.
+    pub environment: Environment,
+    /// How commands are confined.
+    pub sandbox: Arc<Sandbox>,
+    /// Cancelled by a signal.
+    pub stop: CancellationToken,
+}
+
+impl Replay {
+    /// Reads a record, whole: each journal is verified.
+    ///
+    /// # Errors
+    /// Where it can't be used: a journal was changed, or another version wrote it, or it is missing and its agent hadn't
+    /// ended.
+    pub fn read(record: &Record) -> Result<Self, Error> {
+        Ok(Self { past: Arc::new(Past::read(record)?), folder: record.folder().to_owned() })
+    }
+
+    /// How the recorded run began.
+    pub fn started(&self) -> &RunStarted {
+        &self.past.started
+    }
+
+    /// Runs the recorded plan, or an edited one, to where the record ends, and compares. Nothing is written but what real
+    /// tools write.
+    ///
+    /// # Errors
+    /// Where it can't begin.
+    pub async fn live(&self, edited: Option<&Plan>, tools: Option<Tools>) -> Result<Report, Error> {
+        let past = Arc::clone(&self.past);
+        let guide = Arc::new(Guide::new(Arc::clone(&past), tools.is_some()));
+        let collector = Arc::new(Collector::default());
+        let mut plan = edited.unwrap_or(past.plan()).clone();
+        // The record says where a limit bit; only what runs for real can take too long.
+        plan.limits = PlannedLimits {
+            cost_usd: None,
+            tokens: None,
+            wall_clock_ms: plan.limits.wall_clock_ms.filter(|_| tools.is_some()),
+            tool_calls: None,
+            subagents: None,
+            parallel_subagents: plan.limits.parallel_subagents,
+        };
+        let replies: Arc<dyn Provider> = Arc::new(Replies(Arc::clone(&guide)));
+        let sources = plan.agents().map(|agent| (agent.model.source(), Arc::clone(&replies))).collect();
+        let are_real = tools.is_some();
+        let tools = match tools {
+            Some(tools) => tools,
+            None => self.no_tools()?,
+        };
+        let (workspace, mask) = (Arc::new(tools.workspace), Arc::new(tools.mask));
+        let environment = Arc::new(tools.environment);
+        let checks = || Checks {
+            workspace: Arc::clone(&workspace),
+            mask: Arc::clone(&mask),
+            environment: Arc::clone(&environment),
+            sandbox: Arc::clone(&tools.sandbox),
+        };
+        let review: Arc<dyn Review> = if are_real { Arc::new(checks()) } else { Arc::clone(&guide) as Arc<_> };
+        let (stop, sandbox) = (tools.stop.clone(), Arc::clone(&tools.sandbox));
+        let tree = Tree::new(TreeParts {
+            plan,
+            providers: sources,
+            prices: Prices::new(),
+            clock: Timestamp::now,
+            workspace,
+            mask,
+            environment,
+            sandbox: tools.sandbox,
+            review,
+            sink: Arc::clone(&collector) as Arc<dyn Sink>,
+            stop: tools.stop,
+            past: HashMap::new(),
+            elapsed: Duration::ZERO,
+            ready: tokio::sync::watch::channel(true).1,
+            recorded: Some(Arc::clone(&guide) as Arc<_>),
+        });
+        Agent::parent(&tree).await;
+        let mut report = self.compare(&collector.take(), &guide, edited.is_none());
+        if let Some(edited) = edited {
+            report.plan = past.plan().differences(edited);
+            report.differences.extend(bites(&past, edited));
+        }
+        report.sort();
+        report.stopped = match (stop.is_cancelled(), sandbox.breach()) {
+            (true, _) => Some(crate::event::Outcome::Interrupted),
+            (false, Some(_)) => Some(crate::event::Outcome::EnvironmentFailed),
+            (false, None) => None,
+        };
+        Ok(report)
+    }
+
+    /// What stands where tools would run; none of it is used.
+    fn no_tools(&self) -> Result<Tools, Error> {
+        let path = self.folder.clone();
+        Ok(Tools {
+            workspace: Workspace::open(&self.folder, Vec::new(), Vec::new())
+                .map_err(|source| Error::Record { path, source })?,
+            mask: Mask::default(),
+            environment: Environment::default(),
+            sandbox: Arc::new(Sandbox::unused()),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    fn compare(&self, now: &BTreeMap<String, Vec<Event>>, guide: &Guide, max_tokens: bool) -> Report {
+        let past = &self.past;
+        let mut report = Report {
+            run_id: past.started.run_id.clone(),
+            recorded: past.end(PARENT).map(|end| end.outcome),
+            ..Report::default()
+        };
+        for (id, (_, why)) in &past.ends {
+            report.left_out.push(format!("{id} is replayed as its summary: {why}"));
+        }
+        let ids = past.agents.keys().chain(now.keys().filter(|id| !past.agents.contains_key(*id)));
+        for id in ids {
+            let mut then = past.agents.get(id).map_or(&[][..], Vec::as_slice);
+            if !now.contains_key(id) && !then.is_empty() && !past.is_whole(PARENT) {
+                report.left_out.push(format!("{id} is not replayed: the parent's journal ends before its task"));
+                continue;
+            }
+            report.agents += usize::from(!then.is_empty());
+            let moments = then.iter().map(|moment| &moment.event);
+            for event in moments {
+                report.turns += u64::from(matches!(event, Event::Replied(_)));
+                report.calls += u64::from(matches!(event, Event::CallStarted(_)));
+            }
+            let events = now.get(id).into_iter().flatten();
+            let at =
+                past.agents.get(PARENT).and_then(|moments| moments.first()).map_or(Timestamp::MIN, |first| first.at);
+            let moments = events.map(|event| Moment { seq: 0, at, turn: 1, event: event.clone() }).collect();
+            let is_whole = past.is_whole(id) || !past.agents.contains_key(id);
+            if !is_whole && past.end(id).is_some() {
+                then = &then[..then.len() - 1];
+            }
+            let rules = Rules { is_whole, max_tokens };
+            let difference = first_difference(id, then, &in_order(id, moments), rules);
+            report.differences.extend(difference.map(|difference| Difference { why: guide.why(id), ..difference }));
+        }
+        report
+    }
+}
+
+/// Keeps the events of each agent, in memory.
+#[derive(Default)]
+struct Collector {
+    events: Mutex<BTreeMap<String, Vec<Event>>>,
+}
+
+impl Collector {
+    fn take(&self) -> BTreeMap<String, Vec<Event>> {
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Sink for Collector {
+    fn record(&self, agent: &str, event: Event, _: Durability) -> io::Result<()> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.entry(agent.to_owned()).or_default().push(event);
+        Ok(())
+    }
+
+    fn text(&self, _: &str, _: &str) {}
+}

@@ -1,0 +1,165 @@
+//! What an agent did when it was recorded, beside what it does now.
+
+use serde_json::Value;
+
+use super::moment::Moment;
+use super::report::{Difference, Place};
+use crate::agent::INTERRUPTED;
+use crate::event::{Entry, Event, Outcome};
+
+/// What depends on clocks, prices and what others used at the time: never compared. By the type of event.
+const PASSED_OVER: &[(&str, &[&str])] = &[
+    ("asked", &["reserved_tokens", "reserved_cost_usd"]),
+    ("replied", &["duration_ms"]),
+    ("call_finished", &["duration_ms", "seen"]),
+    ("check_finished", &["duration_ms"]),
+    ("agent_finished", &["usage", "cost_usd", "duration_ms"]),
+];
+
+/// How strictly two journals are compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Whether the record goes up to the agent's end.
+    pub(super) is_whole: bool,
+    /// Whether the length that a request asks for counts.
+    pub(super) max_tokens: bool,
+}
+
+/// The first difference; `None` where there is none up to where the record ends.
+pub(super) fn first_difference(agent: &str, then: &[Moment], now: &[Moment], rules: Rules) -> Option<Difference> {
+    let mut now = now.iter();
+    for (at, recorded) in then.iter().enumerate() {
+        let replayed = loop {
+            match now.next() {
+                // What was cut off amid calls side by side lacks some of their ends.
+                Some(moment) if !rules.is_whole && is_unrecorded(agent, moment, &then[at..]) => {}
+                other => break other,
+            }
+        };
+        let is_same = replayed.is_some_and(|replayed| same(agent, recorded, replayed, rules));
+        if !is_same {
+            return Some(difference(agent, Some(recorded), replayed, then));
+        }
+    }
+    now.next().filter(|_| rules.is_whole).map(|more| difference(agent, None, Some(more), then))
+}
+
+/// Whether it is the end of a call of which the rest of the record knows nothing.
+fn is_unrecorded(agent: &str, moment: &Moment, rest: &[Moment]) -> bool {
+    match &moment.event {
+        Event::CallFinished(now) => !rest.iter().any(|then| match &then.event {
+            Event::CallFinished(then) => then.result.call_id == now.result.call_id,
+            _ => false,
+        }),
+        Event::AgentFinished(now) if now.id != agent => {
+            !rest.iter().any(|then| matches!(&then.event, Event::AgentFinished(then) if then.id == now.id))
+        }
+        _ => false,
+    }
+}
+
+fn same(agent: &str, then: &Moment, now: &Moment, rules: Rules) -> bool {
+    match (&then.event, &now.event) {
+        // It was told so because nobody saw its end.
+        (Event::CallFinished(then), Event::CallFinished(now)) if then.result.text == INTERRUPTED => {
+            then.result.call_id == now.result.call_id
+        }
+        // The step that failed may be missing in its journal.
+        (Event::AgentFinished(then), Event::AgentFinished(now))
+            if then.id != agent && then.outcome == Outcome::EnvironmentFailed && then.outcome == now.outcome =>
+        {
+            then.id == now.id
+        }
+        _ => fits(&compared(then, rules), &compared(now, rules)),
+    }
+}
+
+/// Whether a value is the recorded one. A secret is masked in a record, and may have been put together from pieces that
+/// aren't.
+fn fits(then: &Value, now: &Value) -> bool {
+    match (then, now) {
+        (Value::String(then), Value::String(now)) => then == now || fits_masked(then, now),
+        (Value::Array(then), Value::Array(now)) => {
+            then.len() == now.len() && then.iter().zip(now).all(|(then, now)| fits(then, now))
+        }
+        (Value::Object(then), Value::Object(now)) => {
+            then.len() == now.len() && then.iter().all(|(name, then)| now.get(name).is_some_and(|now| fits(then, now)))
+        }
+        _ => then == now,
+    }
+}
+
+fn fits_masked(then: &str, now: &str) -> bool {
+    const MASK: &str = "[masked:";
+    let Some((before, after)) = then.split_once(MASK) else { return false };
+    let Some(mut rest) = now.strip_prefix(before) else { return false };
+    let mut parts = after.split(MASK).map(|part| part.split_once(']').map_or("", |(_, after)| after)).peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
+/// What is compared of an event: its data but for what depends on circumstances.
+pub(super) fn compared(moment: &Moment, rules: Rules) -> Value {
+    let mut data = data(moment);
+    let kind = moment.event.kind();
+    let passed = PASSED_OVER.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter().copied());
+    let unasked = (kind == "asked" && !rules.max_tokens).then_some("max_tokens");
+    if let Some(fields) = data.as_object_mut() {
+        for key in passed.chain(unasked) {
+            fields.shift_remove(key);
+        }
+    }
+    if let Some(Value::Object(retry)) = data.get_mut("retry") {
+        retry.shift_remove("wait_ms");
+    }
+    data
+}
+
+fn data(moment: &Moment) -> Value {
+    let entry = Entry { seq: 0, at: moment.at, agent: String::new(), event: moment.event.clone() };
+    let line = entry.to_json().ok().and_then(|line| serde_json::from_str::<Value>(&line).ok());
+    line.and_then(|mut line| line.get_mut("data").map(Value::take)).unwrap_or_default()
+}
+
+fn difference(agent: &str, then: Option<&Moment>, now: Option<&Moment>, all: &[Moment]) -> Difference {
+    let rules = Rules { is_whole: true, max_tokens: true };
+    let last = then.or(all.last());
+    let turn = then.or(now).map_or(1, |moment| moment.turn);
+    Difference {
+        place: Place {
+            agent: agent.to_owned(),
+            turn,
+            event: then.map(|moment| moment.seq),
+            after: last.filter(|_| then.is_none()).map(|moment| moment.seq),
+        },
+        at: last.map(|moment| moment.at),
+        recorded: then.map(|moment| (moment.event.kind(), compared(moment, rules))),
+        replayed: now.map(|moment| (moment.event.kind(), compared(moment, rules))),
+        why: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_stands_for_what_was_put_together() {
+        for (then, now, expected) in [
+            ("a [masked:TOKEN] b", "a hunter2-hunter2 b", true),
+            ("a [masked:TOKEN] b", "a hunter2 c", false),
+            ("[masked:A][masked:B]", "anything", true),
+            ("x [masked:A] y [masked:B] z", "x 1 y 2 z", true),
+            ("x [masked:A] y [masked:B] z", "x 1 2 z", false),
+            ("same", "other", false),
+        ] {
+            assert_eq!(fits(&then.into(), &now.into()), expected, "{then} {now}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! An agent's journal in the form in which two runs can be compared: without what the run's own circumstances left in it.
+
+use std::collections::{HashMap, VecDeque};
+
+use jiff::Timestamp;
+
+use crate::event::{AgentFinished, Entry, Event};
+
+/// An event, and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Moment {
+    /// Its number in its journal, from 1.
+    pub(super) seq: u64,
+    pub(super) at: Timestamp,
+    /// The agent's turn that it belongs to, from 1.
+    pub(super) turn: u32,
+    pub(super) event: Event,
+}
+
+impl From<Entry> for Moment {
+    fn from(entry: Entry) -> Self {
+        Self { seq: entry.seq, at: entry.at, turn: 1, event: entry.event }
+    }
+}
+
+/// The agent's own events as if the run had never been cut off and resumed, each call directly before its answer.
+pub(super) fn in_order(agent: &str, moments: Vec<Moment>) -> Vec<Moment> {
+    let mut moments = one_run(agent, moments);
+    let mut turn = 1;
+    for moment in &mut moments {
+        if let Event::Asked(asked) = &moment.event {
+            turn = asked.turn.max(1);
+        }
+        moment.turn = turn;
+    }
+    let mut ordered = Vec::with_capacity(moments.len());
+    let mut calls = Vec::new();
+    for moment in moments {
+        if is_of_a_call(agent, &moment.event) {
+            calls.push(moment);
+        } else {
+            ordered.append(&mut paired(std::mem::take(&mut calls)));
+            ordered.push(moment);
+        }
+    }
+    ordered.append(&mut paired(calls));
+    ordered
+}
+
+fn is_of_a_call(agent: &str, event: &Event) -> bool {
+    match event {
+        Event::CallStarted(_) | Event::CallFinished(_) => true,
+        Event::AgentFinished(end) => end.id != agent,
+        _ => false,
+    }
+}
+
+/// Without the marks of having been cut off: ends that weren't the last, and requests that were made once more.
+fn one_run(agent: &str, moments: Vec<Moment>) -> Vec<Moment> {
+    let resumed = moments.iter().rposition(|moment| matches!(moment.event, Event::Resumed(_)));
+    let last = moments.len().saturating_sub(1);
+    let is_own = |end: &AgentFinished| end.id == agent;
+    let mut kept: Vec<Moment> = Vec::with_capacity(moments.len());
+    for (at, moment) in moments.into_iter().enumerate() {
+        match &moment.event {
+            Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::Changed(_) => continue,
+            Event::AgentFinished(end) if end.outcome.can_be_resumed() => {
+                let went_on =
+                    resumed.is_some_and(|resumed| at < resumed) || (end.subagent.is_some() && is_own(end) && at < last);
+                if went_on {
+                    continue;
+                }
+            }
+            Event::Asked(_) => forget_the_last_request(&mut kept),
+            _ => {}
+        }
+        kept.push(moment);
+    }
+    kept
+}
+
+/// Takes a request without a reply off the end: the one that follows was made in its place.
+fn forget_the_last_request(kept: &mut Vec<Moment>) {
+    let is_try = |moment: &&Moment| matches!(moment.event, Event::Retrying(_) | Event::AskFailed(_));
+    let tries = kept.iter().rev().take_while(is_try).count();
+    let asked = kept.len().checked_sub(tries + 1);
+    if let Some(asked) = asked.filter(|asked| matches!(kept[*asked].event, Event::Asked(_))) {
+        kept.truncate(asked);
+    }
+}
+
+/// Side by side, calls end in any order: each is put before its subagent's end and its answer.
+fn paired(calls: Vec<Moment>) -> Vec<Moment> {
+    let mut started = Vec::new();
+    let mut answers: HashMap<String, VecDeque<Moment>> = HashMap::new();
+    let mut ends: HashMap<String, Moment> = HashMap::new();
+    for moment in calls {
+        match &moment.event {
+            Event::CallFinished(finished) => {
+                answers.entry(finished.result.call_id.clone()).or_default().push_back(moment);
+            }
+            Event::AgentFinished(end) => drop(ends.insert(end.id.clone(), moment)),
+            _ => started.push(moment),
+        }
+    }
+    let mut ordered = Vec::new();
+    for moment in started {
+        let Event::CallStarted(call) = &moment.event else { continue };
+        let end = call.child.as_ref().and_then(|child| ends.remove(child));
+        let answer = answers.get_mut(&call.call_id).and_then(VecDeque::pop_front);
+        ordered.push(moment);
+        ordered.extend(end);
+        ordered.extend(answer);
+    }
+    // What fits no call is no journal of ours, and is compared all the same.
+    let mut rest: Vec<Moment> = ends.into_values().chain(answers.into_values().flatten()).collect();
+    rest.sort_by_key(|moment| moment.seq);
+    ordered.append(&mut rest);
+    ordered
+}

@@ -1,0 +1,136 @@
+//! What a record holds of a run, agent by agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::moment::{Moment, in_order};
+use crate::agent::Halt;
+use crate::error::Error;
+use crate::event::{AgentFinished, Event, Outcome, PARENT, RunStarted};
+use crate::job::Keep;
+use crate::plan::Plan;
+use crate::record::Record;
+
+/// A recorded run.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) started: RunStarted,
+    /// What each agent did, by its id, for those whose journals are there.
+    pub(super) agents: BTreeMap<String, Vec<Moment>>,
+    /// How subagents ended that can't be run again, and why they can't.
+    pub(super) ends: BTreeMap<String, (AgentFinished, &'static str)>,
+    /// When it went on, in order.
+    pub(super) resumed: Vec<Timestamp>,
+    /// What ended the run, where it didn't end by itself.
+    pub(super) halt: Option<Halt>,
+}
+
+impl Past {
+    /// Reads and verifies a record's journals.
+    ///
+    /// # Errors
+    /// Where one can't be used, or the one of a subagent is missing that hadn't ended.
+    pub(super) fn read(record: &Record) -> Result<Self, Error> {
+        let unusable = |why: &str| Error::NotARecord { path: record.folder().to_owned(), why: why.to_owned() };
+        let mut agents = BTreeMap::new();
+        let (mut started, mut halt, mut resumed) = (None, None, Vec::new());
+        for (agent, entries) in record.journals()? {
+            for entry in &entries {
+                match &entry.event {
+                    Event::RunStarted(run) => started = Some(run.clone()),
+                    Event::Resumed(_) => {
+                        resumed.push(entry.at);
+                        halt = None;
+                    }
+                    Event::RunFinished(finished) if halts(finished.outcome) => {
+                        halt = finished.error.as_ref().map(|error| Halt {
+                            outcome: finished.outcome,
+                            message: error.message.clone(),
+                            hint: error.hint.clone(),
+                        });
+                    }
+                    _ => {}
+                }
+            }
+            let moments = entries.into_iter().map(Moment::from).collect();
+            agents.insert(agent.clone(), in_order(&agent, moments));
+        }
+        let Some(started) = started else {
+            return Err(unusable("it was cut off before anything happened"));
+        };
+        let mut past = Self { started, agents, ends: BTreeMap::new(), resumed, halt };
+        past.miss().map_err(|id| unusable(&format!("the journal of {id} isn't there, and it hadn't ended")))?;
+        Ok(past)
+    }
+
+    /// Takes the ends of those subagents out of the parent's journal that have no journal of their own, or one that was
+    /// cut off.
+    fn miss(&mut self) -> Result<(), String> {
+        let why = match self.started.plan.keep {
+            Keep::Always => "its journal isn't there",
+            Keep::OnFailure | Keep::Never => "its journal wasn't kept",
+        };
+        let Some(parent) = self.agents.get(PARENT) else { return Ok(()) };
+        let begun = parent.iter().filter_map(|moment| match &moment.event {
+            Event::CallStarted(call) => call.child.clone(),
+            _ => None,
+        });
+        let unended: BTreeSet<String> = begun.filter(|id| self.end(id).is_none()).collect();
+        for moment in parent {
+            if let Event::AgentFinished(end) = &moment.event
+                && unended.contains(&end.id)
+            {
+                let why = if self.agents.contains_key(&end.id) { "its journal ends before it did" } else { why };
+                self.ends.insert(end.id.clone(), (end.clone(), why));
+            }
+        }
+        let ends = &self.ends;
+        self.agents.retain(|id, _| !ends.contains_key(id));
+        if let Some(parent) = self.agents.get_mut(PARENT) {
+            let is_known = |event: &Event| matches!(event, Event::AgentFinished(end) if ends.contains_key(&end.id));
+            parent.retain(|moment| !is_known(&moment.event));
+        }
+        let is_lost = |id: &String| !self.ends.contains_key(id) && !self.agents.contains_key(id);
+        unended.into_iter().find(is_lost).map_or(Ok(()), Err)
+    }
+
+    /// The plan that ran.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.started.plan
+    }
+
+    /// How an agent ended by its own journal; `None` where that was cut off before.
+    pub(super) fn end(&self, agent: &str) -> Option<&AgentFinished> {
+        match self.agents.get(agent)?.last().map(|moment| &moment.event) {
+            Some(Event::AgentFinished(end)) if end.id == agent => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Why an agent went no further than its journal does.
+    pub(super) fn halt_of(&self, agent: &str) -> Halt {
+        let outcome = self.end(agent).map(|end| end.outcome).filter(|outcome| halts(*outcome));
+        match (&self.halt, outcome) {
+            (Some(halt), Some(outcome)) if halt.outcome == outcome => halt.clone(),
+            (_, Some(outcome)) => Halt { outcome, message: format!("the agent ended with {outcome}"), hint: None },
+            (_, None) => Halt { outcome: Outcome::Interrupted, message: "the record ends here".into(), hint: None },
+        }
+    }
+
+    /// Whether an agent's journal goes up to its end. Where the record couldn't be kept, the step that failed may be
+    /// missing in it, and others may have gone on for a while.
+    pub(super) fn is_whole(&self, agent: &str) -> bool {
+        self.end(agent).is_some_and(|end| end.outcome != Outcome::EnvironmentFailed)
+    }
+
+    /// Whether an agent ended because it had to, or its record was cut off.
+    pub(super) fn was_halted(&self, agent: &str) -> bool {
+        self.end(agent).is_none_or(|end| halts(end.outcome))
+    }
+}
+
+/// Whether an agent that ends so was stopped from outside, in the middle of what it did.
+pub(super) fn halts(outcome: Outcome) -> bool {
+    outcome.ends_the_run() && outcome != Outcome::BudgetExceeded
+}

@@ -1,0 +1,243 @@
+//! What came of a replay, for people and for programs.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
+use crate::plan::difference::{self, unified};
+use crate::record::journal_file;
+
+/// Version of the JSON form.
+const FORMAT: u32 = 1;
+
+/// What came of a replay.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The recorded run's id.
+    pub run_id: String,
+    /// How the recorded run ended; `None` where its journal was cut off before.
+    pub recorded: Option<Outcome>,
+    /// The agents that were compared.
+    pub agents: usize,
+    /// Their turns.
+    pub turns: u64,
+    /// Their calls.
+    pub calls: u64,
+    /// What was not run again, each with why.
+    pub left_out: Vec<String>,
+    /// The first difference of each agent that has one, the earliest first.
+    pub differences: Vec<Difference>,
+    /// What differs between the recorded plan and the one that was replayed.
+    pub plan: Vec<difference::Difference>,
+    /// What stopped the replay itself, if anything did: a signal, or a tool that broke the sandbox.
+    pub stopped: Option<Outcome>,
+}
+
+/// Where two runs differ first.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    /// Where.
+    pub place: Place,
+    /// When that happened in the recorded run.
+    pub at: Option<Timestamp>,
+    /// The recorded event by its type, and what is compared of it; `None` where the record has no further one.
+    pub recorded: Option<(&'static str, Value)>,
+    /// What came in its place; `None` where nothing did.
+    pub replayed: Option<(&'static str, Value)>,
+    /// Why, where more is known than the events say.
+    pub why: Option<String>,
+}
+
+/// A place in a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The agent's id.
+    pub agent: String,
+    /// Its turn, from 1.
+    pub turn: u32,
+    /// The event's number in the agent's journal, from 1: its line.
+    pub event: Option<u64>,
+    /// The number of the last event, where it is behind that one.
+    pub after: Option<u64>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, turn {}", self.agent, self.turn)?;
+        let file = journal_file(&self.agent);
+        match (self.event, self.after) {
+            (Some(event), _) => write!(f, ", event {event} ({file}:{event})"),
+            (None, Some(last)) => write!(f, ", after event {last} ({file}:{last})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Report {
+    /// Whether nothing differs.
+    pub fn is_equal(&self) -> bool {
+        self.differences.is_empty() && self.plan.is_empty()
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self, signal: Option<u8>) -> u8 {
+        match self.stopped {
+            Some(Outcome::Interrupted) => Outcome::Interrupted.exit_code(signal),
+            Some(_) => EXIT_ENVIRONMENT,
+            None if self.is_equal() => 0,
+            None => Outcome::ReplayDiffers.exit_code(None),
+        }
+    }
+
+    /// `equal`, `replay_differs`, or what stopped the replay.
+    pub fn outcome(&self) -> &'static str {
+        match self.stopped {
+            Some(outcome) => outcome.as_str(),
+            None if self.is_equal() => "equal",
+            None => Outcome::ReplayDiffers.as_str(),
+        }
+    }
+
+    /// What was compared, in a few words.
+    pub fn figures(&self) -> String {
+        let count = |number: u64, one: &str| match number {
+            1 => format!("1 {one}"),
+            more => format!("{more} {one}s"),
+        };
+        let agents = count(self.agents as u64, "agent");
+        let cut = if self.recorded.is_none() { ", up to where the record was cut off" } else { "" };
+        format!("{agents}, {}, {}{cut}", count(self.turns, "turn"), count(self.calls, "call"))
+    }
+
+    /// For people: one line where all is equal, else what differs. Each line ends with a line end; nothing in it is made
+    /// harmless.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for difference in &self.plan {
+            text += &format!("plan: {difference}\n");
+        }
+        match self.differences.as_slice() {
+            [] if self.plan.is_empty() => text += &format!("equal: {}\n", self.figures()),
+            [] => text += &format!("the recorded conversation stays as it is: {}\n", self.figures()),
+            [first, others @ ..] => {
+                let (it_differs, too) = match self.plan.is_empty() {
+                    true => ("differs first at", "differs too at"),
+                    false => ("the conversation would first be another at", "another, too, at"),
+                };
+                text += &format!("{it_differs} {first}\n{}", first.diff());
+                for other in others {
+                    text += &format!("{too} {other}\n");
+                }
+            }
+        }
+        text
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let differences: Vec<Value> = self.differences.iter().map(Difference::json).collect();
+        json!({
+            "format": FORMAT,
+            "run_id": self.run_id,
+            "outcome": self.outcome(),
+            "recorded_outcome": self.recorded,
+            "compared": { "agents": self.agents, "turns": self.turns, "calls": self.calls },
+            "left_out": self.left_out,
+            "plan": self.plan,
+            "differences": differences,
+        })
+    }
+
+    /// Puts the differences into their order, and leaves each agent its first one: what happened first comes first, and a
+    /// subagent's before what its parent made of it.
+    pub(super) fn sort(&mut self) {
+        self.differences.sort_by_key(|difference| {
+            let Place { agent, turn, event, .. } = &difference.place;
+            let at = (difference.at.is_none(), difference.at);
+            (at, agent == PARENT, agent.clone(), *turn, event.is_none(), *event)
+        });
+        let mut seen = BTreeSet::new();
+        self.differences.retain(|difference| seen.insert(difference.place.agent.clone()));
+    }
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.place)?;
+        match (&self.recorded, &self.replayed) {
+            (Some((then, _)), Some((now, _))) if then == now => write!(f, ": {then}")?,
+            (Some((then, _)), Some((now, _))) => write!(f, ": {now} instead of {then}")?,
+            (Some((then, _)), None) => write!(f, ": {then} is missing")?,
+            (None, Some((now, _))) => write!(f, ": {now} is new")?,
+            (None, None) => {}
+        }
+        match &self.why {
+            Some(why) if self.recorded.is_none() && self.replayed.is_none() => write!(f, ": {why}"),
+            Some(why) => write!(f, " ({why})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Difference {
+    /// Both events as the hunks of a unified diff; empty where there is none.
+    pub fn diff(&self) -> String {
+        let shown = |event: &Option<(&'static str, Value)>| match event {
+            Some((kind, data)) => format!("{kind}\n{}", outline(data)),
+            None => String::new(),
+        };
+        let diff = unified(&shown(&self.recorded), &shown(&self.replayed));
+        if diff.is_empty() { diff } else { format!("--- recorded\n+++ replayed\n{diff}") }
+    }
+
+    fn json(&self) -> Value {
+        let event = |event: &Option<(&'static str, Value)>| {
+            event.as_ref().map(|(kind, data)| json!({ "type": kind, "data": data }))
+        };
+        json!({
+            "agent": self.place.agent,
+            "turn": self.place.turn,
+            "event": self.place.event,
+            "recorded": event(&self.recorded),
+            "replayed": event(&self.replayed),
+            "diff": self.diff(),
+            "why": self.why,
+        })
+    }
+}
+
+/// Data line by line, with the lines of texts as they are, so that a diff shows which of them is another.
+fn outline(value: &Value) -> String {
+    let mut text = String::new();
+    put(&mut text, value, 1);
+    text
+}
+
+fn put(text: &mut String, value: &Value, depth: usize) {
+    let margin = "  ".repeat(depth);
+    let mut field = |name: &str, value: &Value| match value {
+        Value::String(lines) if lines.contains('\n') => {
+            text.push_str(&format!("{margin}{name}:\n"));
+            for line in lines.split_inclusive('\n') {
+                text.push_str(&format!("{margin}  | {}\n", line.trim_end_matches('\n')));
+            }
+        }
+        Value::String(line) => text.push_str(&format!("{margin}{name}: {line}\n")),
+        Value::Object(fields) if !fields.is_empty() => {
+            text.push_str(&format!("{margin}{name}:\n"));
+            put(text, value, depth + 1);
+        }
+        Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+            text.push_str(&format!("{margin}{name}:\n"));
+            put(text, value, depth + 1);
+        }
+        other => text.push_str(&format!("{margin}{name}: {other}\n")),
+    };
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| field(name, value)),
+        Value::Array(items) => items.iter().for_each(|item| field("-", item)),
+        other => field("", other),
+    }
+}

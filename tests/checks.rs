@@ -1,0 +1,339 @@
+//! What a job's own checks do: pass, fail, send the parent back to work, and end.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::program::{Ended, Program};
+use crate::support::server::{Answer, Script, Server};
+
+/// A folder with a job that has these checks, as YAML, and a script of these texts.
+fn folder(more: &str, texts: &[&str]) -> Folder {
+    let folder = folder_with(&format!("limits: {{ tokens: 1000000 }}\n{more}"));
+    if !more.contains("parent:") {
+        folder.write("job.yaml", folder.read("job.yaml") + "parent: { prompt: Go., tools: [] }\n");
+    }
+    let replies: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
+    folder.write("replies.yaml", json!({ "parent": replies }).to_string());
+    folder
+}
+
+/// Without a sandbox, which has its own test here and takes its time with each command.
+fn program(folder: &Folder) -> Program {
+    folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"])
+}
+
+/// Each check's name, attempt, whether it passed, and exit code.
+fn checks(ended: &Ended) -> Vec<(String, u64, bool, Value)> {
+    let result = ended.run_folder().result();
+    let told = |check: &Value| {
+        let name = check["name"].as_str().unwrap().to_owned();
+        (name, check["attempt"].as_u64().unwrap(), check["passed"].as_bool().unwrap(), check["exit_code"].clone())
+    };
+    result["checks"].as_array().unwrap().iter().map(told).collect()
+}
+
+fn check(name: &str, attempt: u64, exit_code: impl Into<Value>) -> (String, u64, bool, Value) {
+    let exit_code = exit_code.into();
+    (name.to_owned(), attempt, exit_code == 0, exit_code)
+}
+
+/// What the last event of a check says that it printed.
+fn output(ended: &Ended, name: &str) -> String {
+    let events = ended.run_folder().events();
+    let of = |event: &&Value| event["type"] == "check_finished" && event["data"]["name"] == name;
+    events.iter().rfind(of).unwrap()["data"]["output"].as_str().unwrap().to_owned()
+}
+
+/// Everything but the journals follows from them.
+fn follows(ended: &Ended, folder: &Folder) {
+    let run = ended.run_folder();
+    let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
+    rebuilt.code(0);
+    for line in rebuilt.stdout.lines() {
+        assert!(line.starts_with("as it was"), "{}", rebuilt.stdout);
+    }
+}
+
+#[test]
+fn checks_that_pass_are_told_everywhere_and_the_answer_is_the_answer() {
+    let folder = folder(
+        "checks:\n  - { name: first, run: echo one }\n  - { name: second, run: 'echo two; pwd > here' }\nrepairs: 2\n",
+        &["Done."],
+    );
+    let ended = program(&folder).run();
+    ended.code(0).stdout_is("Done.\n").stderr_has("check first").stderr_has("check second passed");
+    assert_eq!(checks(&ended), [check("first", 1, 0), check("second", 1, 0)]);
+    assert_eq!(folder.read("here").trim_end(), folder.path().to_str().unwrap());
+    let run = ended.run_folder();
+    let result = run.result();
+    assert_eq!(
+        (&result["outcome"], &result["turns"], &result["text"]),
+        (&json!("completed"), &json!(1), &json!("Done."))
+    );
+    let kinds: Vec<Value> = run.events().iter().map(|event| event["type"].clone()).collect();
+    let at = kinds.iter().position(|kind| kind == "check_started").unwrap();
+    let steps = ["check_started", "check_finished", "check_started", "check_finished"];
+    assert_eq!(kinds[at..at + 4], steps.map(|kind| json!(kind)));
+    let transcript = run.transcript();
+    for part in
+        ["## Checks\n", "### first: passed", "- run: `echo one`", "\none\n", "- checks: first: passed, second: passed"]
+    {
+        assert!(transcript.contains(part), "{part} in\n{transcript}");
+    }
+    assert!(run.file("report.html").contains("Check second: passed"));
+    folder.legwork(&["show"]).run().code(0).stdout_has("### second: passed");
+    follows(&ended, &folder);
+}
+
+#[test]
+fn a_check_that_fails_ends_the_run_where_there_are_no_repairs() {
+    let folder = folder(
+        "checks:\n  - { name: good, run: 'true' }\n  - { name: tests pass, run: 'echo 3 failed; exit 7' }\n  - { name: last, run: touch last }\n",
+        &["Done."],
+    );
+    let summary = folder.write("summary.md", "").at("summary.md");
+    let ended = program(&folder).env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", &summary).run();
+    ended.code(1).stdout_is("Done.\n").stderr_has("`tests pass` (exit code 7)").stderr_has("3 failed");
+    assert_eq!(checks(&ended), [check("good", 1, 0), check("tests pass", 1, 7), check("last", 1, 0)]);
+    let result = ended.run_folder().result();
+    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("checks_failed"), &json!(1)));
+    assert_eq!(result["error"]["message"], "the check `tests pass` (exit code 7) doesn't pass");
+    assert!(result["error"]["hint"].as_str().unwrap().contains("repairs"));
+    assert!(folder.read("summary.md").contains("| tests pass | ❌ exit code 7 | 1 |"), "{}", folder.read("summary.md"));
+    let json = program(&folder).args(["--format", "json"]).run();
+    assert_eq!(json.code(1).json()["checks"][1]["passed"], false);
+    follows(&ended, &folder);
+}
+
+#[test]
+fn what_failed_goes_back_to_the_parent_in_the_same_conversation() {
+    let folder = folder_with(
+        "parent: { prompt: Write it., tools: [write_file] }\nrepairs: 3\nchecks:\n  - { name: there, run: 'echo looking; cat made' }\n  \
+         - { name: always, run: 'true' }\n",
+    );
+    let server = Server::start(Script::of([
+        Answer::text("Written."),
+        Answer::calls(&[("write_file", json!({ "path": "made", "content": "it\n" }))]),
+        Answer::text("Now it is."),
+    ]));
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
+    ended.code(0).stdout_is("Now it is.\n").stderr_has("check there failed, exit code 1").stderr_has("(attempt 2)");
+    assert_eq!(
+        checks(&ended),
+        [check("there", 1, 1), check("always", 1, 0), check("there", 2, 0), check("always", 2, 0)]
+    );
+    let requests = server.finish();
+    assert_eq!(requests.len(), 3);
+    let told = requests[1].last_text();
+    assert!(told.contains("## there (exit code 1)\n\nlooking\ncat: made") && !told.contains("always"), "{told}");
+    let roles: Vec<&Value> = requests[1].messages().iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "user"]);
+    assert!(requests[2].last_text().is_empty() && requests[2].messages().len() == 5);
+    let run = ended.run_folder();
+    assert_eq!((run.result()["turns"].as_u64(), run.result()["outcome"].as_str()), (Some(3), Some("completed")));
+    assert!(run.transcript().contains("## Checks, attempt 2") && run.file("report.html").contains("attempt 2: passed"));
+    follows(&ended, &folder);
+}
+
+/// A reply without a block is no message that could be sent back.
+#[test]
+fn an_empty_answer_is_repaired_too() {
+    let folder = folder_with(
+        "parent: { prompt: Go., tools: [] }\nrepairs: 1\nchecks: [{ name: twice, run: '[ -e seen ] || { touch seen; false; }' }]\n",
+    );
+    let server = Server::start(Script::of([Answer::empty(), Answer::text("Now.")]));
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
+    ended.code(0).stdout_is("Now.\n");
+    let requests = server.finish();
+    assert_eq!(requests[1].messages().len(), 1);
+    let told = requests[1].last_text();
+    assert!(told.starts_with("Go.") && told.contains("## twice (exit code 1)\n\n(no output)"), "{told}");
+}
+
+#[test]
+fn repairs_are_used_up() {
+    let folder =
+        folder("checks: [{ name: never, run: 'echo no; false' }]\nrepairs: 2\n", &["One.", "Two.", "Three.", "Never."]);
+    let ended = program(&folder).run();
+    ended.code(1).stdout_is("Three.\n").stderr_has("in 3 attempts");
+    assert_eq!(checks(&ended), [1, 2, 3].map(|attempt| check("never", attempt, 1)));
+    assert_eq!(ended.run_folder().result()["outcome"], "checks_failed");
+}
+
+#[test]
+fn the_parents_turns_count_through_its_repairs() {
+    let folder = folder_with(
+        "parent: { prompt: Go., tools: [], max_turns: 1 }\nrepairs: 2\nchecks: [{ name: never, run: 'echo no; false' }]\n",
+    );
+    let server = Server::start(Script::of([Answer::text("One."), Answer::text("It fails.")]));
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
+    ended.code(4).stdout_is("It fails.\n");
+    assert_eq!(ended.run_folder().result()["outcome"], "turn_limit");
+    let last = server.finish()[1].last_text();
+    assert!(last.contains("## never (exit code 1)") && last.contains("The work ends here"), "{last}");
+}
+
+#[test]
+fn only_checks_whose_condition_holds_are_run() {
+    let job = "inputs: { style: { type: string, default: numpy }, deep: { type: boolean, default: false } }\n\
+         checks:\n  - { name: numpy, run: 'true', when: \"{{ inputs.style == 'numpy' }}\" }\n  \
+         - { name: google, run: 'false', when: \"{{ inputs.style == 'google' }}\" }\n  \
+         - { name: deep, run: 'false', when: '{{ inputs.deep }}' }\n";
+    let folder = folder(job, &["Done."]);
+    let ended = program(&folder).run();
+    ended.code(0);
+    assert_eq!(checks(&ended), [check("numpy", 1, 0)]);
+    assert_eq!(ended.run_folder().plan()["checks"][1]["skipped"], true);
+    let google = program(&folder).args(["--set", "style=google"]).run();
+    assert_eq!(checks(google.code(1)), [check("google", 1, 1)]);
+    let dry = program(&folder).arg("--dry-run").run();
+    dry.code(0)
+        .stdout_has("numpy (at most 10 min)")
+        .stdout_has("google (skipped: `when` is false)")
+        .stdout_has("repairs");
+    folder.write("job.yaml", folder.read("job.yaml").replace("'{{ inputs.deep }}'", "'{{ inputs.style }}'"));
+    program(&folder).run().code(3).stderr_has("bad-condition").stderr_has("not `numpy`");
+    folder.write("job.yaml", folder.read("job.yaml").replace("default: numpy", "enum: ['true', maybe]"));
+    program(&folder).args(["--set", "style=maybe"]).run().code(3).stderr_has("bad-condition");
+}
+
+#[test]
+fn a_check_without_an_exit_code_failed_and_says_why() {
+    let folder = folder(
+        "checks:\n  - { name: slow, run: echo begun; sleep 301, timeout: 1s }\n  - { name: killed, run: 'echo x; kill -9 $$' }\n  \
+         - { name: unknown, run: no-such-command-here }\n",
+        &["Done."],
+    );
+    let ended = program(&folder).run();
+    ended.code(1).stderr_has("`slow` (no exit code), `killed` (no exit code), `unknown` (exit code 127)");
+    assert_eq!(
+        checks(&ended),
+        [check("slow", 1, Value::Null), check("killed", 1, Value::Null), check("unknown", 1, 127)]
+    );
+    assert_eq!(output(&ended, "slow"), "begun\ntimed out after 1s");
+    assert_eq!(output(&ended, "killed"), "x\nkilled by signal 9");
+}
+
+#[test]
+fn a_check_that_cannot_start_failed_and_says_why() {
+    let folder = folder(
+        "checks:\n  - { name: removes, run: 'rmdir \"$PWD\"' }\n  - { name: starts, run: 'true' }\n",
+        &["Done."],
+    );
+    std::fs::create_dir(folder.at("below")).unwrap();
+    let ended = program(&folder).args(["--workspace", "below"]).run();
+    assert_eq!(checks(ended.code(1)), [check("removes", 1, 0), check("starts", 1, Value::Null)]);
+    assert!(output(&ended, "starts").starts_with("bash can't be started: "), "{}", output(&ended, "starts"));
+}
+
+#[test]
+fn a_signal_ends_a_check_and_the_run_goes_on_with_it() {
+    let folder = folder(
+        "checks:\n  - { name: once, run: echo once >> log }\n  - { name: twice, run: '[ -e begun ] && exit 0; touch begun; sleep 301' }\n",
+        &["Done."],
+    );
+    let running = program(&folder).spawn();
+    folder.wait_for("begun");
+    running.signal(Signal::INT);
+    let cut = running.wait();
+    cut.code(130);
+    assert_eq!(checks(&cut), [check("once", 1, 0)]);
+    assert!(cut.run_folder().transcript().contains("### twice (not finished)"));
+    let ended = folder.legwork(&["resume", "latest", "--sandbox", "off"]).run();
+    ended.code(0).stdout_is("Done.\n");
+    assert_eq!(checks(&ended), [check("once", 1, 0), check("twice", 1, 0)]);
+    assert_eq!(folder.read("log"), "once\n", "what has ended isn't run again");
+    follows(&ended, &folder);
+}
+
+#[test]
+fn checks_count_towards_the_wall_clock() {
+    let folder = folder("checks: [{ name: slow, run: sleep 301 }]\n", &["Done."]);
+    folder.write("job.yaml", folder.read("job.yaml").replace("tokens: 1000000", "wall_clock: 1s"));
+    let ended = program(&folder).run();
+    ended.code(4).stderr_has("the run's time is up");
+    assert_eq!(ended.run_folder().result()["outcome"], "timed_out");
+    assert_eq!(checks(&ended), []);
+}
+
+#[test]
+fn a_secret_in_a_checks_output_is_masked_and_much_output_keeps_its_ends() {
+    let folder = folder(
+        "inputs: { token: { type: string, secret: true } }\nchecks:\n  - { name: tells, run: 'echo \"it is $INPUT_TOKEN\"; false' }\n  \
+         - { name: long, run: 'echo begin; head -c 100000 /dev/zero | tr \"\\0\" x; echo; echo end; false' }\nrepairs: 1\n",
+        &["Done.", "Again."],
+    );
+    let ended = program(&folder).args(["--set-env", "token=T"]).env("T", "hush-hush-hush").run();
+    ended.code(1).nowhere("hush-hush");
+    assert_eq!(output(&ended, "tells"), "it is [masked:token]\n");
+    let long = output(&ended, "long");
+    assert!(long.len() < 20_100 && long.starts_with("begin\nxx") && long.ends_with("xx\nend\n"), "{}", long.len());
+    ended.run_folder().nowhere("hush-hush");
+    let events = ended.run_folder().events();
+    let told = events.iter().find(|event| event["type"] == "told").unwrap()["data"]["text"].as_str().unwrap();
+    assert!(told.len() < 21_000 && told.contains("it is [masked:token]") && told.contains("characters left out"));
+}
+
+#[test]
+fn a_check_is_confined_as_bash_is() {
+    let folder = folder(
+        "checks:\n  - { name: out, run: echo x > ../outside }\n  - { name: within, run: echo x > inside }\n",
+        &["Done."],
+    );
+    let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]).run();
+    if ended.exited_with(5) && ended.stderr.contains("sandbox") {
+        eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
+        return;
+    }
+    // Where there is a folder of its own in the place of /tmp, it may even have written there.
+    assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.all());
+    assert_ne!(ended.run_folder().result()["sandbox"], "unused");
+}
+
+#[test]
+fn what_tools_may_not_change_a_check_may_not_either() {
+    let folder = folder("checks: [{ name: changes, run: 'echo \"# more\" >> job.yaml' }]\n", &["Done."]);
+    let before = folder.read("job.yaml");
+    let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]).run();
+    if ended.exited_with(5) && !ended.stderr.contains("record:") {
+        eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
+        return;
+    }
+    // Refused by one sandbox, put back by the other, which ends the run.
+    assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.all());
+    assert_eq!(folder.read("job.yaml"), before);
+    assert!(checks(&ended).iter().all(|check| !check.2));
+}
+
+#[test]
+fn whatever_an_input_holds_is_one_word_of_the_command() {
+    let hostile = "'; touch broken; '\" $(touch broken) `touch broken`\n touch broken #{{ x }}\\";
+    let folder = folder(
+        "inputs: { text: { type: string, untrusted: true }, files: { type: list, default: [\"a b\", \"c'd\"] } }\n\
+         checks:\n  - { name: prints, run: 'printf %s {{ inputs.text }} > said; printf \"<%s>\" {{ inputs.files }} {{ run.id }} > files' }\n",
+        &["Done."],
+    );
+    folder.write("hostile", hostile);
+    let ended = program(&folder).args(["--set", "text=@hostile"]).run();
+    ended.code(0);
+    assert_eq!(folder.read("said"), hostile);
+    assert_eq!(folder.read("files"), format!("<a b><c'd><{}>", ended.run_folder().id()));
+    assert!(!folder.exists("broken"));
+    let dry = || program(&folder).args(["--set", "text=@hostile", "--dry-run", "--format", "json"]).run();
+    let (one, other) = (dry(), dry());
+    one.code(0).stdout_is(&other.stdout).stdout_has("'a b' 'c'\\\\''d' '<run.id>'");
+}
+
+#[test]
+fn a_value_within_quotes_never_runs() {
+    let folder = folder(
+        "inputs: { x: { type: string } }\nchecks: [{ name: quoted, run: \"echo '{{ inputs.x }}'\" }]\n",
+        &["Done."],
+    );
+    let found = folder.legwork(&["validate", "job.yaml"]).run();
+    found.code(3).stdout_has("value-in-quotes").stdout_has("remove the quotes around it");
+    program(&folder).args(["--set", "x=y"]).run().code(3).stderr_has("value-in-quotes");
+    assert!(!folder.exists("runs"));
+}
