@@ -27,6 +27,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 pub use self::pace::Pace;
+pub use self::patch::sections;
 use self::stored::Start;
 use crate::event::Changed;
 use crate::mask::Mask;

@@ -2,6 +2,7 @@
 
 mod confidences;
 mod confine;
+mod diff;
 mod explain;
 mod init;
 mod input;
@@ -11,10 +12,12 @@ mod progress;
 mod replay;
 mod resume;
 mod run;
+mod save_case;
 mod script;
 mod shield;
 mod show;
 mod step_summary;
+mod test;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -24,6 +27,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use self::confidences::is_secret_name;
 use self::print::Out;
+use crate::cases;
 use crate::error::Error;
 use crate::formats::{self, Subject};
 use crate::lints::provider_keys;
@@ -45,15 +49,19 @@ enum Command {
     Resume(resume::Options),
     /// Run a recorded run again, offline, and say where it differs
     Replay(replay::Options),
+    /// Run the cases of jobs, offline, and hold what happens against what is expected
+    Test(test::Options),
     /// Check job files: everything that is wrong, each in its place
     Validate(validate::Options),
     /// Say what findings mean, with examples
     Explain(explain::Options),
     /// Show a run's transcript
     Show(show::Options),
+    /// Show two runs side by side
+    Diff(diff::Options),
     /// Write a first job
     Init(init::Options),
-    /// Print the JSON Schema of job files, of scripts, of result.json or of a journal's lines
+    /// Print the JSON Schema of job files, of scripts, of expect.yaml, of result.json or of a journal's lines
     Schema {
         /// Of what
         #[arg(value_enum, default_value = "job")]
@@ -76,6 +84,8 @@ enum SchemaOf {
     Result,
     /// The lines of events.jsonl
     Events,
+    /// expect.yaml: what cases expect
+    Expect,
 }
 
 /// What the program finds around it, read once at the start.
@@ -133,7 +143,7 @@ pub fn main() -> u8 {
 }
 
 fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
-    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_)) {
+    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
         shield::raise(|name| is_secret(name) || provider_keys().any(|key| key == name));
     }
@@ -141,9 +151,11 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
         Command::Run(options) => run::run(&options, around),
         Command::Resume(options) => resume::resume(&options, around),
         Command::Replay(options) => replay::replay(&options, around),
+        Command::Test(options) => test::test(&options, around),
         Command::Validate(options) => validate::validate(&options, around),
         Command::Explain(options) => explain::explain(&options, around),
         Command::Show(options) => show::show(&options, around),
+        Command::Diff(options) => diff::diff(&options, around),
         Command::Init(options) => init::init(&options, around),
         Command::Schema { of } => {
             let schema = match of {
@@ -151,6 +163,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
                 SchemaOf::Script => schema::script_schema(),
                 SchemaOf::Result => schema::result_schema(),
                 SchemaOf::Events => schema::event_schema(),
+                SchemaOf::Expect => cases::expect_schema(),
             };
             around.out.answer(&format!("{schema:#}"));
             Ok(0)

@@ -49,6 +49,8 @@ pub mod schema;
 
 pub mod error;
 
+pub mod cases;
+
 pub mod formats;
 
 pub mod record;

@@ -31,7 +31,12 @@ pub fn job_schema() -> Value {
 
 /// The schema of a script, draft 7, for editors.
 pub fn script_schema() -> Value {
-    let mut schema = inlined::<ScriptFile>();
+    for_editors::<ScriptFile>()
+}
+
+/// The schema of another file that people write, draft 7.
+pub fn for_editors<T: JsonSchema>() -> Value {
+    let mut schema = inlined::<T>();
     form::join_nulls(&mut schema);
     form::tidy(&mut schema);
     form::describe(&mut schema);

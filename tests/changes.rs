@@ -1,5 +1,8 @@
 //! Which files a run has changed: what `result.json` and `changes.patch` say of it.
 
+mod hostile;
+mod places;
+
 use std::os::unix::fs::symlink;
 use std::process::Command;
 

@@ -11,6 +11,7 @@
 mod attacks;
 mod bad_input;
 mod bash_rules;
+mod cases;
 mod changes;
 mod checks;
 mod ci_logs;
@@ -18,6 +19,7 @@ mod commands;
 #[cfg(target_os = "linux")]
 mod confinement;
 mod delegation;
+mod diff;
 mod dry_run;
 mod endpoints;
 mod escapes;

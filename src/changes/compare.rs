@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, readlinkat, statat};
 use sha2::{Digest, Sha256};
@@ -23,6 +24,9 @@ const MOST_CHANGES: usize = 5_000;
 const LONGEST_PATCH: usize = 1 << 20;
 /// How many files of a kind are named where something is left out.
 const MOST_NAMED: usize = 5;
+
+/// How long git may take for all its answers.
+const LONGEST_ANSWERS: Duration = Duration::from_secs(8);
 
 /// A file that may have changed: how it was, and how it is.
 type Suspect = (PathBuf, Option<Known>, Option<Marks>);
@@ -135,7 +139,7 @@ impl Comparison<'_> {
             (None, Some(_)) => ChangeKind::Added,
             (Some(_), None) => ChangeKind::Deleted,
             (Some((known, then)), Some(marks)) => {
-                if self.is_same(path, &known.content, &then, &marks, &now) {
+                if self.is_same(&known.content, &then, &marks, &now) {
                     if then.executable == marks.executable {
                         return;
                     }
@@ -171,7 +175,7 @@ impl Comparison<'_> {
     }
 
     /// Whether the content is the same, whatever its marks say.
-    fn is_same(&self, path: &Path, content: &Content, then: &Marks, marks: &Marks, now: &Now) -> bool {
+    fn is_same(&self, content: &Content, then: &Marks, marks: &Marks, now: &Now) -> bool {
         let sha256 = self.start.whole.repository.as_ref().is_some_and(|(_, sha256)| *sha256);
         match (content, now) {
             (Content::Object(name), Now::File(bytes)) => {
@@ -182,10 +186,7 @@ impl Comparison<'_> {
             (Content::Text { sum, .. } | Content::Sum(sum), Now::File(bytes))
             | (Content::Link(_, sum), Now::Link(bytes)) => hex(&Sha256::digest(bytes)) == *sum,
             // Of a large one only the marks are known; one that is merely young may have them still.
-            (Content::Unknown | Content::Object(_), _) => {
-                let _ = path;
-                then == marks
-            }
+            (Content::Unknown | Content::Object(_), _) => then == marks,
             _ => false,
         }
     }
@@ -224,7 +225,7 @@ impl Comparison<'_> {
     }
 
     fn object(&mut self, name: &str) -> Option<Vec<u8>> {
-        let end = self.pace.end();
+        let end = self.pace.end().min(Instant::now() + LONGEST_ANSWERS);
         let (folder, sha256) = self.start.whole.repository.as_ref()?;
         let git = self.looker.git.as_deref();
         let open = || Objects::open(git?, folder, *sha256, end).ok();

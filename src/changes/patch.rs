@@ -1,5 +1,6 @@
 //! A change as a unified diff in git's form, which `git apply` and `patch -p1` take.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -88,6 +89,48 @@ fn one(path: &Path, before: Option<Side<'_>>, after: Option<Side<'_>>) -> Sectio
     }
     section.text = head + &hunks;
     section
+}
+
+/// The sections of a patch that was made here, by the files' paths.
+pub fn sections(patch: &str) -> HashMap<String, String> {
+    let mut sections: HashMap<String, String> = HashMap::new();
+    let mut path = None;
+    for line in patch.split_inclusive('\n') {
+        // Lines of a file have a sign before them.
+        match line.strip_prefix("diff --git ") {
+            Some(names) => path = named(names.trim_end_matches('\n')),
+            None if line.starts_with('#') => path = None,
+            None => {}
+        }
+        if let Some(path) = &path {
+            sections.entry(path.clone()).or_default().push_str(line);
+        }
+    }
+    sections
+}
+
+/// The path in the first line of a section, which has it twice.
+fn named(names: &str) -> Option<String> {
+    let one = names.get(..names.len() / 2)?;
+    let Some(quoted) = one.strip_prefix("\"a/").and_then(|name| name.strip_suffix('"')) else {
+        return one.strip_prefix("a/").map(str::to_owned);
+    };
+    let mut bytes = Vec::new();
+    let mut rest = quoted.bytes();
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'\\' => match rest.next()? {
+                digit @ b'0'..=b'7' => {
+                    let value = [digit, rest.next()?, rest.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&value).ok()?, 8).ok()?
+                }
+                other => other,
+            },
+            other => other,
+        };
+        bytes.push(byte);
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Section {

@@ -1,5 +1,6 @@
 //! What the command line says about the sandbox, and the search for one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::plan::Plan;
 use crate::sandbox::protected::{Protected, canonical_as_far_as_possible};
 use crate::sandbox::{Boundary, Sandbox, Tier, Wanted};
 
-/// What `run`, `resume` and `replay --tools` have in common.
+/// What `run`, `resume`, `replay --tools` and `test` have in common.
 #[derive(Debug, clap::Args)]
 pub(super) struct Confinement {
     /// How commands are confined
@@ -47,6 +48,18 @@ impl Confinement {
     /// Whether the command line says anything about it.
     pub(super) fn is_default(&self) -> bool {
         self.sandbox == Choice::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
+    }
+
+    /// The same as arguments of a command that is started elsewhere.
+    pub(super) fn arguments(&self, folder: &Path) -> Vec<OsString> {
+        let choice = self.sandbox.to_possible_value().map(|value| value.get_name().to_owned());
+        let mut arguments = vec![OsString::from("--sandbox"), choice.unwrap_or_default().into()];
+        for (option, paths) in [("--allow-read", &self.allow_read), ("--allow-write", &self.allow_write)] {
+            for path in paths {
+                arguments.extend([option.into(), folder.join(path).into_os_string()]);
+            }
+        }
+        arguments
     }
 
     /// What is asked for, in a few words for whoever reads a plan.

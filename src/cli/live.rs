@@ -39,6 +39,8 @@ pub(super) struct Live<'a> {
     pub(super) recorder: Recorder,
     pub(super) before: Option<Before>,
     pub(super) signals: Signals,
+    /// Who else looks on.
+    pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
 pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
@@ -65,6 +67,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     if jsonl {
         observers.push(Arc::new(Lines { out: around.out }));
     }
+    observers.extend(live.observer);
     around.out.beside(&format!("record: {}", printable(&live.shown_folder.to_string_lossy())));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -136,7 +139,10 @@ pub(super) fn connect(
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(Connect {
             variable: &variable,
-            script: script.map(|path| script::open(path)).transpose()?,
+            script: script
+                .map(|path| script::open(path))
+                .transpose()?
+                .map(|script| Arc::new(script.moved_to(&plan.workspace))),
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
             mask,
         })

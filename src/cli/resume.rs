@@ -87,6 +87,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
             recorder,
             before: Some(before),
             signals,
+            observer: None,
         },
         around,
     )

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use super::confidences::Confidences;
 use super::confine::Confinement;
 use super::live::{Live, connect, live};
+use super::save_case::Saving;
 use super::{Surroundings, format_parser, input};
 use crate::error::Error;
 use crate::formats::{self, Preview, Subject};
+use crate::job::Network;
 use crate::lints::{self, Origin, ValidJob};
 use crate::plan::{Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
 use crate::record::{RUNS, Recorder};
@@ -46,6 +48,13 @@ pub(super) struct Options {
     /// Take the job for a stranger's: refuse what only trusted ones get, such as `env` and `network: open`
     #[arg(long)]
     untrusted: bool,
+    /// Reach nothing over the network: models answer from scripts or records alone, and commands get none even where the
+    /// job says so
+    #[arg(long)]
+    offline: bool,
+    /// Make a case for `legwork test` of this run: tests/JOB/NAME beside the job file
+    #[arg(long, value_name = "NAME", conflicts_with = "dry_run")]
+    save_case: Option<String>,
     /// Print the plan and stop: no key, no network, no process
     #[arg(long)]
     dry_run: bool,
@@ -78,7 +87,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         run_date: run_date.to_owned(),
         model_override: model.clone(),
     };
-    let (plan, secrets) = Plan::new(&job, &given, &facts("<run.id>", "<run.date>")).map_err(Error::Invalid)?;
+    let (plan, secrets) = planned(options, &job, &given, &facts("<run.id>", "<run.date>"))?;
     if let Some(limit) = &job.job().limits.cost_usd {
         // The job's own models were looked at; one from the command line takes their place.
         let unpriced = model.as_ref().and_then(|model| lints::unpriced(limit.place(), model));
@@ -94,6 +103,10 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let scripts = scripts(options, around, &plan);
     let providers = connect(around, &plan, &scripts, &confidences.mask)?;
     let out = around.folder.join(&options.out);
+    let saving = match &options.save_case {
+        Some(name) => Some(Saving::begin(name, &options.job, &workspace, &out, &confidences.mask)?),
+        None => None,
+    };
     // From here on there is something to be closed.
     let signals = Signals::catch()?;
     let started = (around.clock)();
@@ -102,11 +115,12 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let recorder = Recorder::create(&out, job.name(), started)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
     let today = started.strftime("%Y-%m-%d").to_string();
-    let (plan, _) = Plan::new(&job, &given, &facts(recorder.run_id(), &today)).map_err(Error::Invalid)?;
+    let (plan, _) = planned(options, &job, &given, &facts(recorder.run_id(), &today))?;
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
-    live(
+    let record = recorder.folder().to_owned();
+    let code = live(
         Live {
-            plan,
+            plan: plan.clone(),
             confidences,
             job_file: &source.text,
             protected,
@@ -119,9 +133,28 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             recorder,
             before: None,
             signals,
+            observer: saving.as_ref().map(Saving::observer),
         },
         around,
-    )
+    )?;
+    if let Some(saving) = saving {
+        saving.finish(&plan, &record, &options.confinement, around);
+    }
+    Ok(code)
+}
+
+fn planned(options: &Options, job: &ValidJob, given: &Given, facts: &RunFacts) -> Result<(Plan, Secrets), Error> {
+    let (mut plan, secrets) = Plan::new(job, given, facts).map_err(Error::Invalid)?;
+    if options.offline {
+        if let Some(agent) = plan.agents().find(|agent| agent.model.provider != "replay") {
+            return Err(Error::Usage {
+                message: format!("{} is reached over the network, and --offline forbids that", agent.model),
+                hint: Some("Answer from a script: --model replay/FILE.".into()),
+            });
+        }
+        plan.network = Network::None;
+    }
+    Ok((plan, secrets))
 }
 
 /// Prints a plan.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::input;
 use crate::error::Error;
@@ -14,12 +13,12 @@ use crate::record::Record;
 ///
 /// # Errors
 /// Where it isn't there or isn't valid.
-pub(super) fn open(path: &Path) -> Result<Arc<Script>, Error> {
+pub(super) fn open(path: &Path) -> Result<Script, Error> {
     if path.is_dir() {
-        return recorded(path).map(Arc::new);
+        return recorded(path);
     }
     let source = input::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?;
-    Script::read(&source).map(Arc::new).map_err(Error::Invalid)
+    Script::read(&source).map_err(Error::Invalid)
 }
 
 /// The replies that a run has recorded, agent by agent.
@@ -40,5 +39,5 @@ fn recorded(folder: &Path) -> Result<Script, Error> {
         }
         replies.insert(agent, of_agent);
     }
-    Ok(Script::from_replies(folder.display().to_string(), replies))
+    Ok(Script::from_replies(folder.display().to_string(), replies).made_in(record.plan.workspace))
 }

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use super::comparison::Comparison;
 use super::{Format, Look, Preview, Subject, harmless};
+use crate::cases::{CaseReport, Failure, Report};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity};
 use crate::event::RunResult;
 
@@ -102,13 +104,72 @@ struct Explained<'a> {
     page: &'a str,
 }
 
+/// What `test` prints. Its fields are a promise, too.
+#[derive(Serialize)]
+struct Cases<'a> {
+    format: u32,
+    passed: usize,
+    failed: usize,
+    interrupted: bool,
+    duration_ms: u64,
+    cases: Vec<Case<'a>>,
+}
+
+#[derive(Serialize)]
+struct Case<'a> {
+    name: &'a str,
+    folder: &'a str,
+    passed: bool,
+    duration_ms: u64,
+    failures: Vec<Unexpected<'a>>,
+    renewed: &'a [String],
+    kept: Option<String>,
+}
+
+/// Something that isn't as expected, and where the expectation stands.
+#[derive(Serialize)]
+struct Unexpected<'a> {
+    file: Option<&'a str>,
+    line: Option<usize>,
+    column: Option<usize>,
+    message: &'a str,
+    detail: &'a str,
+}
+
+impl<'a> From<&'a CaseReport> for Case<'a> {
+    fn from(case: &'a CaseReport) -> Self {
+        Self {
+            name: &case.name,
+            folder: &case.folder,
+            passed: case.failures.is_empty(),
+            duration_ms: case.duration_ms,
+            failures: case.failures.iter().map(Unexpected::from).collect(),
+            renewed: &case.renewed,
+            kept: case.kept.as_ref().map(|kept| kept.to_string_lossy().into_owned()),
+        }
+    }
+}
+
+impl<'a> From<&'a Failure> for Unexpected<'a> {
+    fn from(failure: &'a Failure) -> Self {
+        let place = failure.place.as_ref();
+        Self {
+            file: place.map(|(file, ..)| file.as_str()),
+            line: place.map(|(_, line, _)| *line),
+            column: place.map(|(.., column)| *column),
+            message: &failure.message,
+            detail: &failure.detail,
+        }
+    }
+}
+
 impl Format for Json {
     fn name(&self) -> &'static str {
         "json"
     }
 
     fn shows(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics, Subject::Rules, Subject::Run]
+        &[Subject::Diagnostics, Subject::Rules, Subject::Run, Subject::Comparison, Subject::Cases]
     }
 
     fn plan(&self, preview: &Preview<'_>) -> Option<String> {
@@ -117,6 +178,22 @@ impl Format for Json {
 
     fn answer(&self, result: &RunResult) -> Option<String> {
         serde_json::to_string_pretty(result).ok().map(|text| harmless::json(&text))
+    }
+
+    fn comparison(&self, comparison: &Comparison, _: Look) -> Option<String> {
+        written(comparison)
+    }
+
+    fn cases(&self, report: &Report, _: Look) -> Option<String> {
+        let failed = report.failed();
+        written(&Cases {
+            format: 1,
+            passed: report.cases.len() - failed,
+            failed,
+            interrupted: report.interrupted,
+            duration_ms: report.duration_ms,
+            cases: report.cases.iter().map(Case::from).collect(),
+        })
     }
 
     fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {

@@ -1,5 +1,6 @@
 //! How things are shown. A new format is one file here and one line in [`FORMATS`].
 
+pub mod comparison;
 mod concise;
 mod excerpt;
 pub mod figures;
@@ -12,11 +13,14 @@ mod hostile;
 mod html;
 mod json;
 mod jsonl;
+mod junit;
 pub mod markdown;
+mod outcomes;
 mod outline;
 mod pages;
 mod path;
 mod sarif;
+mod sides;
 #[cfg(test)]
 mod snapshots;
 pub mod step_summary;
@@ -24,6 +28,8 @@ mod text;
 
 use std::io::{self, Write};
 
+use self::comparison::Comparison;
+use crate::cases::{CaseReport, Report};
 use crate::diagnostic::{Diagnostic, Rule, Severity};
 use crate::event::{Entry, RunResult};
 use crate::plan::{MostCost, Plan};
@@ -72,6 +78,24 @@ pub trait Format: Sync {
         None
     }
 
+    /// Two runs side by side.
+    fn comparison(&self, comparison: &Comparison, look: Look) -> Option<String> {
+        let _ = (comparison, look);
+        None
+    }
+
+    /// A case as it ends, without a line end.
+    fn case(&self, case: &CaseReport, look: Look) -> Option<String> {
+        let _ = (case, look);
+        None
+    }
+
+    /// What came of all cases, as one text. Where [`Format::case`] shows each, it is what is left to say.
+    fn cases(&self, report: &Report, look: Look) -> Option<String> {
+        let _ = (report, look);
+        None
+    }
+
     /// A run from its first to its last event.
     ///
     /// # Errors
@@ -117,6 +141,10 @@ pub enum Subject {
     Run,
     /// A recorded run: [`Format::story`].
     Story,
+    /// Two recorded runs: [`Format::comparison`].
+    Comparison,
+    /// Cases that were run: [`Format::case`] and [`Format::cases`].
+    Cases,
 }
 
 /// What the reader's display can do.
@@ -134,6 +162,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &concise::Concise,
     &json::Json,
     &jsonl::Jsonl,
+    &junit::Junit,
     &github::Github,
     &sarif::Sarif,
     &gitlab::Gitlab,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
+use super::comparison::Comparison;
 use super::excerpt::{self, Excerpt};
-use super::{Format, Look, Preview, Subject, count, counted, harmless, outline, pages};
+use super::{Format, Look, Preview, Subject, count, counted, harmless, outcomes, outline, pages, sides};
+use crate::cases::{CaseReport, Report};
 use crate::diagnostic::{Diagnostic, Fix, Place, Rule, Severity};
 use crate::event::RunResult;
 use crate::plan;
@@ -24,7 +26,7 @@ impl Format for Text {
     }
 
     fn shows(&self) -> &'static [Subject] {
-        &[Subject::Diagnostics, Subject::Rules, Subject::Run]
+        &[Subject::Diagnostics, Subject::Rules, Subject::Run, Subject::Comparison, Subject::Cases]
     }
 
     fn plan(&self, preview: &Preview<'_>) -> Option<String> {
@@ -33,6 +35,18 @@ impl Format for Text {
 
     fn answer(&self, result: &RunResult) -> Option<String> {
         Some(result.text.clone())
+    }
+
+    fn comparison(&self, comparison: &Comparison, look: Look) -> Option<String> {
+        Some(sides::page(comparison, look))
+    }
+
+    fn case(&self, case: &CaseReport, look: Look) -> Option<String> {
+        Some(outcomes::line(case, look))
+    }
+
+    fn cases(&self, report: &Report, look: Look) -> Option<String> {
+        Some(outcomes::summary(report, look))
     }
 
     fn pages(&self, rules: &[&Rule], look: Look) -> Option<String> {

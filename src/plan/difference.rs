@@ -87,6 +87,13 @@ impl Plan {
     }
 }
 
+/// What differs between two values, each place named from the root; the root itself has no name.
+pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare("", before, after, &mut found);
+    found
+}
+
 fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Difference>) {
     if before == after {
         return;

@@ -33,10 +33,19 @@ impl Signals {
     /// # Errors
     /// The system has no thread or descriptor left.
     pub fn catch() -> Result<Self, Error> {
-        Self::listen().map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })
+        Self::catch_within(GRACE)
     }
 
-    fn listen() -> io::Result<Self> {
+    /// As [`Self::catch`], with another time to end after a signal.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor left.
+    pub fn catch_within(grace: Duration) -> Result<Self, Error> {
+        Self::listen(grace)
+            .map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })
+    }
+
+    fn listen(grace: Duration) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let caught = {
@@ -54,7 +63,7 @@ impl Signals {
         let (told, stopped) = (Arc::clone(&first), stop.clone());
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || runtime.block_on(caught.listen(&stopped, &told)))?;
+            .spawn(move || runtime.block_on(caught.listen(&stopped, &told, grace)))?;
         Ok(Self { first, stop })
     }
 
@@ -123,13 +132,13 @@ impl Caught {
     }
 
     /// The first signal, and then only signals: a parent vanishes once.
-    async fn listen(mut self, stop: &CancellationToken, told: &AtomicU8) {
+    async fn listen(mut self, stop: &CancellationToken, told: &AtomicU8, grace: Duration) {
         let first = self.next().await;
         self.parent = None;
         told.store(first, Ordering::SeqCst);
         stop.cancel();
         let again = async { while self.next().await != 2 {} };
-        let code = match tokio::time::timeout(GRACE, again).await {
+        let code = match tokio::time::timeout(grace, again).await {
             Ok(()) => 130,
             Err(_) => 128 + i32::from(first),
         };

@@ -33,6 +33,7 @@ mod syntax;
 mod tests;
 mod torn;
 mod tree;
+mod write;
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ pub use offsets::Places;
 pub use recover::report;
 pub use spanned::Spanned;
 pub use tree::Synonyms;
+pub use write::written;
 
 use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source, rule};
 

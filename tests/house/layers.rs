@@ -3,7 +3,7 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 25] = [
     "message",
     "diagnostic",
     "yaml",
@@ -19,6 +19,7 @@ const LAYERS: [&str; 24] = [
     "event",
     "schema",
     "error",
+    "cases",
     "formats",
     "record",
     "changes",

@@ -1,5 +1,6 @@
 //! Replies that were written down before: in a script, or in the record of a run. No key, no network, the same every time.
 
+mod moved;
 mod read;
 mod script;
 #[cfg(test)]
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+pub use self::moved::{moved, value as moved_value};
 pub use self::read::{Read, ScriptFile};
 pub use self::script::{Left, Script};
 use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup, Watch};

@@ -29,6 +29,10 @@ pub struct ScriptFile {
         "title": "id", "pattern": "^(?!parent$)", "patternErrorMessage": "the parent's replies stand beside `subagents`",
     }))]
     subagents: IndexMap<Spanned<String>, Vec<Spanned<Said>>>,
+    /// The path that stands for the workspace in calls, wherever the job is run: an absolute one. Default: none.
+    #[serde(default)]
+    #[schemars(extend("pattern" = "^/[^/]", "patternErrorMessage" = "write an absolute path"))]
+    workspace: Option<Spanned<String>>,
 }
 
 /// One reply.
@@ -111,7 +115,18 @@ impl Script {
         let mut findings = decoded.findings;
         let mut agents = BTreeMap::new();
         let mut ids = Vec::new();
+        let mut workspace = None;
         if let Some(file) = decoded.value {
+            if let Some(path) = file.workspace.filter(|path| !path.node.is_made_up()) {
+                if !path.value.starts_with('/') || path.value.trim_end_matches('/').is_empty() {
+                    let message = format!("`{}` is no absolute path of a folder", path.value);
+                    let finding = Diagnostic::error("invalid-value", path.place(), message);
+                    findings.push(
+                        finding.help("write the path that stands for the workspace in calls, such as `/workspace`"),
+                    );
+                }
+                workspace = Some(path.value.trim_end_matches('/').to_owned());
+            }
             agents.insert(PARENT.to_owned(), replies(file.parent, &mut findings));
             for (id, said) in file.subagents {
                 if id.value == PARENT {
@@ -125,7 +140,13 @@ impl Script {
         }
         findings.sort_by_key(|finding| finding.place.span.start);
         let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
-        let script = (!is_wrong).then(|| Self::new(source.name.clone(), false, agents));
+        let script = (!is_wrong).then(|| {
+            let script = Self::new(source.name.clone(), false, agents);
+            match workspace {
+                Some(workspace) => script.made_in(workspace),
+                None => script,
+            }
+        });
         Read { script, ids, findings }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::moved;
 use crate::message::Reply;
 use crate::providers::{Fault, FaultKind};
 
@@ -12,6 +13,8 @@ pub struct Script {
     name: String,
     recorded: bool,
     agents: BTreeMap<String, Agent>,
+    /// What stands for the workspace in the calls.
+    workspace: Option<String>,
 }
 
 #[derive(Debug)]
@@ -39,7 +42,27 @@ impl Script {
 
     pub(super) fn new(name: String, recorded: bool, replies: BTreeMap<String, Vec<Reply>>) -> Self {
         let agent = |(id, replies)| (id, Agent { replies, given: AtomicUsize::new(0) });
-        Self { name, recorded, agents: replies.into_iter().map(agent).collect() }
+        Self { name, recorded, agents: replies.into_iter().map(agent).collect(), workspace: None }
+    }
+
+    /// Says which path stands for the workspace in its calls.
+    #[must_use]
+    pub fn made_in(mut self, workspace: impl Into<String>) -> Self {
+        self.workspace = Some(workspace.into());
+        self
+    }
+
+    /// Puts another workspace's path in place of its own, in all calls.
+    #[must_use]
+    pub fn moved_to(mut self, workspace: &str) -> Self {
+        let Some(own) = self.workspace.replace(workspace.to_owned()).filter(|own| own != workspace) else {
+            return self;
+        };
+        for agent in self.agents.values_mut() {
+            let replies = std::mem::take(&mut agent.replies);
+            agent.replies = replies.into_iter().map(|reply| moved::reply(reply, &own, workspace)).collect();
+        }
+        self
     }
 
     /// The agents that were asked less often than the script has replies for them, those that never came included.

@@ -1,0 +1,283 @@
+//! A case that is run: `legwork run` in a process of its own, offline, in a fresh copy of the fixture.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::judge::{Findings, judge};
+use super::tally::Tally;
+use super::{Case, CaseReport, Failure, fixture, history};
+use crate::event::{Entry, RunResult};
+
+/// How long a run may take to end after it was told to.
+const GRACE: Duration = Duration::from_secs(6);
+/// How much of what a run prints to stderr is kept, in bytes.
+const MAX_SAID: usize = 16 * 1024;
+/// The longest event that is read, in bytes.
+const MAX_LINE: u64 = 256 << 20;
+
+/// Variables of whoever runs the tests that a run gets. No key is among them, nor what CI systems set.
+const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+
+/// What all cases are given.
+#[derive(Debug)]
+pub struct Given {
+    /// The program that runs a job: this one.
+    pub executable: PathBuf,
+    /// The variables that are set.
+    pub variables: BTreeMap<String, String>,
+    /// Arguments about the sandbox, for `legwork run`.
+    pub sandbox: Vec<std::ffi::OsString>,
+    /// Whether snapshots are renewed.
+    pub accept: bool,
+    /// Ends all runs when it is cancelled.
+    pub stop: CancellationToken,
+}
+
+/// One case that is about to be run.
+#[derive(Debug)]
+pub struct Attempt<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// A folder of its own, which need not be there yet, absolute and without links.
+    pub folder: PathBuf,
+    /// What it is given.
+    pub given: &'a Given,
+}
+
+/// Runs a case and judges it. `None` where it was stopped before its end. The folder is there afterwards only where the
+/// case failed.
+pub async fn attempt(attempt: Attempt<'_>) -> Option<CaseReport> {
+    let began = Instant::now();
+    let Attempt { case, folder, given } = &attempt;
+    if given.stop.is_cancelled() {
+        return None;
+    }
+    let (failures, renewed) = match attempt.live().await {
+        Ok(Some(found)) => settle(case, found, given.accept),
+        Ok(None) => (Vec::new(), Vec::new()),
+        Err(failure) => (vec![failure], Vec::new()),
+    };
+    let is_stopped = given.stop.is_cancelled();
+    let passed = failures.is_empty();
+    if passed || is_stopped {
+        let folder = folder.clone();
+        let _ = tokio::task::spawn_blocking(move || fixture::remove(&folder)).await;
+    }
+    if is_stopped {
+        return None;
+    }
+    let (job, name) = case.name.split_once('/').unwrap_or((&case.name, ""));
+    Some(CaseReport {
+        name: case.name.clone(),
+        job: job.to_owned(),
+        case: name.to_owned(),
+        folder: case.shown.clone(),
+        duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        kept: (!passed && folder.exists()).then(|| folder.clone()),
+        failures,
+        renewed,
+    })
+}
+
+/// What is a failure in the end. Snapshots are renewed only where nothing else is wrong.
+fn settle(case: &Case, found: Findings, accept: bool) -> (Vec<Failure>, Vec<String>) {
+    let Findings { mut failures, stale } = found;
+    if !accept || !failures.is_empty() {
+        failures.extend(stale.into_iter().map(|(_, failure)| failure));
+        return (failures, Vec::new());
+    }
+    let mut renewed = Vec::new();
+    for (stale, _) in stale {
+        let name = stale.path.strip_prefix(&case.folder).unwrap_or(&stale.path);
+        let shown = format!("{}/{}", case.shown, name.display());
+        match stale.renew() {
+            Ok(()) => renewed.push(shown),
+            Err(error) => failures.push(Failure::new(format!("{shown} can't be written: {error}"))),
+        }
+    }
+    (failures, renewed)
+}
+
+impl Attempt<'_> {
+    fn workspace(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.join("runs")
+    }
+
+    async fn live(&self) -> Result<Option<Findings>, Failure> {
+        self.prepare().await?;
+        if self.given.stop.is_cancelled() {
+            return Ok(None);
+        }
+        let mut child = self
+            .command()
+            .spawn()
+            .map_err(|error| Failure::new(format!("{} can't be started: {error}", self.given.executable.display())))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let read = async {
+            let (tally, said) = futures_util::future::join(events(stdout), tail(stderr)).await;
+            (tally, said)
+        };
+        let ended = async { (self.wait(&mut child).await, ()).0 };
+        let ((tally, said), (status, is_late)) = futures_util::future::join(read, ended).await;
+        if self.given.stop.is_cancelled() {
+            return Ok(None);
+        }
+        if is_late {
+            let message = format!("it took longer than {} s", self.case.timeout().as_secs());
+            return Err(Failure::new(message).detail(said));
+        }
+        let Some(result) = tally.run_id.as_ref().and_then(|id| self.result(id)) else {
+            let message = format!("the run didn't come to a result: {}", ending(status));
+            return Err(Failure::new(message).detail(said));
+        };
+        Ok(Some(judge(self.case, &result, &tally, &self.workspace())))
+    }
+
+    /// Makes the fresh copy of the fixture.
+    async fn prepare(&self) -> Result<(), Failure> {
+        let (workspace, case) = (self.workspace(), self.case.folder.clone());
+        let git = self.case.expect.git.as_ref();
+        let commits = git.map(|git| git.value.clone());
+        let path = self.given.variables.get("PATH").cloned().unwrap_or_default();
+        let made = tokio::task::spawn_blocking(move || -> Result<(), String> {
+            fs::create_dir_all(&workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
+            let fixture = case.join(super::WORKSPACE);
+            match commits {
+                Some(commits) => history::make(&case, &workspace, &commits, &path),
+                None if fixture.exists() => fixture::lay(&fixture, &workspace)
+                    .map_err(|error| format!("{} can't be copied: {error}", fixture.display())),
+                None => Ok(()),
+            }
+        });
+        let failed = |why: String| {
+            let failure = Failure::new("the workspace can't be made").detail(why);
+            match git {
+                Some(git) => failure.at(&git.place()),
+                None => failure,
+            }
+        };
+        made.await.unwrap_or_else(|error| Err(error.to_string())).map_err(failed)
+    }
+
+    fn command(&self) -> Command {
+        let Self { case, given, .. } = self;
+        let mut command = Command::new(&given.executable);
+        let model = format!("replay/{}", case.replies.display());
+        command.arg("run").arg(&case.job_file).args(["--offline", "--format", "jsonl", "--model", &model]);
+        command.arg("--workspace").arg(self.workspace()).arg("--out").arg(self.out()).args(&given.sandbox);
+        if let Some(inputs) = &case.inputs {
+            command.arg("--inputs").arg(inputs);
+        }
+        for name in &case.secrets {
+            command.arg("--set").arg(format!("{name}={}", stand_in(name)));
+        }
+        let is_passed = |name: &str| {
+            PASSED_ON.contains(&name) || name.starts_with("LC_") || case.env.iter().any(|granted| granted == name)
+        };
+        let variables = given.variables.iter().filter(|(name, _)| is_passed(name));
+        command
+            .env_clear()
+            .envs(variables)
+            .current_dir(self.workspace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A signal to the terminal's whole group is for this process to pass on.
+            .process_group(0)
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Waits for the run's end, and brings it about when its time is up or all is to end. Whether it was late.
+    async fn wait(&self, child: &mut Child) -> (std::io::Result<ExitStatus>, bool) {
+        let is_late = tokio::select! {
+            ended = child.wait() => return (ended, false),
+            () = tokio::time::sleep(self.case.timeout()) => true,
+            () = self.given.stop.cancelled() => false,
+        };
+        if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if let Ok(ended) = tokio::time::timeout(GRACE, child.wait()).await {
+            return (ended, is_late);
+        }
+        let _ = child.start_kill();
+        (child.wait().await, is_late)
+    }
+
+    fn result(&self, run_id: &str) -> Option<RunResult> {
+        let path = self.out().join(&self.case.job).join(run_id).join("result.json");
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+}
+
+/// A secret input's value, where a case gives none: no secret.
+pub fn stand_in(name: &str) -> String {
+    format!("stand-in-for-{name}")
+}
+
+/// Counts the events as they come; lines that are none are passed over.
+async fn events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> Tally {
+    let mut tally = Tally::default();
+    let Some(pipe) = pipe else { return tally };
+    let mut lines = BufReader::with_capacity(64 * 1024, pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut lines).take(MAX_LINE).read_until(b'\n', &mut line).await {
+            Ok(length) if length > 0 => {
+                let entry = str::from_utf8(&line).ok().and_then(|line| Entry::from_json(line.trim_end()).ok());
+                if let Some(entry) = entry {
+                    tally.note(entry);
+                }
+            }
+            _ => return tally,
+        }
+    }
+}
+
+/// The last of what is printed.
+async fn tail(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+    let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
+    let Some(mut pipe) = pipe else { return String::new() };
+    while let Ok(length @ 1..) = pipe.read(&mut piece).await {
+        kept.extend_from_slice(&piece[..length]);
+        if kept.len() > 2 * MAX_SAID {
+            kept.drain(..kept.len() - MAX_SAID);
+        }
+    }
+    let from = kept.len().saturating_sub(MAX_SAID);
+    String::from_utf8_lossy(&kept[from..]).trim_end().to_owned()
+}
+
+fn ending(status: std::io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => match status.code() {
+            Some(code) => format!("exit code {code}"),
+            None => status.to_string(),
+        },
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A temporary folder for cases, and its path without links. It goes when it is dropped.
+///
+/// # Errors
+/// Where none can be made.
+pub fn temporary_folder() -> std::io::Result<(tempfile::TempDir, PathBuf)> {
+    let folder = tempfile::Builder::new().prefix("legwork-cases-").tempdir()?;
+    let path = Path::new(folder.path()).canonicalize()?;
+    Ok((folder, path))
+}

@@ -1,0 +1,335 @@
+//! Holds what happened against what was expected.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use grep_matcher::Matcher;
+use indexmap::IndexMap;
+
+use super::count::Count;
+use super::expect::{AgentExpectation, CheckExpectation};
+use super::like::{FileExpectation, Like, ResultExpectation, lacking, same};
+use super::snapshot::{self, Stale};
+use super::tally::Tally;
+use super::{Case, Failure, diff, with_mark};
+use crate::diagnostic::Place;
+use crate::event::{Outcome, PARENT, RunResult};
+use crate::yaml::Spanned;
+
+/// How many failed calls are told of one by one.
+const MAX_TOLD: usize = 5;
+
+/// What is found to be otherwise than expected.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) failures: Vec<Failure>,
+    /// Snapshots that differ, each with its failure.
+    pub(super) stale: Vec<(Stale, Failure)>,
+}
+
+/// Judges a run that has ended. `workspace` is where it worked, absolute.
+pub(super) fn judge(case: &Case, result: &RunResult, tally: &Tally, workspace: &Path) -> Findings {
+    let place = workspace.to_string_lossy().into_owned();
+    let mut judge = Judge { case, result, tally, workspace, place, found: Findings::default() };
+    judge.ending();
+    judge.calls();
+    judge.agents();
+    judge.checks();
+    judge.text();
+    judge.data();
+    judge.files();
+    judge.leftovers();
+    judge.found
+}
+
+struct Judge<'a> {
+    case: &'a Case,
+    result: &'a RunResult,
+    tally: &'a Tally,
+    workspace: &'a Path,
+    /// The workspace's path as texts have it.
+    place: String,
+    found: Findings,
+}
+
+impl Judge<'_> {
+    fn fail(&mut self, place: &Place, message: impl Into<String>) {
+        self.found.failures.push(Failure::new(message).at(place));
+    }
+
+    fn ending(&mut self) {
+        let (case, result) = (self.case, self.result);
+        let expected = case.expect.outcome.as_ref().map_or(Outcome::Completed, |outcome| outcome.value);
+        if result.outcome != expected {
+            let mut failure = Failure::new(format!("the outcome is `{}`, not `{expected}`", result.outcome));
+            if let Some(error) = &result.error {
+                failure.detail = match &error.hint {
+                    Some(hint) => format!("{}\nhelp: {hint}", error.message),
+                    None => error.message.clone(),
+                };
+            }
+            let place = case.expect.outcome.as_ref().map(Spanned::place);
+            self.found.failures.push(match place {
+                Some(place) => failure.at(&place),
+                None => failure,
+            });
+        }
+        if let Some(expected) = &case.expect.exit_code
+            && expected.value != result.exit_code
+        {
+            self.fail(&expected.place(), format!("the exit code is {}, not {}", result.exit_code, expected.value));
+        }
+        if let Some(most) = &case.expect.max_turns
+            && result.turns > most.value
+        {
+            self.fail(&most.place(), format!("the parent took {} turns, not at most {}", result.turns, most.value));
+        }
+        if let Some(count) = &case.expect.subagents
+            && !count.value.allows(result.subagents.len() as u64)
+        {
+            let started = result.subagents.len();
+            self.fail(&count.place(), format!("the number of subagents is {started}, not {}", count.value));
+        }
+    }
+
+    fn calls(&mut self) {
+        let tally = self.tally;
+        self.tools(&self.case.expect.tools, "", &|tool| tally.calls(tool));
+        let Some(count) = &self.case.expect.failed_calls else { return };
+        let failed: Vec<String> = tally
+            .agents
+            .iter()
+            .flat_map(|(id, agent)| {
+                agent.failed.iter().map(move |(tool, said)| format!("{id}: {tool}: {}", short(said)))
+            })
+            .collect();
+        if !count.value.allows(failed.len() as u64) {
+            let message = format!("the number of failed calls is {}, not {}", failed.len(), count.value);
+            let told = failed.iter().take(MAX_TOLD).cloned().collect::<Vec<_>>().join("\n");
+            self.found.failures.push(Failure::new(message).at(&count.place()).detail(told));
+        }
+    }
+
+    fn tools(
+        &mut self,
+        expected: &IndexMap<Spanned<String>, Spanned<Count>>,
+        whose: &str,
+        calls: &dyn Fn(&str) -> u64,
+    ) {
+        for (tool, count) in expected {
+            let number = calls(&tool.value);
+            if !count.value.allows(number) {
+                let message = format!("{whose}`{}` was called {}, not {}", tool.value, times(number), count.value);
+                self.fail(&tool.place(), message);
+            }
+        }
+    }
+
+    fn agents(&mut self) {
+        for (id, expected) in &self.case.expect.agents {
+            let AgentExpectation { outcome, max_turns, text, tools } = expected;
+            let Some(agent) = self.tally.agents.get(&id.value) else {
+                self.fail(&id.place(), format!("there was no agent `{}`", id.value));
+                continue;
+            };
+            let whose = format!("{}: ", id.value);
+            self.tools(tools, &whose, &|tool| agent.calls.get(tool).copied().unwrap_or(0));
+            let Some((ended, turns, said)) = &agent.end else {
+                self.fail(&id.place(), format!("{whose}it didn't come to its end"));
+                continue;
+            };
+            if let Some(outcome) = outcome
+                && outcome.value != *ended
+            {
+                self.fail(&outcome.place(), format!("{whose}the outcome is `{ended}`, not `{}`", outcome.value));
+            }
+            if let Some(most) = max_turns
+                && *turns > most.value
+            {
+                self.fail(&most.place(), format!("{whose}it took {turns} turns, not at most {}", most.value));
+            }
+            if let Some(like) = text {
+                let said = with_mark(said, &self.place);
+                self.like(&like.value, &format!("the text of {}", id.value), &said);
+            }
+        }
+    }
+
+    fn checks(&mut self) {
+        for (name, expected) in &self.case.expect.checks {
+            let last = self.result.checks.iter().rfind(|check| check.name == name.value);
+            let ended = match last {
+                None => CheckExpectation::NotRun,
+                Some(check) if check.passed => CheckExpectation::Passed,
+                Some(_) => CheckExpectation::Failed,
+            };
+            if ended != expected.value {
+                let (name, ended, expected_so) = (&name.value, ended.as_str(), expected.value.as_str());
+                self.fail(&expected.place(), format!("the check `{name}` is `{ended}`, not `{expected_so}`"));
+            }
+        }
+    }
+
+    fn text(&mut self) {
+        let Some(like) = &self.case.expect.text else { return };
+        let said = with_mark(&self.result.text, &self.place);
+        self.like(&like.value, "the last text", &said);
+        let Some(snapshot) = like.value.snapshot.as_ref().filter(|snapshot| snapshot.value) else { return };
+        let path = snapshot::of_text(&self.case.folder);
+        let mut found = said.trim_end_matches(['\n', '\r']).to_owned();
+        found.push('\n');
+        self.compare(&snapshot.place(), "the last text", path, found.into_bytes());
+    }
+
+    fn data(&mut self) {
+        let Some(expected) = &self.case.expect.result else { return };
+        let ResultExpectation { is, has } = &expected.value;
+        let found = self.result.result.clone().unwrap_or_default();
+        let found = serde_json::from_str(&with_mark(&found.to_string(), &self.place)).unwrap_or(found);
+        let whole = || format!("{found:#}");
+        if let Some(is) = is
+            && !same(&is.to_json(), &found)
+        {
+            let detail = diff::unified(format!("{:#}\n", is.to_json()).as_bytes(), format!("{}\n", whole()).as_bytes());
+            self.found.failures.push(Failure::new("the result is another").at(&is.place()).detail(detail));
+        }
+        if let Some(has) = has
+            && let Some(pointer) = lacking(&has.to_json(), &found)
+        {
+            let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
+            let failure = Failure::new(format!("the result isn't what is expected{at}")).at(&has.place());
+            self.found.failures.push(failure.detail(whole()));
+        }
+    }
+
+    fn files(&mut self) {
+        let mut used = Vec::new();
+        for (name, expected) in &self.case.expect.files {
+            let path = self.workspace.join(&name.value);
+            let is_there = fs::symlink_metadata(&path).is_ok();
+            let like = match &expected.value {
+                FileExpectation::Absent if is_there => {
+                    self.fail(&name.place(), format!("{} is there", name.value));
+                    continue;
+                }
+                FileExpectation::Absent => continue,
+                _ if !is_there => {
+                    self.fail(&name.place(), format!("{} isn't there", name.value));
+                    used.push(snapshot::of_file(&self.case.folder, &name.value));
+                    continue;
+                }
+                FileExpectation::Exists => continue,
+                FileExpectation::Like(like) => like,
+            };
+            let bytes = match content(&path, self.workspace) {
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    self.fail(&name.place(), format!("{} can't be read: {why}", name.value));
+                    continue;
+                }
+            };
+            let bytes = match String::from_utf8(bytes) {
+                Ok(text) => with_mark(&text, &self.place).into_bytes(),
+                Err(error) => error.into_bytes(),
+            };
+            self.like(like, &name.value, &String::from_utf8_lossy(&bytes));
+            if let Some(snapshot) = like.snapshot.as_ref().filter(|snapshot| snapshot.value) {
+                let path = snapshot::of_file(&self.case.folder, &name.value);
+                used.push(path.clone());
+                self.compare(&snapshot.place(), &name.value, path, bytes);
+            }
+        }
+        for path in snapshot::unused(&self.case.folder, &used) {
+            let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
+            let message = format!("{shown} is the snapshot of no file below `files`");
+            self.found.failures.push(Failure::new(message).detail("Remove it, or add the file."));
+        }
+    }
+
+    fn leftovers(&mut self) {
+        let replies = self.case.replies.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for (agent, got, total) in self.tally.left(&self.case.totals) {
+            let message = match got {
+                0 if agent != PARENT => {
+                    format!("{replies}: there was no {agent}, and there are {total} replies for it")
+                }
+                _ => format!("{replies}: {agent} was asked for {got} of {total} replies"),
+            };
+            self.found.failures.push(Failure::new(message));
+        }
+    }
+
+    /// All but the snapshot.
+    fn like(&mut self, like: &Like, what: &str, text: &str) {
+        if let Some(is) = &like.is
+            && is.value.trim_end_matches(['\n', '\r']) != text.trim_end_matches(['\n', '\r'])
+        {
+            let line = |text: &str| format!("{}\n", text.trim_end_matches(['\n', '\r']));
+            let detail = diff::unified(line(&is.value).as_bytes(), line(text).as_bytes());
+            self.found.failures.push(Failure::new(format!("{what} is another")).at(&is.place()).detail(detail));
+        }
+        for part in like.contains.0.iter().filter(|part| !text.contains(&part.value)) {
+            self.fail(&part.place(), format!("{what} doesn't contain \"{}\"", short(&part.value)));
+        }
+        for part in like.lacks.0.iter().filter(|part| text.contains(&part.value)) {
+            self.fail(&part.place(), format!("{what} contains \"{}\"", short(&part.value)));
+        }
+        for pattern in &like.matches.0 {
+            if !pattern.regex.is_match(text.as_bytes()).unwrap_or(false) {
+                let shown = short(pattern.node.text().unwrap_or_default());
+                self.fail(&pattern.node.place(), format!("{what} isn't matched by `{shown}`"));
+            }
+        }
+    }
+
+    fn compare(&mut self, place: &Place, what: &str, path: std::path::PathBuf, found: Vec<u8>) {
+        let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
+        let failure = match fs::read(&path) {
+            Ok(expected) if expected == found => return,
+            Ok(expected) => {
+                let detail = diff::unified(&expected, &found);
+                Failure::new(format!("{what} isn't what {shown} says")).detail(detail)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Failure::new(format!("there is no snapshot {shown} yet")).detail("`legwork test --accept` writes it.")
+            }
+            Err(error) => {
+                let failure = Failure::new(format!("{shown} can't be read: {error}")).at(place);
+                return self.found.failures.push(failure);
+            }
+        };
+        self.found.stale.push((Stale { path, found }, failure.at(place)));
+    }
+}
+
+/// What is in a file of the workspace, reached by no link that leads out of it.
+fn content(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
+    let real = path.canonicalize().map_err(|error| error.to_string())?;
+    if !real.starts_with(workspace) {
+        return Err("it leads out of the workspace".to_owned());
+    }
+    let data = fs::metadata(&real).map_err(|error| error.to_string())?;
+    match () {
+        () if !data.is_file() => Err("it is no file".to_owned()),
+        () if data.len() > snapshot::MAX_BYTES => Err(format!("it has {} bytes", data.len())),
+        () => fs::read(&real).map_err(|error| error.to_string()),
+    }
+}
+
+fn times(number: u64) -> String {
+    match number {
+        0 => "never".to_owned(),
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    }
+}
+
+/// The beginning of a text's first line.
+fn short(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,64 @@
+//! Snapshots: what a file or the last text was when somebody looked at it and found it right.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{SNAPSHOTS, TEXT_SNAPSHOT, fixture};
+
+/// The longest file that is compared, in bytes.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
+
+/// A snapshot that isn't what was found.
+#[derive(Debug)]
+pub(super) struct Stale {
+    /// Where it lies.
+    pub(super) path: PathBuf,
+    /// What it is to be.
+    pub(super) found: Vec<u8>,
+}
+
+impl Stale {
+    /// Puts what was found in its place, whole or not at all.
+    pub(super) fn renew(&self) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::Builder::new().permissions(readable()).tempfile_in(folder)?;
+        file.write_all(&self.found)?;
+        file.persist(&self.path).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+/// What files of a repository usually have; the process's own mask takes from it.
+fn readable() -> fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}
+
+/// Where a file's snapshot lies.
+pub(super) fn of_file(case: &Path, name: &str) -> PathBuf {
+    let escaped = fixture::escaped_path(Path::new(name)).unwrap_or_else(|| PathBuf::from(name));
+    case.join(SNAPSHOTS).join(escaped)
+}
+
+/// Where the last text's snapshot lies.
+pub(super) fn of_text(case: &Path) -> PathBuf {
+    case.join(TEXT_SNAPSHOT)
+}
+
+/// The files in `expect/` that aren't any of these.
+pub(super) fn unused(case: &Path, used: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![case.join(SNAPSHOTS)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            } else if !used.contains(&entry.path()) {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}

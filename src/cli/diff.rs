@@ -1,0 +1,150 @@
+//! `legwork diff`: two recorded runs side by side.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::{Surroundings, format_parser};
+use crate::changes::sections;
+use crate::error::Error;
+use crate::event::{Change, Changed, Course, Event, PARENT};
+use crate::formats::comparison::{Comparison, File, Side};
+use crate::formats::{self, Subject};
+use crate::message::Usage;
+use crate::plan::Plan;
+use crate::plan::difference::{differences, unified};
+use crate::record::{RUNS, Record, find_run};
+
+/// Options of `legwork diff`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// A run: a folder, a run id or the start of one, JOB/latest, or latest
+    before: String,
+    /// The run to hold beside it
+    after: String,
+    /// Where the runs lie
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    out: PathBuf,
+    /// What stdout gets
+    #[arg(long, default_value = "text", value_parser = format_parser(Subject::Comparison))]
+    format: String,
+}
+
+pub(super) fn diff(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    let read = |run: &str| Told::read(&find_run(&options.out, run)?, around);
+    let (one, other) = (read(&options.before)?, read(&options.after)?);
+    let comparison = Comparison {
+        format: 1,
+        same_job: one.plan.job == other.plan.job,
+        plan: one.plan.differences(&other.plan),
+        result: differences(&one.result, &other.result),
+        text: (one.text != other.text).then(|| unified(&one.text, &other.text)),
+        files: files(one.changed.as_ref(), other.changed.as_ref()),
+        runs: [one.side, other.side],
+    };
+    let shown = formats::find(&options.format).and_then(|format| format.comparison(&comparison, around.out.look()));
+    around.out.answer(&shown.unwrap_or_default());
+    Ok(0)
+}
+
+/// A run as its record tells it.
+struct Told {
+    plan: Plan,
+    side: Side,
+    text: String,
+    result: Value,
+    changed: Option<Changed>,
+}
+
+impl Told {
+    fn read(folder: &Path, around: &Surroundings) -> Result<Self, Error> {
+        let record = Record::open(folder)?;
+        let mut course = Course::default();
+        let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
+        let mut tools: BTreeMap<String, u64> = BTreeMap::new();
+        let mut run_id = folder
+            .canonicalize()
+            .ok()
+            .as_deref()
+            .unwrap_or(folder)
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
+            for entry in record.entries(&agent)? {
+                let entry = match entry {
+                    Ok(entry) => entry,
+                    Err(flaw) => {
+                        around.out.warning(&format!("the journal of {agent} in {run_id} ends early: {flaw}"));
+                        break;
+                    }
+                };
+                if agent == PARENT {
+                    course.note(&entry.event, entry.at);
+                }
+                match &entry.event {
+                    Event::RunStarted(started) => run_id.clone_from(&started.run_id),
+                    Event::CallStarted(started) => *tools.entry(started.tool.clone()).or_default() += 1,
+                    Event::Retrying(retrying) => usage += retrying.retry.spent,
+                    Event::Replied(replied) => {
+                        usage += replied.reply.usage;
+                        if agent == PARENT {
+                            turns = replied.turn;
+                            last_text = replied.reply.text();
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let mut by_tool: Vec<(String, u64)> = tools.into_iter().collect();
+        by_tool.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        let tools: IndexMap<String, u64> = by_tool.into_iter().collect();
+        let result = record.result.or_else(|| course.result());
+        let side = Side {
+            run_id,
+            job: record.plan.job.clone(),
+            model: record.plan.parent.model.to_string(),
+            outcome: result.as_ref().map(|result| result.outcome),
+            turns: result.as_ref().map_or(turns, |result| result.turns),
+            tool_calls: result.as_ref().map_or_else(
+                || tools.values().sum(),
+                |result| result.tool_calls + result.subagents.iter().map(|child| child.tool_calls).sum::<u64>(),
+            ),
+            tools,
+            usage: result.as_ref().map_or(usage, |result| result.usage),
+            cost_usd: result.as_ref().and_then(|result| result.cost_usd),
+            duration_ms: result.as_ref().map(|result| result.duration_ms),
+            sandbox: result.as_ref().map(|result| result.sandbox.clone()),
+            subagents: result.as_ref().map(|result| result.subagents.clone()).unwrap_or_default(),
+            checks: result.as_ref().map(|result| result.checks.clone()).unwrap_or_default(),
+            has_changes: result.as_ref().is_some_and(|result| result.changes.is_some()),
+        };
+        let text = result.as_ref().map_or(last_text, |result| result.text.clone());
+        let data = result.and_then(|result| result.result).unwrap_or_default();
+        Ok(Self { plan: record.plan, side, text, result: data, changed: course.changed().cloned() })
+    }
+}
+
+/// The files that one of them has changed.
+fn files(one: Option<&Changed>, other: Option<&Changed>) -> Vec<File> {
+    let by_path = |changed: Option<&Changed>| -> BTreeMap<String, Change> {
+        let changes = changed.into_iter().flat_map(|changed| changed.changes.iter().cloned());
+        changes.map(|change| (change.path.clone(), change)).collect()
+    };
+    let patch = |changed: Option<&Changed>| -> HashMap<String, String> {
+        changed.map(|changed| sections(&changed.patch)).unwrap_or_default()
+    };
+    let (mut ones, mut others) = (by_path(one), by_path(other));
+    let (patch_of_one, patch_of_other) = (patch(one), patch(other));
+    let mut paths: Vec<String> = ones.keys().chain(others.keys()).cloned().collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let file = |path: String| File {
+        changes: [ones.remove(&path), others.remove(&path)],
+        same: patch_of_one.get(&path).zip(patch_of_other.get(&path)).map(|(one, other)| one == other),
+        path,
+    };
+    paths.into_iter().map(file).collect()
+}

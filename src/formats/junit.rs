@@ -1,0 +1,99 @@
+//! JUnit's XML, which CI systems read: a suite a job, a test a case.
+//!
+//! There is no standard; this is what Jenkins' schema and GitLab's and GitHub's readers have in common:
+//! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>
+
+use super::{Format, Look, Subject, harmless};
+use crate::cases::{CaseReport, EXPECT_FILE, Failure, Report};
+
+pub(super) struct Junit;
+
+impl Format for Junit {
+    fn name(&self) -> &'static str {
+        "junit"
+    }
+
+    fn shows(&self) -> &'static [Subject] {
+        &[Subject::Cases]
+    }
+
+    fn cases(&self, report: &Report, _: Look) -> Option<String> {
+        let all: Vec<&CaseReport> = report.cases.iter().collect();
+        let mut xml = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n",
+            counts("legwork test", &all, report.duration_ms)
+        );
+        for suite in all.chunk_by(|one, other| one.job == other.job) {
+            let Some(first) = suite.first() else { continue };
+            let time = suite.iter().map(|case| case.duration_ms).sum();
+            xml += &format!("  <testsuite {} skipped=\"0\">\n", counts(&first.job, suite, time));
+            suite.iter().for_each(|case| xml += &of_case(case));
+            xml += "  </testsuite>\n";
+        }
+        Some(xml + "</testsuites>\n")
+    }
+}
+
+fn counts(name: &str, cases: &[&CaseReport], duration_ms: u64) -> String {
+    let failed = cases.iter().filter(|case| !case.failures.is_empty()).count();
+    let (name, tests, time) = (attribute(name), cases.len(), seconds(duration_ms));
+    format!("name=\"{name}\" tests=\"{tests}\" failures=\"{failed}\" errors=\"0\" time=\"{time}\"")
+}
+
+fn of_case(case: &CaseReport) -> String {
+    let file = attribute(&format!("{}/{EXPECT_FILE}", case.folder));
+    let (name, class, time) = (attribute(&case.case), attribute(&case.job), seconds(case.duration_ms));
+    let open = format!("    <testcase name=\"{name}\" classname=\"{class}\" file=\"{file}\" time=\"{time}\"");
+    let Some(first) = case.failures.first() else { return open + "/>\n" };
+    // One failure a test is all that most readers show, so it holds them all.
+    let more = match case.failures.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let mut lines: Vec<String> = case.failures.iter().map(whole).collect();
+    lines.extend(case.kept.iter().map(|kept| format!("workspace and record: {}", kept.display())));
+    let message = attribute(&format!("{}{more}", first.message));
+    format!(
+        "{open}>\n      <failure message=\"{message}\" type=\"expectation\">{}</failure>\n    </testcase>\n",
+        text(&lines.join("\n"))
+    )
+}
+
+fn whole(failure: &Failure) -> String {
+    let place = match &failure.place {
+        Some((file, line, column)) => format!("{file}:{line}:{column}: "),
+        None => String::new(),
+    };
+    match failure.detail.as_str() {
+        "" => format!("{place}{}", failure.message),
+        detail => format!("{place}{}\n{detail}", failure.message),
+    }
+}
+
+fn seconds(milliseconds: u64) -> String {
+    format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
+}
+
+fn attribute(value: &str) -> String {
+    escaped(&harmless::line(value))
+}
+
+fn text(value: &str) -> String {
+    escaped(&harmless::text(value))
+}
+
+/// No character that XML 1.0 has no place for is left by [`harmless`] but these two.
+fn escaped(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for letter in value.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            _ => out.push(letter),
+        }
+    }
+    out
+}

@@ -1,0 +1,251 @@
+//! `legwork test`: cases through the real binary, and what of them is left.
+
+mod fixtures;
+mod options;
+mod saving;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::folder::Folder;
+use crate::support::program::{Ended, Program};
+
+const JOB: &str = "model: anthropic/claude-sonnet-4-5\n\
+                   parent: { prompt: Go., tools: [read_file, write_file, bash, task], max_turns: 5 }\n\
+                   subagents: { helper: { tools: [read_file] } }\nlimits: { cost_usd: 1 }\n";
+
+/// Writes `hello` into a file that was `hi`, by way of a subagent, and says so.
+const SCRIPT: &str = "parent:\n\
+    \x20 - calls: [{ tool: task, input: { agent: helper, prompt: Look. } }]\n\
+    \x20 - calls: [{ tool: write_file, input: { path: a.txt, content: \"hello\\n\" } }]\n\
+    \x20 - text: I wrote hello.\n\
+    subagents:\n\
+    \x20 helper-1:\n\
+    \x20   - calls: [{ tool: read_file, input: { path: a.txt } }]\n\
+    \x20   - text: It says hi.\n";
+
+/// A folder with a job and, in `jobs/tests/job`, a case with these expectations.
+fn with_case(expect: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("jobs/job.yaml", JOB);
+    case(&folder, "one", expect);
+    folder
+}
+
+fn case(folder: &Folder, name: &str, expect: &str) {
+    let at = |file: &str| format!("jobs/tests/job/{name}/{file}");
+    folder.write(&at("script.yaml"), SCRIPT).write(&at("expect.yaml"), expect).write(&at("workspace/a.txt"), "hi\n");
+}
+
+/// `legwork test`, with a place for temporary files that can be looked at.
+fn test(folder: &Folder, arguments: &[&str]) -> Program {
+    std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
+    folder.legwork(&["test"]).args(arguments).env("TMPDIR", folder.home().join("tmp"))
+}
+
+/// What lies in the place for temporary files.
+fn left(folder: &Folder) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.home().join("tmp")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn run(folder: &Folder, arguments: &[&str]) -> Ended {
+    test(folder, arguments).run()
+}
+
+#[test]
+fn a_case_that_passes_leaves_nothing() {
+    let expect = "outcome: completed\nexit_code: 0\nmax_turns: 3\nsubagents: 1\nfailed_calls: 0\n\
+        text: { is: I wrote hello., contains: [hello, I], lacks: bye, matches: '^I .*\\.$', snapshot: true }\n\
+        files: { a.txt: snapshot, b.txt: absent, ./a.txt: exists }\n\
+        tools: { task: 1, read_file: { at_most: 1 }, bash: never, write_file: called }\n\
+        agents: { parent: { tools: { read_file: 0 } }, helper-1: { outcome: completed, max_turns: 2, text: { contains: hi } } }\n";
+    let folder = with_case(expect);
+    folder.write("jobs/tests/job/one/expect/a.txt", "hello\n").write("jobs/tests/job/one/text.md", "I wrote hello.\n");
+    let before = folder.list();
+    let ended = run(&folder, &[]);
+    ended.code(0).stderr_is("").stdout_has("ok   job/one (").stdout_has("\n1 case: 1 passed, ");
+    assert_eq!(folder.list(), before, "neither runs nor anything else");
+    assert_eq!(folder.read("jobs/tests/job/one/workspace/a.txt"), "hi\n");
+    assert_eq!(left(&folder), Vec::<String>::new());
+}
+
+/// Expectations that don't hold of [`SCRIPT`], and what is said of each.
+const WRONG: [(&str, &str); 24] = [
+    ("outcome: turn_limit", "1:10: the outcome is `completed`, not `turn_limit`"),
+    ("exit_code: 4", "1:12: the exit code is 0, not 4"),
+    ("max_turns: 2", "1:12: the parent took 3 turns, not at most 2"),
+    ("subagents: never", "1:12: the number of subagents is 1, not 0"),
+    ("failed_calls: called", "1:15: the number of failed calls is 0, not at least 1"),
+    ("text: { is: I wrote. }", "1:13: the last text is another"),
+    ("text: { contains: [hello, bye] }", "1:27: the last text doesn't contain \"bye\""),
+    ("text: { lacks: hello }", "1:16: the last text contains \"hello\""),
+    ("text: { matches: '^hello' }", "1:18: the last text isn't matched by `^hello`"),
+    ("text: { snapshot: true }", "1:19: there is no snapshot text.md yet"),
+    ("result: { is: 1 }", "1:15: the result is another"),
+    ("result: { has: { a: 1 } }", "1:16: the result isn't what is expected"),
+    ("files: { b.txt: exists }", "1:10: b.txt isn't there"),
+    ("files: { a.txt: absent }", "1:10: a.txt is there"),
+    ("files: { a.txt: snapshot }", "1:17: there is no snapshot expect/a.txt yet"),
+    ("files: { a.txt: { is: hi } }", "1:23: a.txt is another"),
+    ("tools: { bash: called }", "1:10: `bash` was called never, not at least 1"),
+    ("tools: { task: { at_least: 2, at_most: 3 } }", "1:10: `task` was called once, not 2 to 3"),
+    ("agents: { helper-2: { outcome: completed } }", "1:11: there was no agent `helper-2`"),
+    ("agents: { helper-1: { outcome: stuck } }", "1:32: helper-1: the outcome is `completed`, not `stuck`"),
+    ("agents: { helper-1: { max_turns: 1 } }", "1:34: helper-1: it took 2 turns, not at most 1"),
+    ("agents: { helper-1: { text: { is: no } } }", "1:35: the text of helper-1 is another"),
+    ("agents: { parent: { tools: { read_file: 1 } } }", "1:30: parent: `read_file` was called never, not 1"),
+    ("timeout: 10m\ntext: { lacks: I }", "2:16: the last text contains \"I\""),
+];
+
+#[test]
+fn whatever_isnt_as_expected_is_said_with_its_place() {
+    let folder = Folder::new();
+    folder.write("jobs/job.yaml", JOB);
+    for (number, (expect, _)) in WRONG.iter().enumerate() {
+        case(&folder, &format!("case-{number}"), expect);
+    }
+    let ended = run(&folder, &["--format", "json"]);
+    let report = ended.code(1).json();
+    assert_eq!(report["failed"], WRONG.len());
+    for (number, (expect, said)) in WRONG.iter().enumerate() {
+        let name = format!("job/case-{number}");
+        let cases = report["cases"].as_array().unwrap();
+        let case = cases.iter().find(|case| case["name"] == name).unwrap();
+        let failures = case["failures"].as_array().unwrap();
+        assert_eq!(failures.len(), 1, "{expect}: {failures:#?}");
+        let failure = &failures[0];
+        let found = format!("{}:{}: {}", failure["line"], failure["column"], failure["message"].as_str().unwrap());
+        assert_eq!(&found, said, "{expect}");
+        assert_eq!(failure["file"], format!("jobs/tests/{name}/expect.yaml"));
+        let kept = Path::new(case["kept"].as_str().unwrap());
+        assert_eq!(
+            std::fs::read_to_string(kept.join("work/a.txt")).unwrap(),
+            "hello\n",
+            "what it left can be looked at"
+        );
+    }
+    assert_eq!(left(&folder).len(), 1);
+}
+
+#[test]
+fn replies_that_dont_fit_fail_the_case() {
+    let folder = with_case("outcome: completed\n");
+    let script = "jobs/tests/job/one/script.yaml";
+    folder.write(script, SCRIPT.replace("subagents:", "  - text: Nobody asks.\nsubagents:"));
+    run(&folder, &[]).code(1).stdout_has("script.yaml: parent was asked for 3 of 4 replies");
+    folder.write(script, format!("{SCRIPT}  helper-2: [{{ text: Nobody. }}]\n"));
+    run(&folder, &[]).code(1).stdout_has("script.yaml: there was no helper-2, and there are 1 replies for it");
+    folder.write(script, SCRIPT.replace("  - text: I wrote hello.\n", ""));
+    let ended = run(&folder, &[]);
+    ended.code(1).stdout_has("the outcome is `replay_differs`, not `completed`").stdout_has("and a 3rd was asked for");
+}
+
+#[test]
+fn checks_are_held_against_how_they_ended_last() {
+    let folder = with_case("checks: { tests: passed, style: not_run }\n");
+    let checks = "checks:\n- { name: tests, run: grep hello a.txt }\n\
+                  - { name: style, run: 'false', when: \"{{ workspace == 'x' }}\" }\n";
+    folder.write("jobs/job.yaml", format!("{JOB}{checks}"));
+    run(&folder, &[]).code(0);
+    case(&folder, "one", "checks: { tests: failed, style: passed }\n");
+    let ended = run(&folder, &[]);
+    ended.code(1).stdout_has("the check `tests` is `passed`, not `failed`");
+    ended.stdout_has("the check `style` is `not_run`, not `passed`");
+    case(&folder, "one", "outcome: checks_failed\nexit_code: 1\nchecks: { tests: failed }\n");
+    folder.write("jobs/job.yaml", format!("{JOB}{}", checks.replace("hello", "bye")));
+    run(&folder, &[]).code(0);
+}
+
+#[test]
+fn accept_renews_snapshots_and_nothing_else() {
+    let folder = with_case("text: { snapshot: true }\nfiles: { a.txt: snapshot }\n");
+    case(&folder, "two", "max_turns: 1\nfiles: { a.txt: snapshot }\n");
+    folder.write("jobs/tests/job/one/expect/a.txt", "hullo\n");
+    run(&folder, &["--filter", "one"])
+        .code(1)
+        .stdout_has("a.txt isn't what expect/a.txt says")
+        .stdout_has("    -hullo\n    +hello\n");
+    let before = folder.list();
+    let ended = run(&folder, &["--accept"]);
+    ended.code(1).stdout_has("     renewed jobs/tests/job/one/expect/a.txt").stdout_has("the parent took 3 turns");
+    assert_eq!(folder.read("jobs/tests/job/one/expect/a.txt"), "hello\n");
+    assert_eq!(folder.read("jobs/tests/job/one/text.md"), "I wrote hello.\n");
+    let new: Vec<String> = folder.list().into_iter().filter(|name| !before.contains(name)).collect();
+    assert_eq!(new, ["jobs/tests/job/one/text.md"], "not of the case in which something else is wrong");
+    run(&folder, &["jobs/tests/job/one"]).code(0);
+    folder.write("jobs/tests/job/one/expect/b/old.txt", "");
+    run(&folder, &["--filter", "one"]).code(1).stdout_has("expect/b/old.txt is the snapshot of no file below `files`");
+}
+
+#[test]
+fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
+    let folder = with_case("outcom: completed\nfiles: { ../x: exists }\ntools: { bahs: never }\n");
+    case(&folder, "two", "outcome: completed\n");
+    folder.write("jobs/tests/job/two/script.yaml", "parent:\n  - text: a\nsubagents: { reader-1: [] }\n");
+    folder.write("jobs/tests/job/three/expect.yaml", "max_turns: 1\n");
+    folder.write("jobs/tests/job/four/script.yaml", SCRIPT);
+    folder.write("jobs/tests/job/five/expect.yaml", "max_turns: 1\n").write("jobs/tests/job/five/script.yaml", SCRIPT);
+    folder.write("jobs/tests/job/five/inputs.yaml", "colour: red\n");
+    folder.write("jobs/tests/gone/case/expect.yaml", "max_turns: 1\n");
+    let ended = run(&folder, &[]);
+    ended
+        .code(3)
+        .stdout_is("")
+        .stderr_has("jobs/tests/job/one/expect.yaml:1:1")
+        .stderr_has("error[unknown-key]: unknown key `outcom`")
+        .stderr_has("this path leads out of the workspace")
+        .stderr_has("did you mean `bash`?")
+        .stderr_has("the job has no subagent `reader`")
+        .stderr_has("this case has neither a script nor a record")
+        .stderr_has("jobs/tests/job/four/expect.yaml")
+        .stderr_has("there is no job `gone` beside the folder `tests`")
+        .stderr_has("colour");
+    assert_eq!(left(&folder), Vec::<String>::new());
+    // A broken job is told of once, whatever the number of its cases.
+    let folder = with_case("max_turns: 3\n");
+    case(&folder, "two", "max_turns: 3\n");
+    folder.write("jobs/job.yaml", JOB.replace("bash", "bahs"));
+    let ended = run(&folder, &[]);
+    ended.code(3).stderr_has("jobs/job.yaml:2");
+    assert_eq!(ended.stderr.matches("error[").count(), 1, "{}", ended.stderr);
+}
+
+/// Cases that hold one another up pass only where both run at once, and share nothing but what they were told to.
+#[test]
+fn cases_run_side_by_side_in_folders_of_their_own() {
+    let folder = Folder::new();
+    folder.write("jobs/job.yaml", JOB);
+    let meeting = folder.at("meeting");
+    std::fs::create_dir(&meeting).unwrap();
+    for (own, other) in [("one", "two"), ("two", "one")] {
+        case(&folder, own, "failed_calls: 0\nmax_turns: 2\nfiles: { mine: { is: '/workspace' } }\n");
+        let at = meeting.display();
+        let command =
+            format!("touch {at}/{own}; while ! [ -e {at}/{other} ]; do sleep 0.01; done; pwd > mine; ls > names");
+        let script = serde_json::json!({ "parent": [
+            { "calls": [{ "tool": "bash", "input": { "command": command } }] }, { "text": "Met." },
+        ] });
+        folder.write(&format!("jobs/tests/job/{own}/script.yaml"), script.to_string());
+    }
+    run(&folder, &["--jobs", "2", "--sandbox", "off"]).code(0).stdout_has("2 cases: 2 passed");
+}
+
+#[test]
+fn the_cases_of_the_jobs_here_pass() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = Folder::new();
+    let ended = test(&folder, &["--format", "json"]).arg(root.join("jobs")).run();
+    let report: Value = ended.code(0).json();
+    let names: Vec<&str> =
+        report["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap()).collect();
+    for job in ["docstrings", "find-test-framework", "release-notes", "review-diff", "tour"] {
+        assert!(names.iter().any(|name| name.starts_with(job)), "{job} has no case: {names:?}");
+    }
+    // The README shows one of them as it is.
+    let expect = std::fs::read_to_string(root.join("jobs/tests/docstrings/one-file/expect.yaml")).unwrap();
+    let (_, shown) = expect.split_once('\n').unwrap();
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    assert!(readme.contains(&format!("```yaml\n{shown}```\n")), "README.md shows another expect.yaml");
+}

@@ -1,0 +1,101 @@
+//! What a case's workspace is made of, and what its run is kept from.
+
+use super::{JOB, case, left, run, test};
+use crate::support::folder::Folder;
+
+/// A folder with a case whose parent runs a command.
+fn with_command(job: &str, command: &str, expect: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("jobs/job.yaml", job);
+    case(&folder, "one", expect);
+    let script = serde_json::json!({ "parent": [
+        { "calls": [{ "tool": "bash", "input": { "command": command } }] }, { "text": "Done." },
+    ] });
+    folder.write("jobs/tests/job/one/script.yaml", script.to_string());
+    folder
+}
+
+#[test]
+fn names_of_gits_own_links_and_modes_are_kept() {
+    let command = "touch said names; ls -A | sort > names; ./run.sh > said; cat link >> said";
+    let folder =
+        with_command(JOB, command, "failed_calls: 0\nfiles: { names: snapshot, said: { is: \"ran\\nhi\" } }\n");
+    let at = |name: &str| format!("jobs/tests/job/one/workspace/{name}");
+    folder.write(&at("dot-gitignore"), "/x\n").write(&at("run.sh"), "#!/bin/sh\necho ran\n").write(&at(".hidden"), "");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.at(at("run.sh")), mode).unwrap();
+    std::os::unix::fs::symlink("a.txt", folder.at(at("link"))).unwrap();
+    folder.write("jobs/tests/job/one/expect/names", ".gitignore\n.hidden\na.txt\nlink\nnames\nrun.sh\nsaid\n");
+    run(&folder, &[]).code(0);
+}
+
+#[test]
+fn a_repository_is_made_the_same_each_time() {
+    let command =
+        "git log --format='%H %an %s%d' > log; git status --short > status; cat old 2>&1 | head -n 1 > old.txt; true";
+    let expect = "failed_calls: 0\nfiles: { log: snapshot, status: { is: '?? a.txt\n\n?? log\n\n?? status' } }\ngit:\n\
+                  - { message: One, folder: first, tag: v1 }\n- { message: 'Two; $(three)', folder: second, remove: [old] }\n";
+    let folder = with_command(JOB, command, expect);
+    folder.write("jobs/tests/job/one/first/old", "x\n").write("jobs/tests/job/one/second/new", "y\n");
+    // Nothing of this machine's own configuration counts.
+    std::fs::write(
+        folder.home().join(".gitconfig"),
+        "[user]\nname = me\n[commit]\ngpgSign = true\n[init]\ndefaultBranch = x\n",
+    )
+    .unwrap();
+    run(&folder, &["--accept"]).code(0).stdout_has("renewed");
+    let log = folder.read("jobs/tests/job/one/expect/log");
+    let lines: Vec<&str> = log.lines().map(|line| &line[41..]).collect();
+    assert_eq!(lines, ["legwork test Two; $(three) (HEAD -> main)", "legwork test One (tag: v1)"]);
+    run(&folder, &[]).code(0);
+}
+
+#[test]
+fn no_key_and_no_network_reaches_a_case() {
+    let job = format!(
+        "{JOB}network: open\nenv: [GRANTED, MY_TOKEN]\ninputs: {{ token: {{ type: string, secret: true }} }}\n"
+    );
+    let command =
+        "env | cut -d= -f1 | sort > names; echo \"$GRANTED\" > granted; cat /proc/net/dev | grep -c : > devices; true";
+    let expect = "failed_calls: 0\nfiles:\n  names: { lacks: [ANTHROPIC, TOKEN=, MY_TOKEN, ELSE], contains: [GRANTED, INPUT_TOKEN] }\n  \
+                  granted: { is: given }\n  devices: { is: '1' }\n";
+    let folder = with_command(&job, command, expect);
+    let program = test(&folder, &["--sandbox", "required"]);
+    let ended = program
+        .env("ANTHROPIC_API_KEY", "sk-not-to-be-seen")
+        .env("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
+        .env("GRANTED", "given")
+        .env("MY_TOKEN", "not-to-be-seen")
+        .env("ELSE", "x")
+        .run();
+    if ended.exited_with(1) && ended.stdout.contains("bubblewrap") {
+        return crate::support::skipped("bubblewrap doesn't work here");
+    }
+    ended.code(0);
+    // Without a script or a record there is no way around --offline.
+    folder.write("job.yaml", JOB);
+    let ended = folder.legwork(&["run", "job.yaml", "--offline"]).env("ANTHROPIC_API_KEY", "sk-x").run();
+    ended
+        .code(2)
+        .stderr_has("is reached over the network, and --offline forbids that")
+        .stderr_has("--model replay/FILE");
+}
+
+#[test]
+fn a_case_that_takes_too_long_is_ended_with_all_that_it_started() {
+    let folder = with_command(JOB, "touch begun; sleep 600", "timeout: 1s\n");
+    let ended = run(&folder, &[]);
+    ended.code(1).stdout_has("it took longer than 1 s");
+    assert_eq!(left(&folder).len(), 1);
+}
+
+#[test]
+fn a_workspace_that_cant_be_made_fails_its_case() {
+    let folder = with_command(JOB, "true", "git: [{ message: a }, { message: b, remove: [nothing] }]\n");
+    let ended = run(&folder, &[]);
+    ended
+        .code(1)
+        .stdout_has("the workspace can't be made")
+        .stdout_has("expect.yaml:1:6")
+        .stdout_has("nothing can't be removed");
+}

@@ -1,0 +1,180 @@
+//! Where a workspace can lie, what it can hold, and when a run can end.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{RUN, changed_by, commands, prepared, record, sh, told};
+use crate::support::folder::Folder;
+use crate::support::server::{Answer, Request, Server};
+
+/// What the last event of its kind says.
+fn incomplete(folder: &Folder) -> String {
+    let events = record(folder).events();
+    let changed = events.iter().rev().find(|event| event["type"] == "changed").expect("a look");
+    changed["data"]["incomplete"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_worktree_and_a_folder_of_a_repository_have_their_objects_elsewhere() {
+    let folder = Folder::new();
+    folder.write("repo/sub/a.txt", "1\n2\n").write("repo/b.txt", "b\n").write("repo/.gitignore", "*.log\n");
+    let git = "git -c user.name=a -c user.email=b -c commit.gpgSign=false";
+    let repo = folder.at("repo");
+    sh(&format!("cd {0} && git init -q && {git} add -A && {git} commit -qm start", repo.display()));
+    sh(&format!("cd {0} && {git} worktree add -q ../tree", repo.display()));
+    for place in ["tree/sub", "tree", "repo/sub"] {
+        commands(&folder, &["f=$(find . -name a.txt); echo 3 >> $f; echo l > x.log"]);
+        let out = folder.home().join("runs").display().to_string();
+        let line = ["run", "job.yaml", "--model", "replay/../home/replies.yaml", "--out", &out, "--workspace", place];
+        folder.legwork(&line).run().code(0);
+        let lines = told(&record(&folder).result()["changes"]);
+        assert_eq!(lines.len(), 1, "{place}: {lines:?}");
+        assert!(lines[0].ends_with("a.txt modified +1 -0"), "{place}: {lines:?}");
+        let start = format!("cd {0} && git checkout -q . && rm -f x.log", folder.at(place).display());
+        sh(&start);
+    }
+}
+
+#[test]
+fn a_repository_within_is_part_of_the_workspace() {
+    let folder = prepared();
+    folder.write("job.yaml", "").commit_all();
+    let inner = folder.at("vendor/inner");
+    std::fs::create_dir_all(&inner).unwrap();
+    sh(&format!(
+        "cd {} && git init -q && echo 1 > f && git add f && git -c user.name=a -c user.email=b commit -qm x",
+        inner.display()
+    ));
+    let (_, changes) = changed_by(&folder, &["echo 2 >> vendor/inner/f; echo g > vendor/inner/g; echo o > o.txt"]);
+    assert_eq!(told(&changes), ["o.txt added +1 -0", "vendor/inner/f modified +1 -0", "vendor/inner/g added +1 -0"]);
+}
+
+#[test]
+fn what_git_knows_counts_though_it_is_ignored() {
+    let folder = prepared();
+    folder.write("job.yaml", "").write("ignored/kept", "1\n").commit_all();
+    folder.git(&["add", "--force", "ignored/kept"]);
+    folder.git(&["commit", "--quiet", "--message=more"]);
+    let (_, changes) = changed_by(&folder, &["echo 2 >> ignored/kept; echo 2 >> ignored/x; echo 1 > ignored/x"]);
+    assert_eq!(told(&changes), ["ignored/kept modified +1 -0"]);
+}
+
+#[test]
+fn line_ends_that_git_changes_are_the_workspaces() {
+    let folder = Folder::new();
+    folder.write("a.txt", "1\r\n2\r\n3\r\n").write("b.txt", "1\r\n2\r\n").write("job.yaml", "");
+    folder.git(&["init", "--quiet"]);
+    folder.git(&["config", "core.autocrlf", "true"]);
+    folder.git(&["add", "--all"]);
+    folder.git(&["commit", "--quiet", "--message=start"]);
+    for name in ["a.txt", "b.txt"] {
+        std::fs::remove_file(folder.at(name)).unwrap();
+    }
+    folder.git(&["checkout", "--quiet", "."]);
+    std::thread::sleep(Duration::from_millis(20));
+    folder.git(&["update-index", "--refresh", "--really-refresh"]);
+    let (_, changes) = changed_by(&folder, &["sed -i 's/2/two/' a.txt; touch b.txt"]);
+    assert_eq!(told(&changes), ["a.txt modified +1 -1"]);
+    assert!(record(&folder).file("changes.patch").contains("\n-2\r\n+two\r\n 3\r\n"));
+}
+
+#[test]
+fn what_is_no_text_or_too_large_is_named() {
+    let folder = prepared();
+    folder.write("image", b"\x89PNG\0\x01").write("latin", b"caf\xe9\n").write("large", "x\n".repeat(600_000));
+    folder.write("same-image", b"\0\x01");
+    let work = "printf '\\0' >> image; printf '\\351' >> latin; echo y >> large; cp same-image t; rm same-image; mv t same-image; echo 4 >> a.txt";
+    commands(&folder, &[work]);
+    folder.legwork(RUN).run().code(0);
+    let lines = told(&record(&folder).result()["changes"]);
+    assert_eq!(lines, ["a.txt modified +1 -0", "image modified +? -?", "large modified +? -?", "latin modified +? -?"]);
+    let said = incomplete(&folder);
+    assert!(said.contains("no text, too large") && said.contains("`image`, `large`, `latin`"), "{said}");
+    let patch = record(&folder).file("changes.patch");
+    assert!(patch.contains("+4\n") && patch.ends_with(&format!("# {said}\n")), "{patch}");
+}
+
+#[test]
+fn very_many_and_very_long_changes_are_bounded() {
+    let folder = Folder::new();
+    folder.write("list", "");
+    commands(
+        &folder,
+        &["mkdir d; cd d; for i in $(seq 5200); do echo $i > f$i; done", "seq 120000 > a; seq 120000 > b"],
+    );
+    folder.legwork(RUN).run().code(0);
+    let result = record(&folder).result();
+    assert_eq!(result["changes"].as_array().unwrap().len(), 5000);
+    let said = incomplete(&folder);
+    assert!(said.contains("202 more files have changed") && said.contains("too long"), "{said}");
+    assert!(record(&folder).file("changes.patch").len() < 1_100_000);
+    assert!(record(&folder).transcript().contains("more, which are in result.json"));
+}
+
+#[test]
+fn a_run_that_was_killed_compares_with_its_very_beginning() {
+    let folder = prepared();
+    folder.write("untracked.txt", "1\n");
+    commands(
+        &folder,
+        &["echo one >> untracked.txt; echo 4 >> a.txt; kill -9 $PPID", "echo two >> untracked.txt; rm src/gone.txt"],
+    );
+    let cut = folder.legwork(RUN).args(["--sandbox", "off"]).run();
+    assert_eq!(cut.signal(), Some(9));
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(record(&folder).path().join("workspace.start")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    let out = folder.home().join("runs").display().to_string();
+    folder.legwork(&["resume", "latest", "--out", &out, "--sandbox", "off"]).run().code(0);
+    let expected = ["a.txt modified +1 -0", "src/gone.txt deleted +0 -1", "untracked.txt modified +2 -0"];
+    assert_eq!(told(&record(&folder).result()["changes"]), expected);
+    assert!(!record(&folder).has("workspace.start"));
+}
+
+#[test]
+fn a_start_that_is_lost_or_damaged_is_nobodys_look() {
+    for damage in ["rm", "sed -i s/untracked/untrackeD/", "truncate -s 10"] {
+        let folder = prepared();
+        folder.write("untracked.txt", "1\n");
+        commands(&folder, &["echo one >> untracked.txt; kill -9 $PPID", "true"]);
+        folder.legwork(RUN).args(["--sandbox", "off"]).run();
+        sh(&format!("{damage} {}", record(&folder).path().join("workspace.start").display()));
+        let out = folder.home().join("runs").display().to_string();
+        folder.legwork(&["resume", "latest", "--out", &out, "--sandbox", "off"]).run().code(0).nowhere("changed");
+        assert_eq!(record(&folder).result()["changes"], Value::Null, "{damage}");
+    }
+}
+
+#[test]
+fn a_run_that_a_signal_ends_notes_its_changes_and_goes_on() {
+    let folder = Folder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\nlimits: { tokens: 100000 }\n",
+    );
+    let server = Server::start(|request: &Request| match request.turn() {
+        0 => Answer::calls(&[("bash", json!({ "command": "echo 1 > new.txt" }))]),
+        _ => Answer::empty().hang(),
+    });
+    let running = folder.legwork(&["run", "job.yaml", "--out", "../home/runs"]).provider(&server).spawn();
+    server.wait_for(2);
+    running.signal(Signal::TERM);
+    running.wait().code(143);
+    assert_eq!(told(&record(&folder).result()["changes"]), ["new.txt added +1 -0"]);
+    assert!(record(&folder).has("workspace.start"), "it can go on");
+    let out = folder.home().join("runs").display().to_string();
+    folder
+        .legwork(&["show", "latest", "--rebuild", "--out", &out])
+        .run()
+        .code(0)
+        .stdout_has("as it was    changes.patch");
+    std::fs::remove_file(record(&folder).path().join("changes.patch")).unwrap();
+    folder
+        .legwork(&["show", "latest", "--rebuild", "--out", &out])
+        .run()
+        .code(0)
+        .stdout_has("was missing  changes.patch");
+}
