@@ -12,8 +12,12 @@ use genai_prices::{Calculator, PriceRequest, UsageKey};
 use crate::message::Usage;
 
 /// Providers that have their part of the table here.
-const PARTS: &[Part] = &[Part { provider: "anthropic", json: include_str!("price/anthropic.json"), table: &ANTHROPIC }];
+const PARTS: &[Part] = &[
+    Part { provider: "anthropic", json: include_str!("price/anthropic.json"), table: &ANTHROPIC },
+    Part { provider: "openai", json: include_str!("price/openai.json"), table: &OPENAI },
+];
 static ANTHROPIC: OnceLock<Option<Calculator>> = OnceLock::new();
+static OPENAI: OnceLock<Option<Calculator>> = OnceLock::new();
 
 struct Part {
     provider: &'static str,
@@ -180,6 +184,7 @@ mod tests {
         let prices = Prices::new();
         assert!(prices.models("anthropic").any(|model| model == "claude-sonnet-4-5"));
         assert!(prices.models("anthropic").all(|model| prices.knows("anthropic", model)));
+        assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
         assert_eq!(prices.models("nobody").next(), None);
     }
 

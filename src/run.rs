@@ -102,6 +102,15 @@ pub fn connect<'a>(
             Error::Provider(Fault::new(FaultKind::Rejected, format!("there is no provider `{name}`")))
         })?;
         let provider = (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?;
+        if plan.limits.cost_usd.is_some() && !provider.has_known_prices() {
+            let message = format!(
+                "what `{}` costs isn't known at an address other than its provider's own, so limits.cost_usd can't be kept",
+                agent.model
+            );
+            return Err(Error::Provider(
+                Fault::new(FaultKind::Rejected, message).hint("bound the run with limits.tokens instead"),
+            ));
+        }
         opened.insert(key, provider);
     }
     Ok(opened)
@@ -164,7 +173,7 @@ impl Run<'_> {
             .into(),
             Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
         };
-        let needed: BTreeSet<String> = self.plan.agents().map(|agent| agent.model.provider.clone()).collect();
+        let needed: BTreeSet<&str> = self.plan.agents().map(|agent| agent.model.price_list()).collect();
         let (workspace, mask) = (Arc::new(workspace), Arc::new(self.mask));
         let environment = Arc::new(self.environment);
         let checks = Checks {
@@ -189,7 +198,7 @@ impl Run<'_> {
         let tree = Tree::new(TreeParts {
             plan: self.plan.clone(),
             providers: self.providers,
-            prices: Prices::load_in_background(needed.iter().map(String::as_str)),
+            prices: Prices::load_in_background(needed),
             clock: self.clock,
             workspace,
             mask,

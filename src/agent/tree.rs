@@ -219,7 +219,7 @@ impl Tree {
         match spent.reserved_cost_usd {
             _ if model.provider == "replay" || spent.usage == Usage::default() => Some(0.0),
             Some(reserved) => reserved,
-            None => self.prices.cost(&model.provider, &model.name, &spent.usage, spent.at.into()),
+            None => self.prices.cost(self.price_list(model)?, &model.name, &spent.usage, spent.at.into()),
         }
     }
 
@@ -316,7 +316,7 @@ impl Tree {
         if model.provider == "replay" || *usage == Usage::default() {
             return Some(0.0);
         }
-        self.prices.cost(&model.provider, &model.name, usage, (self.clock)().into())
+        self.prices.cost(self.price_list(model)?, &model.name, usage, (self.clock)().into())
     }
 
     /// What the tokens of a request with such a prompt cost.
@@ -324,7 +324,13 @@ impl Tree {
         if model.provider == "replay" {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
-        self.prices.rates(&model.provider, &model.name, prompt_tokens, (self.clock)().into())
+        self.prices.rates(self.price_list(model)?, &model.name, prompt_tokens, (self.clock)().into())
+    }
+
+    /// Where in the table of prices a model stands, if its provider's prices hold where it is asked.
+    fn price_list(&self, model: &Model) -> Option<&'static str> {
+        self.providers.get(&model.source()).filter(|provider| provider.has_known_prices())?;
+        Some(model.price_list())
     }
 
     pub(super) fn toolbox(&self, agent: &str, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {

@@ -51,7 +51,7 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
 fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
     let prices = Prices::new();
-    if model.provider == "replay" || prices.knows(&model.provider, &model.name) {
+    if model.provider == "replay" || prices.knows(model.price_list(), &model.name) {
         return None;
     }
     let start = model.provider.len() + 1;
@@ -59,8 +59,8 @@ fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
     let message = format!("`{}` isn't in the table of {}'s models", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
     let is_same_version = |meant: &&str| digits(meant) == digits(&model.name);
-    let certain = only_nearest(&model.name, prices.models(&model.provider)).filter(is_same_version);
-    Some(match (certain, nearest(&model.name, prices.models(&model.provider))) {
+    let certain = only_nearest(&model.name, prices.models(model.price_list())).filter(is_same_version);
+    Some(match (certain, nearest(&model.name, prices.models(model.price_list()))) {
         (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
         // Other digits are another version, which may be newer than the table.
         (None, Some(near)) => {

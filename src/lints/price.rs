@@ -27,11 +27,11 @@ impl Lint for Price {
 
 /// The finding for a limit on cost that can't be kept, where the model's price isn't known.
 pub fn unpriced(limit: Place, model: &Model) -> Option<Diagnostic> {
-    if model.provider == "replay" || Prices::new().knows(&model.provider, &model.name) {
+    if model.provider == "replay" || Prices::new().knows(model.price_list(), &model.name) {
         return None;
     }
     let message = format!("the price of `{model}` isn't known, so this limit can't be kept");
-    let help = match nearest(&model.name, Prices::new().models(&model.provider)) {
+    let help = match nearest(&model.name, Prices::new().models(model.price_list())) {
         Some(near) => format!("did you mean the model `{near}`? For another, bound the run with `tokens` instead"),
         None => "bound the run with `tokens` instead, or name another model".to_owned(),
     };

@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use super::{Plan, PlannedAgent};
 use crate::message::Usage;
 use crate::price::Prices;
+use crate::providers::Model;
 use crate::tools::task::Task;
 
 /// The most that a run can cost, by what bounds it.
@@ -37,9 +38,8 @@ impl Plan {
     /// The most that a run of this plan can cost at the prices of `at`: the lower of what its limits on cost and on tokens
     /// let it spend. What those limits are kept by is an estimate, so that the last request may go a little beyond.
     pub fn most_cost(&self, at: Timestamp) -> MostCost {
-        let mut models: Vec<(&str, &str)> =
-            self.asked().map(|agent| (agent.model.provider.as_str(), agent.model.name.as_str())).collect();
-        models.retain(|(provider, _)| *provider != "replay");
+        let mut models: Vec<&Model> = self.asked().map(|agent| &agent.model).collect();
+        models.retain(|model| model.provider != "replay");
         models.dedup();
         if models.is_empty() {
             return MostCost::Nothing;
@@ -62,16 +62,16 @@ impl Plan {
     }
 }
 
-fn by_tokens(tokens: u64, models: &[(&str, &str)], at: Timestamp) -> MostCost {
+fn by_tokens(tokens: u64, models: &[&Model], at: Timestamp) -> MostCost {
     let mut dearest = (0.0_f64, String::new());
     let mut unknown: Vec<String> = Vec::new();
-    for (provider, name) in models {
-        let model = format!("{provider}/{name}");
-        match dearest_rate(provider, name, at) {
-            Some(rate) if rate > dearest.0 || dearest.1.is_empty() => dearest = (rate, model),
+    for model in models {
+        let name = model.to_string();
+        match dearest_rate(model.price_list(), &model.name, at) {
+            Some(rate) if rate > dearest.0 || dearest.1.is_empty() => dearest = (rate, name),
             Some(_) => {}
-            None if unknown.contains(&model) => {}
-            None => unknown.push(model),
+            None if unknown.contains(&name) => {}
+            None => unknown.push(name),
         }
     }
     if !unknown.is_empty() {
@@ -82,14 +82,14 @@ fn by_tokens(tokens: u64, models: &[(&str, &str)], at: Timestamp) -> MostCost {
 }
 
 /// US dollars for a million tokens of the kind that costs most.
-fn dearest_rate(provider: &str, name: &str, at: Timestamp) -> Option<f64> {
+fn dearest_rate(price_list: &str, name: &str, at: Timestamp) -> Option<f64> {
     let million = 1_000_000;
     let prompt = Usage { input_tokens: million, ..Usage::default() };
     let written = Usage { cache_write_tokens: million, ..Usage::default() };
     let both = Usage { output_tokens: million, ..prompt };
     // Long prompts can cost more per token, so a long one is priced, too.
-    let cost = |usage| Prices::new().cost(provider, name, &usage, at.into());
-    let short = Prices::new().rates(provider, name, 0, at.into())?;
+    let cost = |usage| Prices::new().cost(price_list, name, &usage, at.into());
+    let short = Prices::new().rates(price_list, name, 0, at.into())?;
     let long_reply = cost(both)? - cost(prompt)?;
     let rates = [short.input, short.cache_write, short.output, cost(prompt)?, cost(written)?, long_reply];
     Some(rates.into_iter().fold(0.0, f64::max))

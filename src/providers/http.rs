@@ -80,13 +80,23 @@ pub(super) fn key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Resu
     .map_err(|fault| fault.hint(format!("put the key, and nothing else, into {name}")))
 }
 
+/// What a provider's parts are called, for whoever reads a fault.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names {
+    /// The variable with the key.
+    pub(super) key: &'static str,
+    /// The variable with the address, where it isn't the provider's own.
+    pub(super) base: &'static str,
+    /// The API: `the Messages API`.
+    pub(super) api: &'static str,
+}
+
 /// Where a provider is.
 pub(super) struct Endpoint {
     url: Url,
     /// The URL without credentials and query.
     shown: String,
-    /// The variable that names the URL.
-    base_variable: &'static str,
+    names: Names,
     headers: HeaderMap,
     user_agent: String,
     timeouts: Timeouts,
@@ -97,17 +107,14 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint `path` below the base URL that `base_variable` holds, or below `default`. A base may end with a slash
-    /// or with `/v1`; its credentials and query are kept for the request and never shown.
+    /// The endpoint `path` below the base URL that the environment names, or below `default`. A base may end with a
+    /// slash, with `path` itself, or with the `/v1` that `path` begins with; its credentials and query are kept for the
+    /// request and never shown.
     ///
     /// # Errors
     /// The base isn't an http or https URL.
-    pub(super) fn new(
-        connect: &super::Connect<'_>,
-        base_variable: &'static str,
-        default: &str,
-        path: &str,
-    ) -> Result<Self, Fault> {
+    pub(super) fn new(connect: &super::Connect<'_>, names: Names, default: &str, path: &str) -> Result<Self, Fault> {
+        let base_variable = names.base;
         let base = (connect.variable)(base_variable).filter(|base| !base.trim().is_empty());
         let base = base.as_deref().unwrap_or(default).trim();
         let url = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -119,7 +126,9 @@ impl Endpoint {
             .hint(format!("write it like {default}, or leave it out")));
         };
         let below = url.path().trim_end_matches('/');
-        let below = below.strip_suffix("/v1").unwrap_or(below).trim_end_matches('/');
+        let below = below.strip_suffix(path).unwrap_or(below);
+        let version = if path.starts_with("/v1/") { "/v1" } else { "" };
+        let below = below.strip_suffix(version).unwrap_or(below).trim_end_matches('/');
         let whole = format!("{below}{path}");
         url.set_path(&whole);
         url.set_fragment(None);
@@ -131,7 +140,7 @@ impl Endpoint {
         Ok(Self {
             url,
             shown,
-            base_variable,
+            names,
             headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
             user_agent: connect.user_agent.to_owned(),
             timeouts,
@@ -152,7 +161,22 @@ impl Endpoint {
             value.set_sensitive(true);
             self.headers.insert(name, value);
         }
-        self.secrets.push(key.to_owned());
+        self.secret(key);
+    }
+
+    /// Never shows this.
+    pub(super) fn secret(&mut self, secret: &str) {
+        self.secrets.push(secret.to_owned());
+    }
+
+    /// What its parts are called.
+    pub(super) fn names(&self) -> Names {
+        self.names
+    }
+
+    /// Whether a key goes with every request.
+    pub(super) fn has_key(&self) -> bool {
+        self.headers.values().any(HeaderValue::is_sensitive)
     }
 
     /// The URL without credentials and query.
@@ -162,7 +186,12 @@ impl Endpoint {
 
     /// Whether the base URL is the given one, and not a gateway's.
     pub(super) fn is_at(&self, host: &str) -> bool {
-        self.url.host_str() == Some(host)
+        self.host() == host
+    }
+
+    /// The host in lower case.
+    pub(super) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
     }
 
     /// Whether the URL itself holds credentials, which reqwest sends as `Authorization: Basic`.
@@ -178,8 +207,9 @@ impl Endpoint {
     /// That the key goes over a network in clear text, where it does.
     pub(super) fn warning(&self) -> Option<String> {
         (self.url.scheme() == "http" && !self.is_loopback()).then(|| {
-            let Self { base_variable, shown, .. } = self;
-            format!("{base_variable} is no https:// address: the key goes to {shown} in clear text")
+            let Self { names: Names { base, .. }, shown, .. } = self;
+            let what = if self.has_key() { "the key goes" } else { "everything goes" };
+            format!("{base} is no https:// address: {what} to {shown} in clear text")
         })
     }
 
@@ -259,7 +289,7 @@ impl Endpoint {
         } else {
             format!("the request to {at} broke off: {cause}")
         });
-        failure.fault.hint = Some(format!("check {} and the network, proxy variables included", self.base_variable));
+        failure.fault.hint = Some(format!("check {} and the network, proxy variables included", self.names.base));
         if cause.contains("certificate") {
             failure.again = Again::Never;
             failure.fault.kind = FaultKind::Rejected;

@@ -1,7 +1,15 @@
 //! Where replies come from. A new provider is one file here and one line in [`PROVIDERS`].
 
 pub mod anthropic;
+#[cfg(test)]
+mod conformance;
+mod dialogue;
+mod fault;
 mod http;
+mod input;
+mod lossy;
+pub mod openai;
+pub mod openai_chat;
 pub mod replay;
 mod retry;
 #[cfg(test)]
@@ -37,6 +45,11 @@ impl Model {
     pub fn source(&self) -> String {
         if self.provider == "replay" { self.to_string() } else { self.provider.clone() }
     }
+
+    /// The provider in the table of prices that has its price, if any has.
+    pub fn price_list(&self) -> &'static str {
+        find(&self.provider).map_or("", |entry| entry.prices)
+    }
 }
 
 impl std::fmt::Display for Model {
@@ -53,6 +66,8 @@ pub struct Entry {
     pub keys: &'static [&'static str],
     /// Whether a job may say how much its models think.
     pub takes_thinking: bool,
+    /// The provider of this name in the table of prices has its prices; empty for none.
+    pub prices: &'static str,
     /// Makes it ready. Contacts nobody: a missing or malformed key is found here, before anything else happens.
     pub connect: fn(&Connect<'_>) -> Result<Arc<dyn Provider>, Fault>,
 }
@@ -70,7 +85,7 @@ pub struct Connect<'a> {
 }
 
 /// Every provider that a job can name.
-pub static PROVIDERS: &[Entry] = &[anthropic::ENTRY, replay::ENTRY];
+pub static PROVIDERS: &[Entry] = &[anthropic::ENTRY, openai::ENTRY, openai_chat::ENTRY, replay::ENTRY];
 
 /// The provider of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -98,6 +113,11 @@ pub trait Provider: Send + Sync {
     /// What the operator should know before the first request, in one sentence.
     fn warning(&self) -> Option<String> {
         None
+    }
+
+    /// Whether its models cost what [`Entry::prices`] says: at another address than the provider's own nobody knows.
+    fn has_known_prices(&self) -> bool {
+        true
     }
 }
 

@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::message::{Block, ToolCall, View};
-
-/// The greatest size in bytes of a call's input: several times the longest reply of any model.
-const LONGEST_INPUT: usize = 4 << 20;
-/// The greatest depth of a call's input. Whoever reads it, the API when it comes back included, bounds that, too.
-const DEEPEST_INPUT: usize = 100;
+use crate::providers::input::{LONGEST_INPUT, empty_object, read_input};
+use crate::providers::lossy::Lossy;
 
 /// The fields of a JSON object, each value as it was written.
 pub(super) type Fields = IndexMap<String, Box<RawValue>>;
@@ -146,53 +142,6 @@ impl Growing {
     }
 }
 
-/// The input of a call and, where it is none, why. The API takes only an object back, so that is what stands in.
-fn read_input(written: Option<&str>) -> (Box<RawValue>, Option<String>) {
-    let (written, fault) = match written.map(str::trim) {
-        None | Some("null" | "\"\"") => ("{}", None),
-        Some(written) if written.len() > LONGEST_INPUT => {
-            ("{}", Some(format!("the input is longer than {LONGEST_INPUT} bytes")))
-        }
-        Some(written) => match serde_json::from_str::<IgnoredAny>(written) {
-            Ok(_) if !written.starts_with('{') => ("{}", Some("the input is no JSON object".to_owned())),
-            Ok(_) if is_too_deep(written) => {
-                ("{}", Some(format!("the input is nested deeper than {DEEPEST_INPUT} levels")))
-            }
-            Ok(_) => (written, None),
-            Err(error) => ("{}", Some(format!("the input is no valid JSON: {error}"))),
-        },
-    };
-    match RawValue::from_string(written.to_owned()) {
-        Ok(input) => (input, fault),
-        Err(error) => (RawValue::NULL.to_owned(), Some(format!("the input is no valid JSON: {error}"))),
-    }
-}
-
-/// Whether valid JSON is nested too deep.
-fn is_too_deep(json: &str) -> bool {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
-            _ if quoted => {}
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEEPEST_INPUT {
-            return true;
-        }
-    }
-    false
-}
-
-/// `{}`.
-pub(super) fn empty_object() -> Arc<RawValue> {
-    Arc::from(read_input(None).0)
-}
-
 /// The block under another call id.
 ///
 /// # Errors
@@ -224,27 +173,4 @@ struct Delta<'a> {
     signature: Option<Lossy>,
     #[serde(borrow)]
     citation: Option<&'a RawValue>,
-}
-
-/// Text in which half a surrogate pair, which JSON can hold and Rust can't, is replaced.
-#[derive(Debug, Default)]
-pub(super) struct Lossy(pub(super) String);
-
-impl<'de> Deserialize<'de> for Lossy {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Lossy;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Lossy, E> {
-                Ok(Lossy(text.to_owned()))
-            }
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Lossy, E> {
-                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
-            }
-        }
-        deserializer.deserialize_bytes(Visitor)
-    }
 }

@@ -9,27 +9,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::block::{Fields, Growing, Lossy};
+use super::block::{Fields, Growing};
 use crate::message::{Block, Reply, Stop, Usage, View};
-use crate::providers::sse::TooLong;
-
-/// The greatest size in bytes of one event and of one of its lines.
-pub(super) const LARGEST_EVENT: usize = 8 << 20;
-
-/// Why a stream yields no reply.
-#[derive(Debug)]
-pub(super) enum Broken {
-    /// The API said so, in an `error` event: its JSON.
-    Error(String),
-    /// It isn't what the API speaks.
-    Nonsense(String),
-}
-
-impl From<TooLong> for Broken {
-    fn from(_: TooLong) -> Self {
-        Self::Nonsense(format!("an event is longer than {LARGEST_EVENT} bytes"))
-    }
-}
+use crate::providers::dialogue::{self, Broken};
+use crate::providers::lossy::Lossy;
 
 /// A reply that is being received.
 #[derive(Debug, Default)]
@@ -104,11 +87,19 @@ impl Counts {
 }
 
 impl Growth {
-    /// Takes one event. `text` is told each piece of text.
-    ///
-    /// # Errors
-    /// The API reports an error, or an event that we know isn't as it should be.
-    pub(super) fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
+    fn begin(&mut self, head: Head) {
+        self.id = head.id;
+        self.model = head.model;
+        self.stop = head.stop_reason.map(read_stop);
+        self.usage.update(head.usage.unwrap_or_default());
+        for (index, fields) in (0..).zip(head.content.unwrap_or_default()) {
+            self.blocks.insert(index, Growing::new(fields));
+        }
+    }
+}
+
+impl dialogue::Growth for Growth {
+    fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
         let wrong = |error: serde_json::Error| Broken::Nonsense(format!("a {name} event can't be read: {error}"));
         if name == "error" {
             return Err(Broken::Error(data.to_owned()));
@@ -158,21 +149,7 @@ impl Growth {
         Ok(())
     }
 
-    fn begin(&mut self, head: Head) {
-        self.id = head.id;
-        self.model = head.model;
-        self.stop = head.stop_reason.map(read_stop);
-        self.usage.update(head.usage.unwrap_or_default());
-        for (index, fields) in (0..).zip(head.content.unwrap_or_default()) {
-            self.blocks.insert(index, Growing::new(fields));
-        }
-    }
-
-    /// Takes an answer that isn't streamed, whole.
-    ///
-    /// # Errors
-    /// It is something else than a message.
-    pub(super) fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
+    fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
         let event: Event<'_> =
             serde_json::from_slice(body).map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
         if event.kind == "error" {
@@ -196,14 +173,13 @@ impl Growth {
         Ok(())
     }
 
-    /// Whether the reply is complete.
-    pub(super) fn ended(&self) -> bool {
+    fn ended(&self) -> bool {
         self.ended
     }
 
     /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, what was heard is
     /// counted here, four bytes to a token.
-    pub(super) fn usage(&self) -> Usage {
+    fn usage(&self) -> Usage {
         let counted = self.usage.output_tokens.unwrap_or_default();
         Usage {
             input_tokens: self.usage.input_tokens.unwrap_or_default(),
@@ -213,11 +189,7 @@ impl Growth {
         }
     }
 
-    /// The reply. `request_id` is used where the server names the request.
-    ///
-    /// # Errors
-    /// A block can't be put together, or nothing says why the reply ended: then something of it is missing.
-    pub(super) fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
         let usage = self.usage();
         let Some(stop) = self.stop else {
             return Err(Broken::Nonsense("a reply without a stop reason, so without its end".to_owned()));

@@ -4,14 +4,17 @@
 //! tool, the system prompt, and the ends of the last two user messages. The newest end is what the next request reads;
 //! the one before is where this request reads, even where more than 20 blocks, as far as the API looks back, lie between.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::reply::Growth;
 use super::{block, thinking};
 use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
-use crate::providers::{Ask, Setup};
+use crate::providers::{Ask, Setup, dialogue};
 
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 /// What stands for a text that is empty or white space, which the API refuses.
@@ -75,9 +78,12 @@ impl Body {
         }
         Ok(Self { setup, size: fixed.len(), fixed: Bytes::from(fixed), messages: Vec::new() })
     }
+}
 
-    /// Size in bytes of the prompt.
-    pub(super) fn size(&self) -> usize {
+impl dialogue::Body for Body {
+    type Growth = Growth;
+
+    fn size(&self) -> usize {
         self.size
     }
 
@@ -85,10 +91,7 @@ impl Body {
     /// before was paused, a remark behind a question whose reply was dropped. The API itself makes one message of two
     /// neighbours of a role (<https://platform.claude.com/docs/en/api/messages>), but not every compatible server takes
     /// them.
-    ///
-    /// # Errors
-    /// It can't be written as JSON, which no message's content leads to.
-    pub(super) fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
+    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
         let (is_user, blocks) = match message {
             Message::User(message) => (true, user_blocks(message)?),
             Message::Assistant(reply) => (false, assistant_blocks(reply)?),
@@ -108,8 +111,7 @@ impl Body {
         Ok(())
     }
 
-    /// The next request's body in pieces. What was written before is shared.
-    pub(super) fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
+    fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let model = &self.setup.model;
         let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), ask.max_tokens);
         let choice =
@@ -135,6 +137,29 @@ impl Body {
         }
         pieces.push(Bytes::from_static(b"]}"));
         pieces
+    }
+
+    fn growth(&self) -> Growth {
+        Growth::default()
+    }
+
+    // The API demands that ids are unique, and some gateways count from zero in every reply.
+    fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+        let mut fresh: HashSet<String> = HashSet::new();
+        for block in &mut reply.blocks {
+            let View::Call(call) = &block.view else { continue };
+            let wish = name(&call.id);
+            let mut id = wish.clone();
+            let mut number = 2;
+            while taken.contains(&id) || !fresh.insert(id.clone()) {
+                id = format!("{}-{number}", wish.chars().take(100).collect::<String>());
+                number += 1;
+            }
+            if id != call.id {
+                block::rename(block, id)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -200,30 +225,4 @@ fn name(written: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let name: String = written.chars().take(128).map(|c| if fits(c) { c } else { '_' }).collect();
     if name.is_empty() { "_".to_owned() } else { name }
-}
-
-/// Makes the call ids of a new reply unique within its conversation, as the API demands: some gateways count from zero in
-/// every reply. `taken` holds those that are in use.
-///
-/// # Errors
-/// A block can't be rewritten as JSON.
-pub(super) fn make_unique(
-    reply: &mut Reply,
-    taken: &std::collections::HashSet<String>,
-) -> Result<(), serde_json::Error> {
-    let mut fresh: std::collections::HashSet<String> = std::collections::HashSet::new();
-    for block in &mut reply.blocks {
-        let View::Call(call) = &block.view else { continue };
-        let wish = name(&call.id);
-        let mut id = wish.clone();
-        let mut number = 2;
-        while taken.contains(&id) || !fresh.insert(id.clone()) {
-            id = format!("{}-{number}", wish.chars().take(100).collect::<String>());
-            number += 1;
-        }
-        if id != call.id {
-            block::rename(block, id)?;
-        }
-    }
-    Ok(())
 }

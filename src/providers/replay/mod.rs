@@ -21,7 +21,7 @@ use crate::message::{Block, Message, Reply, View};
 pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
 
 /// How a job names this provider.
-pub const ENTRY: Entry = Entry { name: "replay", keys: &[], takes_thinking: false, connect };
+pub const ENTRY: Entry = Entry { name: "replay", keys: &[], takes_thinking: false, prices: "", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     match &connect.script {

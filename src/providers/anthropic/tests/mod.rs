@@ -1,6 +1,9 @@
+mod dialect;
 mod failures;
 mod replies;
 mod requests;
+
+pub(crate) use self::dialect::Spoken;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::message::{Stop, Usage, View};
 use crate::providers::anthropic::reply::Growth;
+use crate::providers::dialogue::Growth as _;
 use crate::providers::scripted::{Answer, End};
 use crate::providers::sse::Decoder;
 

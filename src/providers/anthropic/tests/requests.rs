@@ -161,7 +161,7 @@ fn addresses_are_found_below_their_base() {
         let connect = Connect { variable: &variable, script: None, user_agent: "x", mask: &Mask::default() };
         let endpoint = crate::providers::http::Endpoint::new(
             &connect,
-            "ANTHROPIC_BASE_URL",
+            crate::providers::anthropic::NAMES,
             "https://api.anthropic.com",
             "/v1/messages",
         );

@@ -1,0 +1,133 @@
+//! The Messages API for the suite that all providers pass.
+
+use serde_json::{Value, json};
+
+use super::{events, reply};
+use crate::providers::Entry;
+use crate::providers::anthropic::reply::Growth;
+use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, read};
+
+pub(crate) struct Spoken;
+
+fn stop(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Said => "end_turn",
+        Ending::Called => "tool_use",
+        Ending::Cut => "max_tokens",
+        Ending::Refused => "refusal",
+    }
+}
+
+impl Dialect for Spoken {
+    fn entry(&self) -> &'static Entry {
+        &crate::providers::anthropic::ENTRY
+    }
+
+    fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
+        vec![("ANTHROPIC_API_KEY", SECRET.to_owned()), ("ANTHROPIC_BASE_URL", url.to_owned())]
+    }
+
+    fn line(&self) -> &'static str {
+        "POST /v1/messages HTTP/1.1"
+    }
+
+    fn model(&self) -> [&'static str; 2] {
+        ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929"]
+    }
+
+    fn events(&self, Said(parts, ending): &Said) -> Vec<String> {
+        let block = |part: &Part| match part {
+            Part::Text(pieces) => (
+                json!({ "type": "text", "text": "" }),
+                pieces.iter().map(|piece| json!({ "type": "text_delta", "text": piece })).collect(),
+            ),
+            Part::Thought(text) => (
+                json!({ "type": "thinking", "thinking": "", "signature": "" }),
+                vec![
+                    json!({ "type": "thinking_delta", "thinking": text }),
+                    json!({ "type": "signature_delta", "signature": "sig" }),
+                ],
+            ),
+            Part::Call(id, tool, pieces) => (
+                json!({ "type": "tool_use", "id": id, "name": tool, "input": {} }),
+                pieces.iter().map(|piece| json!({ "type": "input_json_delta", "partial_json": piece })).collect(),
+            ),
+        };
+        let blocks: Vec<_> = parts.iter().map(block).collect();
+        reply(&blocks, stop(*ending)).split_inclusive("\n\n").map(str::to_owned).collect()
+    }
+
+    fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
+        read(Growth::default(), chunks)
+    }
+
+    fn noise(&self) -> &'static str {
+        "event: new_thing\ndata: {\"type\":\"new_thing\",\"index\":\"x\"}\n\nevent: hello\ndata: not json\n\n"
+    }
+
+    fn whole(&self, Said(parts, ending): &Said) -> Value {
+        let block = |part: &Part| match part {
+            Part::Text(pieces) => json!({ "type": "text", "text": pieces.concat() }),
+            Part::Thought(text) => json!({ "type": "thinking", "thinking": text, "signature": "sig" }),
+            Part::Call(id, tool, pieces) => {
+                let input: Value = serde_json::from_str(&pieces.concat()).unwrap();
+                json!({ "type": "tool_use", "id": id, "name": tool, "input": input })
+            }
+        };
+        let content: Vec<Value> = parts.iter().map(block).collect();
+        json!({ "id": "msg_1", "type": "message", "role": "assistant", "model": self.model()[1], "content": content,
+            "stop_reason": stop(*ending), "usage": { "input_tokens": 10, "output_tokens": 42,
+            "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7 } })
+    }
+
+    fn error(&self, status: u16, message: &str) -> Value {
+        let kind = match status {
+            400 => "invalid_request_error",
+            401 => "authentication_error",
+            _ => "api_error",
+        };
+        json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_body" })
+    }
+
+    fn error_event(&self, status: u16, message: &str) -> String {
+        events(&[self.error(status, message)])
+    }
+
+    fn full(&self) -> Vec<(u16, Value)> {
+        vec![(400, self.error(400, "prompt is too long: 209000 tokens > 200000 maximum"))]
+    }
+
+    fn hear(&self, body: &Value) -> Heard {
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let turn = |role: &str, block: &Value| match (block["type"].as_str().unwrap(), role) {
+            ("text", "user") => Turn::User(text(&block["text"])),
+            ("text", _) => Turn::Text(text(&block["text"])),
+            ("thinking", _) => Turn::Thought(text(&block["thinking"])),
+            ("tool_use", _) => Turn::Call(text(&block["id"]), text(&block["name"]), block["input"].clone()),
+            ("tool_result", _) => {
+                Turn::Answered(text(&block["tool_use_id"]), text(&block["content"]), block["is_error"] == true)
+            }
+            (kind, _) => panic!("{kind}"),
+        };
+        let messages = list(&body["messages"]);
+        let turns = messages.iter().flat_map(|message| {
+            let role = text(&message["role"]);
+            list(&message["content"]).iter().map(|block| turn(&role, block)).collect::<Vec<_>>()
+        });
+        Heard {
+            model: text(&body["model"]),
+            system: text(&body["system"][0]["text"]),
+            tools: list(&body["tools"]).iter().map(|tool| text(&tool["name"])).collect(),
+            may_call: body["tool_choice"]["type"] != "none",
+            max_tokens: body["max_tokens"].as_u64().unwrap(),
+            streams: body["stream"] == true,
+            turns: turns.collect(),
+        }
+    }
+
+    fn conversation(&self, body: &str) -> String {
+        let body = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+        body[body.find(r#""tools":"#).unwrap()..].strip_suffix("]}").unwrap().to_owned()
+    }
+}

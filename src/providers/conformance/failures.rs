@@ -1,0 +1,192 @@
+use super::super::FaultKind;
+use super::super::scripted::End;
+use super::*;
+
+const JSON: &str = "content-type: application/json\r\n";
+
+fn error(dialect: &dyn Dialect, status: u16, headers: &str) -> Answer {
+    let body = dialect.error(status, &format!("sorry\u{1b}[31m\nfor {SECRET}")).to_string();
+    Answer::new(&format!("{status} Words"), &format!("{JSON}{headers}"), &body)
+}
+
+fn good(dialect: &dyn Dialect) -> Answer {
+    streamed(dialect, &hello())
+}
+
+#[tokio::test]
+async fn passing_statuses_are_tried_again() {
+    for dialect in dialects() {
+        for status in [408, 409, 429, 500, 502, 503, 529] {
+            let answer = error(&*dialect, status, "");
+            let (reply, seen, requests) = asked(&*dialect, vec![answer.clone(), answer, good(&*dialect)]).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
+            let retries = seen.retries.lock().unwrap();
+            assert_eq!(retries.iter().map(|retry| retry.attempt).collect::<Vec<_>>(), [1, 2]);
+            assert!(retries[0].why.contains("sorry [31m for [secret]"), "{}", retries[0].why);
+        }
+        let (fault, _, requests) = asked(&*dialect, vec![error(&*dialect, 529, "")]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (FaultKind::Failed, 6));
+        assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn final_statuses_end_it_at_once() {
+    for dialect in dialects() {
+        let keys = dialect.entry().keys[0];
+        for (status, hint) in
+            [(400, None), (401, Some(keys)), (402, Some("billing")), (403, Some(keys)), (404, Some(dialect.model()[0]))]
+        {
+            let (fault, _, requests) = asked(&*dialect, vec![error(&*dialect, status, "")]).await;
+            let fault = fault.unwrap_err();
+            assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1), "{status}");
+            assert!(!format!("{fault:?}").contains(SECRET), "{fault:?}");
+            assert!(fault.message.contains(&format!("answered {status}")), "{}", fault.message);
+            assert!(fault.hint.unwrap_or_default().contains(hint.unwrap_or_default()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_servers_advice_is_followed() {
+    for dialect in dialects() {
+        let asked_for = error(&*dialect, 429, "retry-after-ms: 30\r\n");
+        let (_, seen, _) = asked(&*dialect, vec![asked_for, good(&*dialect)]).await;
+        assert_eq!(seen.retries.lock().unwrap()[0].wait_ms, 30);
+        for (headers, requests) in [("retry-after: 7200\r\n", 1), ("x-should-retry: false\r\n", 1)] {
+            let (fault, _, count) = asked(&*dialect, vec![error(&*dialect, 503, headers), good(&*dialect)]).await;
+            assert_eq!((fault.unwrap_err().kind, count), (FaultKind::Failed, requests));
+        }
+        let again = error(&*dialect, 400, "x-should-retry: true\r\n");
+        assert_eq!(asked(&*dialect, vec![again, good(&*dialect)]).await.2, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_full_window_is_its_own_kind() {
+    for dialect in dialects() {
+        for (status, body) in dialect.full() {
+            let answer = Answer::new(&format!("{status} Words"), JSON, &body.to_string());
+            let (fault, _, requests) = asked(&*dialect, vec![answer]).await;
+            assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::ContextFull, 1), "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn errors_in_a_stream_are_what_their_status_would_be() {
+    for dialect in dialects() {
+        let events = dialect.events(&hello());
+        for cut in 0..dialect.enough(&events) {
+            let part = events[..cut].concat();
+            let failing = |status| part.clone() + &dialect.error_event(status, "sorry");
+            let passing = Answer::stream([failing(500).as_bytes()]);
+            let (reply, seen, requests) = asked(&*dialect, vec![passing, good(&*dialect)]).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 2));
+            assert!(seen.retries.lock().unwrap()[0].why.contains("sorry"));
+            let last = Answer::stream([failing(400).as_bytes()]);
+            let (fault, _, requests) = asked(&*dialect, vec![last, good(&*dialect)]).await;
+            assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn silence_is_not_waited_for() {
+    for dialect in dialects() {
+        let events = dialect.events(&hello());
+        let hanging = Answer::stream([events[..1].concat().as_bytes()]).cut(End::Hang);
+        let server = Server::start([hanging, Answer(vec![], End::Hang), good(&*dialect)]).await;
+        let mut variables = dialect.variables(&server.url);
+        variables.extend([("LEGWORK_RETRY_BASE_MS", "2".to_owned()), ("LEGWORK_IDLE_TIMEOUT_MS", "150".to_owned())]);
+        let mut conversation = connect(dialect.entry(), &variables).unwrap().open(setup(&*dialect)).unwrap();
+        conversation.push(&Message::User(UserMessage::text("Hello")));
+        let seen = Seen::default();
+        conversation.ask(request(), &seen).await.unwrap();
+        let retries = seen.retries.lock().unwrap();
+        assert!(retries[0].why.ends_with("sent nothing for 150ms"), "{}", retries[0].why);
+        assert!(retries[1].why.ends_with("didn't answer for 450ms"), "{}", retries[1].why);
+    }
+}
+
+#[tokio::test]
+async fn answers_of_somebody_else_are_shown() {
+    for dialect in dialects() {
+        let fault_of = async |answer: Answer| {
+            let (fault, _, requests) = asked(&*dialect, vec![answer]).await;
+            let fault = fault.unwrap_err();
+            assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1), "{fault:?}");
+            fault
+        };
+        let page = Answer::new("200 OK", "content-type: text/html\r\n", "<html><title>Log in\n here</title>x</html>");
+        let fault = fault_of(page).await;
+        assert!(fault.message.contains("answered with text/html, not with a reply"), "{}", fault.message);
+        assert!(fault.message.ends_with("a page titled \"Log in here\""), "{}", fault.message);
+        let fault = fault_of(Answer::new("200 OK", JSON, r#"{"ok":true}"#)).await;
+        assert!(fault.message.ends_with(r#"{"ok":true}"#), "{}", fault.message);
+        for other in dialects().iter().filter(|other| other.line() != dialect.line()) {
+            fault_of(Answer::new("200 OK", JSON, &other.whole(&hello()).to_string())).await;
+        }
+        let moved = Answer::new("307 Temporary Redirect", "location: http://u:p@127.0.0.1:1/x?y\r\n", "");
+        let fault = fault_of(moved).await;
+        assert!(fault.message.ends_with("redirects to 127.0.0.1:1/x"), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn an_error_with_status_200_is_an_error() {
+    for dialect in dialects() {
+        let body = dialect.error(401, "no such key").to_string();
+        let (fault, _, requests) = asked(&*dialect, vec![Answer::new("200 OK", JSON, &body)]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
+        assert!(fault.message.contains("no such key"), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn nonsense_is_a_failure_and_bounded() {
+    for dialect in dialects() {
+        let events = dialect.events(&hello());
+        let cut = format!("{}data: {{\"choices\": [{{\n\n", events[0]);
+        let long = format!("data: {}\n\n", "x".repeat(9 << 20));
+        for body in [cut, long] {
+            let (reply, seen, _) = asked(&*dialect, vec![Answer::stream([body.as_bytes()]), good(&*dialect)]).await;
+            reply.unwrap();
+            assert_eq!(seen.retries.lock().unwrap().len(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_listening_is_said_with_its_address() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    for dialect in dialects() {
+        let fault =
+            prompted(&*dialect, &format!("http://{address}")).ask(request(), &Seen::default()).await.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Failed);
+        assert!(fault.message.starts_with(&format!("no connection to {address}: ")), "{}", fault.message);
+        assert!(fault.hint.unwrap().contains("_BASE_URL"));
+    }
+}
+
+#[test]
+fn keys_are_checked_before_anything_else() {
+    for dialect in dialects() {
+        let name = dialect.entry().keys[0];
+        for (key, words) in [
+            (None, "is not set"),
+            (Some(""), "is empty"),
+            (Some("sk-1\n"), "ends with a line break"),
+            (Some("sk ä"), "holds a space"),
+        ] {
+            let variables: Vec<(&str, String)> = key.map(|key| (name, key.to_owned())).into_iter().collect();
+            let fault = connect(dialect.entry(), &variables).err().unwrap();
+            assert_eq!(fault.kind, FaultKind::Rejected);
+            assert!(fault.message.starts_with(name) && fault.message.contains(words), "{}", fault.message);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+use super::super::scripted::End;
+use super::*;
+use crate::message::{Stop, View};
+
+#[tokio::test]
+async fn a_text_comes_in_pieces_and_is_one() {
+    for dialect in dialects() {
+        let (reply, seen, _) = asked(&*dialect, vec![streamed(&*dialect, &hello())]).await;
+        let reply = reply.unwrap();
+        assert_eq!(reply.text(), "Hello ä€😀");
+        assert_eq!(*seen.text.lock().unwrap(), "Hello ä€😀");
+        assert_eq!((reply.stop, reply.usage), (Stop::EndTurn, USAGE));
+        assert_eq!(reply.model.as_deref(), Some(dialect.model()[1]));
+        assert_eq!(reply.request_id.as_deref(), Some("req_head"));
+        assert_eq!(reply.blocks.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn calls_come_in_pieces_and_in_order() {
+    for dialect in dialects() {
+        let reply = asked(&*dialect, vec![streamed(&*dialect, &calling())]).await.0.unwrap();
+        let calls: Vec<[&str; 3]> =
+            reply.calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect();
+        let expected =
+            [["toolu_1", "glob", "{\"pattern\": \"**/*.toml\"}"], ["toolu_2", "grep", "{\"pattern\":\"é\\n\"}"]];
+        assert_eq!(calls, expected);
+        assert_eq!((reply.stop, reply.usage), (Stop::ToolUse, USAGE));
+        assert!(matches!(&reply.blocks[0].view, View::Thinking(text) if text == "Let me see — é😀"));
+        let text = reply.blocks.iter().position(|block| matches!(block.view, View::Text(_)));
+        assert_eq!(text, Some(1));
+    }
+}
+
+#[tokio::test]
+async fn every_ending_has_its_word() {
+    for dialect in dialects() {
+        for (ending, stop) in
+            [(Ending::Said, Stop::EndTurn), (Ending::Cut, Stop::MaxTokens), (Ending::Refused, Stop::Refusal)]
+        {
+            let said = Said(hello().0, ending);
+            let reply = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
+            assert_eq!((&reply.stop, reply.text().as_str()), (&stop, "Hello ä€😀"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_the_same_reply() {
+    for dialect in dialects() {
+        for said in [hello(), calling()] {
+            let whole = Answer::new("200 OK", "content-type: application/json\r\n", &dialect.whole(&said).to_string());
+            let (reply, seen, _) = asked(&*dialect, vec![whole]).await;
+            let reply = reply.unwrap();
+            let mut other = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
+            assert!(reply.request_id.is_some());
+            other.request_id.clone_from(&reply.request_id);
+            // What a model wrote stays as it wrote it; whole, it is JSON like the rest.
+            let same = |reply: &Reply| serde_json::to_string(reply).unwrap().replace("\": \"**", "\":\"**");
+            assert_eq!(same(&reply), same(&other));
+            assert_eq!(*seen.text.lock().unwrap(), reply.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_chunking_of_a_stream_gives_the_same_reply() {
+    for dialect in dialects() {
+        let body = dialect.events(&calling()).concat().into_bytes();
+        let (_, whole) = dialect.read(&[&body]).unwrap();
+        for size in [1, 2, 3, 5, 7, 64, 1000] {
+            let chunks: Vec<&[u8]> = body.chunks(size).collect();
+            assert_eq!(dialect.read(&chunks).unwrap().1, whole, "{} in chunks of {size}", dialect.entry().name);
+        }
+        for cut in (1..body.len()).step_by(41) {
+            assert_eq!(dialect.read(&[&body[..cut], &body[cut..]]).unwrap().1, whole, "cut at {cut}");
+        }
+        // The same over a network, in chunks of HTTP's own.
+        for size in [1, 3, 64] {
+            let (reply, seen, _) = asked(&*dialect, vec![Answer::stream(body.chunks(size))]).await;
+            let reply = Reply { request_id: None, ..reply.unwrap() };
+            assert!(seen.retries.lock().unwrap().is_empty());
+            let whole: Reply = serde_json::from_str(&whole).unwrap();
+            let text = |reply: &Reply| serde_json::to_string(reply).unwrap();
+            assert_eq!(text(&reply), text(&Reply { request_id: None, ..whole }));
+        }
+    }
+}
+
+#[test]
+fn a_reply_is_complete_at_its_end_and_not_before() {
+    for dialect in dialects() {
+        let events = dialect.events(&calling());
+        let enough = events[..dialect.enough(&events)].concat().len();
+        let body = events.concat();
+        let (complete, _) = dialect.read(&body.as_bytes().chunks(1).collect::<Vec<_>>()).unwrap();
+        assert_eq!(complete, enough, "{}", dialect.entry().name);
+        assert!(dialect.read(&[&body.as_bytes()[..enough - 1]]).is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_is_tried_again() {
+    for dialect in dialects() {
+        for said in [hello(), calling()] {
+            let events = dialect.events(&said);
+            let enough = dialect.enough(&events);
+            for cut in 0..enough {
+                // By an end in good order, and in the middle of the next event by closing.
+                let part = events[..cut].concat();
+                let half = &events[cut][..events[cut].len() / 2];
+                let in_order = Answer::stream([part.as_bytes()]);
+                let closed = Answer::stream([(part + half).as_bytes()]).cut(End::Close);
+                for answer in [in_order, closed] {
+                    let (reply, seen, requests) = asked(&*dialect, vec![answer, streamed(&*dialect, &said)]).await;
+                    assert_eq!(reply.unwrap().usage, USAGE);
+                    assert_eq!(requests, 2, "cut after {cut} of {events:?}");
+                    let retries = seen.retries.lock().unwrap();
+                    let why = &retries[0].why;
+                    assert!(why.contains("ended before the reply did") || why.contains("broke off"), "{why}");
+                }
+            }
+            for cut in enough..events.len() {
+                for answer in [Answer::stream([events[..cut].concat().as_bytes()])] {
+                    let (reply, _, requests) = asked(&*dialect, vec![answer.clone(), answer]).await;
+                    assert_eq!(requests, 1, "cut after {cut}");
+                    assert_eq!(reply.unwrap().blocks.len(), said.0.len());
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_heard_of_a_cut_reply_counts() {
+    for dialect in dialects() {
+        let said = Said(vec![Part::Text(vec!["word "; 200])], Ending::Said);
+        let events = dialect.events(&said);
+        let cut = Answer::stream([events[..events.len() - 5].concat().as_bytes()]);
+        let (_, seen, _) = asked(&*dialect, vec![cut, streamed(&*dialect, &said)]).await;
+        let spent = seen.retries.lock().unwrap()[0].spent;
+        assert!((240..=250).contains(&spent.output_tokens) && spent.input_tokens > 0, "{spent:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
+    for dialect in dialects() {
+        let body = dialect.events(&hello()).concat();
+        let open = Answer::stream([body.as_bytes()]).cut(End::Hang);
+        let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &body);
+        let unnamed = Answer::new("200 OK", "", &body);
+        let crlf = Answer::stream([body.replace('\n', "\r\n").as_bytes()]);
+        for answer in [open, plain, unnamed, crlf] {
+            let (reply, _, requests) = asked(&*dialect, vec![answer]).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_unknown_does_no_harm() {
+    for dialect in dialects() {
+        let noise = format!(": a comment\n\n{}", dialect.noise());
+        let body: String = dialect.events(&calling()).iter().map(|event| format!("{noise}{event}")).collect();
+        let reply = asked(&*dialect, vec![Answer::stream([body.as_bytes()])]).await.0.unwrap();
+        let quiet = asked(&*dialect, vec![streamed(&*dialect, &calling())]).await.0.unwrap();
+        assert_eq!(serde_json::to_string(&reply).unwrap(), serde_json::to_string(&quiet).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn inputs_that_are_no_object_are_told_and_replaced() {
+    let nested = || format!("{{\"a\":{}{}}}", "[".repeat(100), "]".repeat(100)).leak();
+    let long = || format!("{{\"a\":\"{}\"}}", "x".repeat(4 << 20)).leak();
+    for dialect in dialects() {
+        for (pieces, broken) in [
+            (vec![""], None),
+            (vec!["{}"], None),
+            (vec!["{\"a\": ", "tru"], Some("the input is no valid JSON: EOF while parsing")),
+            (vec!["[1]"], Some("the input is no JSON object")),
+            (vec!["{} {}"], Some("the input is no valid JSON: trailing characters")),
+            (vec![&*nested()], Some("the input is nested deeper than 100 levels")),
+            (vec![&*long()], Some("the input is longer than 4194304 bytes")),
+        ] {
+            let said = Said(vec![Part::Call("a", "glob", pieces.clone())], Ending::Called);
+            let reply = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
+            let call = reply.calls().next().unwrap();
+            assert_eq!(call.input.get(), "{}");
+            assert_eq!(call.broken.is_some(), broken.is_some(), "{:?}", call.broken);
+            assert!(call.broken.as_deref().unwrap_or_default().starts_with(broken.unwrap_or_default()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn call_ids_become_unique_within_the_conversation() {
+    for dialect in dialects() {
+        let call = |id| Part::Call(id, "glob", vec!["{}"]);
+        let said = Said(vec![call("a"), call("b"), call("")], Ending::Called);
+        let server = Server::start([streamed(&*dialect, &said)]).await;
+        let mut conversation = prompted(&*dialect, &server.url);
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+            let results = reply.calls().map(|call| result(&call.id, "found", false)).collect();
+            ids.extend(reply.calls().map(|call| call.id.clone()));
+            conversation.push(&Message::Assistant(reply));
+            conversation.push(&Message::User(UserMessage { results, text: None }));
+        }
+        assert_eq!(ids[..2], ["a", "b"]);
+        assert!(ids.iter().all(|id| !id.is_empty()));
+        let count = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!((count, ids.len()), (9, 9), "{ids:?}");
+    }
+}

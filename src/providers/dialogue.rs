@@ -1,0 +1,256 @@
+//! A conversation with a server: one request a turn, tried again where that helps, its answer read as it streams in.
+//! What differs from API to API stands behind two traits: how a conversation is written, and how a reply grows.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::time::timeout;
+
+use super::fault::{self, Manners};
+use super::http::{Answer, Endpoint};
+use super::retry::{Failure, Patience};
+use super::sse::{Decoder, TooLong};
+use super::{Ask, Conversation, Fault, FaultKind, Watch};
+use crate::message::{Message, Reply, Usage};
+
+/// The greatest size in bytes of one event and of one of its lines, and of an answer that isn't streamed.
+pub(super) const LARGEST_EVENT: usize = 8 << 20;
+/// How long a stream that said why the reply ended may still say what it cost.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// A conversation as one API takes it, each part written once.
+pub(super) trait Body: Send + 'static {
+    /// What reads its replies.
+    type Growth: Growth;
+
+    /// Writes a message down.
+    ///
+    /// # Errors
+    /// It can't be written as JSON, which no message's content leads to.
+    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error>;
+
+    /// The next request's body in pieces. What was written before is shared.
+    fn pieces(&self, ask: &Ask) -> Vec<Bytes>;
+
+    /// Size in bytes of the prompt.
+    fn size(&self) -> usize;
+
+    /// A reply of which nothing has come.
+    fn growth(&self) -> Self::Growth;
+
+    /// Gives the calls of a new reply ids that no other call of the conversation has and that the API takes back.
+    /// `taken` holds those that are in use.
+    ///
+    /// # Errors
+    /// A block can't be rewritten as JSON.
+    fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error>;
+}
+
+/// Why a stream yields no reply.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The API said so: its JSON.
+    Error(String),
+    /// It isn't what the API speaks.
+    Nonsense(String),
+}
+
+impl From<TooLong> for Broken {
+    fn from(_: TooLong) -> Self {
+        Self::Nonsense(format!("an event is longer than {LARGEST_EVENT} bytes"))
+    }
+}
+
+/// A reply that is being received. Knows no network.
+pub(super) trait Growth: Send {
+    /// Takes one event. `text` is told each piece of text.
+    ///
+    /// # Errors
+    /// The API reports an error, or an event that we know isn't as it should be.
+    fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken>;
+
+    /// Takes an answer that isn't streamed, whole.
+    ///
+    /// # Errors
+    /// It is something else than a reply.
+    fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken>;
+
+    /// Whether the reply is complete, and nothing follows.
+    fn ended(&self) -> bool;
+
+    /// Whether the reply is complete, though more about it may follow.
+    fn may_end(&self) -> bool {
+        self.ended()
+    }
+
+    /// What has been used so far, as far as it is known or can be estimated.
+    fn usage(&self) -> Usage;
+
+    /// The reply. `request_id` is used where the server names the request.
+    ///
+    /// # Errors
+    /// A block can't be put together, or nothing says why the reply ended: then something of it is missing.
+    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken>;
+}
+
+/// Where one provider's conversations go, and how its errors are read.
+pub(super) struct Shared {
+    pub(super) endpoint: Endpoint,
+    pub(super) patience: Patience,
+    pub(super) manners: &'static Manners,
+}
+
+/// One agent's conversation.
+pub(super) struct Dialogue<B> {
+    shared: Arc<Shared>,
+    model: String,
+    body: B,
+    /// The ids of all calls so far.
+    call_ids: HashSet<String>,
+    unwritten: Option<Fault>,
+}
+
+impl<B: Body> Dialogue<B> {
+    /// An empty conversation, or the fault that its beginning can't be written.
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        model: String,
+        body: Result<B, serde_json::Error>,
+    ) -> Result<Box<dyn Conversation>, Fault>
+    where
+        B: Sync,
+    {
+        let body = body.map_err(|error| unwritable(&error))?;
+        Ok(Box::new(Self { shared: shared.clone(), model, body, call_ids: HashSet::new(), unwritten: None }))
+    }
+
+    /// One try: sends the request and reads the answer into `growth`. Returns the request's id.
+    async fn exchange(
+        &self,
+        pieces: Vec<Bytes>,
+        growth: &mut B::Growth,
+        watch: &dyn Watch,
+    ) -> Result<Option<String>, Failure> {
+        let Shared { endpoint, manners, .. } = &*self.shared;
+        let mut answer = endpoint.post(pieces).await?;
+        if answer.status() != reqwest::StatusCode::OK {
+            return Err(fault::by_status(manners, answer, &self.model, endpoint).await);
+        }
+        let request_id = fault::request_id(&answer).map(|id| endpoint.quote(id));
+        if answer.media_type() == "text/event-stream" {
+            self.stream(answer, growth, watch).await?;
+            return Ok(request_id);
+        }
+        let media_type = answer.media_type();
+        let body = answer.body(LARGEST_EVENT).await?;
+        let text = |piece: &str| watch.text(piece);
+        if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.starts_with(start)) {
+            // A stream by another name.
+            Decoder::new(LARGEST_EVENT)
+                .feed(&body, |name, data| growth.event(name, data, &text))
+                .map_err(|why| self.broken(why))?;
+            return if growth.may_end() { Ok(request_id) } else { Err(self.ended_early()) };
+        }
+        growth.whole(&body, &text).map_err(|why| match why {
+            Broken::Nonsense(why) => fault::foreign(&media_type, &why, &body, endpoint),
+            why @ Broken::Error(_) => self.broken(why),
+        })?;
+        Ok(request_id)
+    }
+
+    async fn stream(&self, mut answer: Answer<'_>, growth: &mut B::Growth, watch: &dyn Watch) -> Result<(), Failure> {
+        let mut decoder = Decoder::new(LARGEST_EVENT);
+        let text = |piece: &str| watch.text(piece);
+        loop {
+            let chunk = if growth.may_end() {
+                // What breaks off now has said all that is needed.
+                timeout(LINGER, answer.chunk()).await.ok().and_then(Result::ok).flatten()
+            } else {
+                answer.chunk().await?
+            };
+            let Some(chunk) = chunk else { break };
+            decoder.feed(&chunk, |name, data| growth.event(name, data, &text)).map_err(|why| self.broken(why))?;
+            if growth.ended() {
+                answer.drain().await;
+                return Ok(());
+            }
+        }
+        if growth.may_end() { Ok(()) } else { Err(self.ended_early()) }
+    }
+
+    fn ended_early(&self) -> Failure {
+        Failure::passing(format!("the stream of {} ended before the reply did", self.shared.endpoint.shown()))
+    }
+
+    fn broken(&self, why: Broken) -> Failure {
+        let Shared { endpoint, manners, .. } = &*self.shared;
+        match why {
+            Broken::Error(json) => fault::by_event(manners, &json, &self.model, endpoint),
+            Broken::Nonsense(why) => {
+                Failure::passing(format!("{} sent what can't be read: {}", endpoint.shown(), endpoint.quote(&why)))
+            }
+        }
+    }
+}
+
+impl<B: Body + Sync> Conversation for Dialogue<B> {
+    fn push(&mut self, message: &Message) {
+        if let Err(error) = self.body.push(message) {
+            self.unwritten = Some(unwritable(&error));
+        }
+        if let Message::Assistant(reply) = message {
+            self.call_ids.extend(reply.calls().map(|call| call.id.clone()));
+        }
+    }
+
+    fn ask<'a>(&'a mut self, ask: Ask, watch: &'a dyn Watch) -> BoxFuture<'a, Result<Reply, Fault>> {
+        Box::pin(async move {
+            if let Some(fault) = &self.unwritten {
+                return Err(fault.clone());
+            }
+            let pieces = self.body.pieces(&ask);
+            let mut tries = self.shared.patience.begin(ask.deadline);
+            loop {
+                let mut growth = self.body.growth();
+                let endpoint = &self.shared.endpoint;
+                let exchange = self.exchange(pieces.clone(), &mut growth, watch);
+                let outcome = match timeout(endpoint.total(), exchange).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => Err(Failure::passing(format!(
+                        "{} didn't finish its answer within {:?}",
+                        endpoint.shown(),
+                        endpoint.total()
+                    ))),
+                };
+                let spent = growth.usage();
+                let outcome = match outcome {
+                    Ok(request_id) => growth.finish(request_id).map_err(|why| self.broken(why)),
+                    Err(failure) => Err(failure),
+                };
+                match outcome {
+                    Ok(mut reply) => {
+                        self.body.name_calls(&mut reply, &self.call_ids).map_err(|error| unwritable(&error))?;
+                        return Ok(reply);
+                    }
+                    Err(mut failure) => {
+                        failure.fault.spent = spent;
+                        let retry = tries.after(failure)?;
+                        watch.retrying(&retry);
+                        tokio::time::sleep(retry.wait()).await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn size(&self) -> usize {
+        self.body.size()
+    }
+}
+
+fn unwritable(error: &serde_json::Error) -> Fault {
+    Fault::new(FaultKind::Rejected, format!("the conversation can't be written as JSON: {error}"))
+}

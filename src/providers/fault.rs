@@ -1,0 +1,176 @@
+//! What an answer that holds no reply means, and what to do about it.
+//!
+//! Which statuses are worth another try is what the official clients of all the APIs do: 408, 409, 429 and 5xx, unless
+//! `x-should-retry` says otherwise.
+
+use reqwest::StatusCode;
+
+use super::http::{Answer, Endpoint};
+use super::retry::{Again, Failure, asked_pause};
+use super::{Fault, FaultKind};
+
+/// What a server says of an error.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Its type, such as `rate_limit_error`.
+    pub(super) kind: Option<String>,
+    /// A text for people.
+    pub(super) message: Option<String>,
+    /// A code for programs.
+    pub(super) code: Option<String>,
+    /// The HTTP status that it names itself.
+    pub(super) status: Option<u16>,
+    /// The request that it is about.
+    pub(super) request_id: Option<String>,
+}
+
+/// What an error means, where its status alone doesn't say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The conversation doesn't fit the model's window.
+    Full,
+    /// The account has no money left, or may spend no more; no later try mends that.
+    Unpaid,
+    /// This one request is more than the account may ever send at once.
+    TooMuch,
+}
+
+/// How one API speaks of errors.
+pub(super) struct Manners {
+    /// What an error's JSON says; `None` where it is none.
+    pub(super) read: fn(&str) -> Option<Said>,
+    /// The HTTP status that stands for an error within a stream.
+    pub(super) status: fn(&Said) -> u16,
+    /// What it means beyond that status.
+    pub(super) meaning: fn(u16, &Said) -> Option<Meaning>,
+}
+
+fn hint(status: u16, meaning: Option<Meaning>, model: &str, endpoint: &Endpoint) -> Option<String> {
+    let (shown, names) = (endpoint.shown(), endpoint.names());
+    Some(match (meaning, status) {
+        (Some(Meaning::Full), _) => return None,
+        (Some(Meaning::Unpaid), _) | (_, 402) => "see the account's billing page".to_owned(),
+        (Some(Meaning::TooMuch), _) => {
+            "the account's limit is lower than this one request: use another model or account".to_owned()
+        }
+        (_, 401) if !endpoint.has_key() => format!("no key was sent: put one into {}", names.key),
+        (_, 401) => format!("the key came from {}; is it whole, still valid, and meant for {shown}?", names.key),
+        (_, 403) => format!("the key from {} may not use this model or endpoint", names.key),
+        (_, 404) => format!("is `{model}` the model's name, and {shown} the right address ({})?", names.base),
+        (_, 413) => "the conversation is larger than the API takes in one request".to_owned(),
+        (_, 429) => "the account's rate limit; try again later, or run fewer agents side by side".to_owned(),
+        (_, 500..) => "the API has trouble; try again later".to_owned(),
+        _ => return None,
+    })
+}
+
+fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &str, endpoint: &Endpoint) -> Failure {
+    let meaning = (manners.meaning)(status, said);
+    let passing = matches!(status, 408 | 409 | 429 | 500..) && meaning.is_none();
+    let kind = match meaning {
+        Some(Meaning::Full) => FaultKind::ContextFull,
+        None if passing => FaultKind::Failed,
+        _ => FaultKind::Rejected,
+    };
+    let mut fault = Fault::new(kind, what);
+    fault.hint = hint(status, meaning, model, endpoint);
+    Failure { fault, again: if passing { Again::Soon } else { Again::Never } }
+}
+
+fn sentence(status: &str, said: &Said, endpoint: &Endpoint) -> String {
+    let kind = said.kind.as_ref().or(said.code.as_ref());
+    let kind = kind.map(|kind| format!(" ({})", endpoint.quote(kind))).unwrap_or_default();
+    let message = said.message.as_ref().map(|message| format!(": {}", endpoint.quote(message))).unwrap_or_default();
+    let request = said.request_id.as_ref().map(|id| format!(" [{}]", endpoint.quote(id))).unwrap_or_default();
+    format!("{} answered {status}{kind}{message}{request}", endpoint.shown())
+}
+
+/// An error within a stream, or in the place of a reply.
+pub(super) fn by_event(manners: &Manners, json: &str, model: &str, endpoint: &Endpoint) -> Failure {
+    let said = (manners.read)(json).unwrap_or_else(|| Said { message: Some(json.to_owned()), ..Said::default() });
+    let what = sentence("with an error in the stream", &said, endpoint);
+    failure(manners, (manners.status)(&said), &said, what, model, endpoint)
+}
+
+/// The server's name of a request.
+pub(super) fn request_id<'a>(answer: &'a Answer<'_>) -> Option<&'a str> {
+    answer.header("request-id").or_else(|| answer.header("x-request-id"))
+}
+
+/// An answer with another status than 200.
+pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: &str, endpoint: &Endpoint) -> Failure {
+    let status = answer.status();
+    if status.is_redirection() {
+        let to = answer.header("location").unwrap_or("an unnamed place");
+        let to = to.split('?').next().unwrap_or_default();
+        let to = to.rsplit_once('@').map_or(to, |(_, host)| host);
+        let what = format!("{} redirects to {}", endpoint.shown(), endpoint.quote(to));
+        let base = endpoint.names().base;
+        return Failure::last(
+            Fault::new(FaultKind::Rejected, what)
+                .hint(format!("a key isn't carried along by redirects: put the final address into {base}")),
+        );
+    }
+    let body = answer.body(64 << 10).await.unwrap_or_default();
+    let body = String::from_utf8_lossy(&body);
+    let mut said = (manners.read)(&body).unwrap_or_else(|| Said {
+        message: (!body.trim().is_empty()).then(|| excerpt(&endpoint.masked(&body), &answer.media_type())),
+        ..Said::default()
+    });
+    said.request_id = said.request_id.or_else(|| request_id(&answer).map(str::to_owned));
+    let what = sentence(&words(status), &said, endpoint);
+    let mut failure = failure(manners, status.as_u16(), &said, what, model, endpoint);
+    match answer.header("x-should-retry") {
+        Some("false") => failure.again = Again::Never,
+        Some("true") if failure.again == Again::Never => {
+            failure.again = Again::Soon;
+            failure.fault.kind = FaultKind::Failed;
+        }
+        _ => {}
+    }
+    if failure.again == Again::Soon
+        && let Some(pause) = asked_pause(answer.headers())
+    {
+        failure.again = Again::After(pause);
+    }
+    failure
+}
+
+/// A status 200 without a reply: a login page, another service, a proxy's notice.
+pub(super) fn foreign(media_type: &str, why: &str, body: &[u8], endpoint: &Endpoint) -> Failure {
+    let media_type = if media_type.is_empty() { "something without a type" } else { media_type };
+    let body = excerpt(&endpoint.masked(&String::from_utf8_lossy(body)), media_type);
+    let what = format!(
+        "{} answered with {}, not with a reply ({}): {}",
+        endpoint.shown(),
+        endpoint.quote(media_type),
+        endpoint.quote(why),
+        endpoint.quote(&body)
+    );
+    let names = endpoint.names();
+    Failure::last(
+        Fault::new(FaultKind::Rejected, what)
+            .hint(format!("is {} the address of {}, and does no login page stand before it?", names.base, names.api)),
+    )
+}
+
+/// The start of a foreign text; of a page its title, where it has one.
+fn excerpt(body: &str, media_type: &str) -> String {
+    let lower = body.to_ascii_lowercase();
+    if media_type.contains("html")
+        && let Some((start, end)) = lower.find("<title>").zip(lower.find("</title>"))
+        && let Some(title) = body.get(start + "<title>".len()..end)
+        && !title.trim().is_empty()
+    {
+        return format!("a page titled \"{}\"", title.trim());
+    }
+    body.chars().take(200).collect()
+}
+
+fn words(status: StatusCode) -> String {
+    match status.as_u16() {
+        // No registered name: some APIs' own for "overloaded".
+        529 => "529 Overloaded".to_owned(),
+        _ => status.to_string(),
+    }
+}

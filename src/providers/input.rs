@@ -1,0 +1,58 @@
+//! The input of a call, bounded in length and depth.
+
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+/// The greatest size in bytes of a call's input: several times the longest reply of any model.
+pub(super) const LONGEST_INPUT: usize = 4 << 20;
+/// The greatest depth of a call's input. Whoever reads it, the API when it comes back included, bounds that, too.
+const DEEPEST_INPUT: usize = 100;
+
+/// The input of a call and, where it is none, why. The API takes only an object back, so that is what stands in.
+pub(super) fn read_input(written: Option<&str>) -> (Box<RawValue>, Option<String>) {
+    let (written, fault) = match written.map(str::trim) {
+        None | Some("null" | "\"\"") => ("{}", None),
+        Some(written) if written.len() > LONGEST_INPUT => {
+            ("{}", Some(format!("the input is longer than {LONGEST_INPUT} bytes")))
+        }
+        Some(written) => match serde_json::from_str::<IgnoredAny>(written) {
+            Ok(_) if !written.starts_with('{') => ("{}", Some("the input is no JSON object".to_owned())),
+            Ok(_) if is_too_deep(written) => {
+                ("{}", Some(format!("the input is nested deeper than {DEEPEST_INPUT} levels")))
+            }
+            Ok(_) => (written, None),
+            Err(error) => ("{}", Some(format!("the input is no valid JSON: {error}"))),
+        },
+    };
+    match RawValue::from_string(written.to_owned()) {
+        Ok(input) => (input, fault),
+        Err(error) => (RawValue::NULL.to_owned(), Some(format!("the input is no valid JSON: {error}"))),
+    }
+}
+
+/// Whether valid JSON is nested too deep.
+fn is_too_deep(json: &str) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST_INPUT {
+            return true;
+        }
+    }
+    false
+}
+
+/// `{}`.
+pub(super) fn empty_object() -> Arc<RawValue> {
+    Arc::from(read_input(None).0)
+}

@@ -1,0 +1,46 @@
+//! Where OpenAI's APIs are, and what is different elsewhere.
+
+use crate::providers::http::{self, Endpoint, Names};
+use crate::providers::retry::Patience;
+use crate::providers::{Connect, Fault};
+
+const HOST: &str = "api.openai.com";
+/// The variable with the key.
+pub(in crate::providers) const KEY: &str = "OPENAI_API_KEY";
+const BASE: &str = "OPENAI_BASE_URL";
+
+/// The endpoint of an API, `path` below the base address: `https://api.openai.com/v1`, or what `OPENAI_BASE_URL` says, as
+/// OpenAI's own clients read it. At OpenAI's own a key is needed; elsewhere one is sent where there is one, but not in the
+/// place of credentials that the address itself holds.
+///
+/// # Errors
+/// The address or the key is malformed, or there is no key where one is needed.
+pub(in crate::providers) fn connect(
+    connect: &Connect<'_>,
+    api: &'static str,
+    path: &str,
+) -> Result<(Endpoint, Patience), Fault> {
+    let names = Names { key: KEY, base: BASE, api };
+    let mut endpoint = Endpoint::new(connect, names, &format!("https://{HOST}/v1"), path)?;
+    let has_key = (connect.variable)(KEY).is_some_and(|key| !key.is_empty());
+    if has_key || is_official(&endpoint) {
+        let key = http::key(connect.variable, KEY)?;
+        if endpoint.has_credentials() {
+            endpoint.secret(&key);
+        } else {
+            endpoint.secret_header("authorization", "Bearer ", &key);
+        }
+    }
+    Ok((endpoint, Patience::new(connect.variable)?))
+}
+
+/// Whether it is OpenAI's own, in any region (`eu.api.openai.com`).
+pub(in crate::providers) fn is_official(endpoint: &Endpoint) -> bool {
+    endpoint.is_at(HOST) || endpoint.host().ends_with(&format!(".{HOST}"))
+}
+
+/// Whether OpenAI's models answer there under OpenAI's own rules: its own endpoints, and Azure's.
+pub(in crate::providers) fn has_openai_rules(endpoint: &Endpoint) -> bool {
+    const AZURE: [&str; 3] = [".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com"];
+    is_official(endpoint) || AZURE.iter().any(|end| endpoint.host().ends_with(end))
+}

@@ -1,0 +1,37 @@
+//! What a request has used, where nobody says.
+
+use crate::message::Usage;
+
+/// A guess at a request's tokens: of the prompt three bytes a token, as the loop itself estimates what is new; of the
+/// reply four, as the other providers count what was heard of a reply that was cut off.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::providers) struct Estimate {
+    prompt_bytes: usize,
+    heard: usize,
+}
+
+impl Estimate {
+    /// Of a prompt of so many bytes, and nothing of the reply.
+    pub(in crate::providers) fn new(prompt_bytes: usize) -> Self {
+        Self { prompt_bytes, heard: 0 }
+    }
+
+    /// Counts so many bytes of the reply.
+    pub(in crate::providers) fn hear(&mut self, bytes: usize) {
+        self.heard += bytes;
+    }
+
+    /// What the server counted. Where it didn't, the estimate; nothing as long as there is no sign that the prompt was
+    /// looked at. A reply that has no end yet counts at least what was heard.
+    pub(in crate::providers) fn usage(self, counted: Option<Usage>, has_ended: bool) -> Usage {
+        let heard = (self.heard / 4) as u64;
+        match counted {
+            Some(counted) if has_ended => counted,
+            Some(counted) => Usage { output_tokens: counted.output_tokens.max(heard), ..counted },
+            None if has_ended || self.heard > 0 => {
+                Usage { input_tokens: (self.prompt_bytes / 3) as u64, output_tokens: heard.max(1), ..Usage::default() }
+            }
+            None => Usage::default(),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! How OpenAI's APIs, and the many servers that imitate them, speak of errors.
+//!
+//! OpenAI's own are `{"error": {"message", "type", "param", "code"}}`
+//! (<https://developers.openai.com/api/docs/guides/error-codes>). The others' shapes are what the servers send:
+//! `{"error": "..."}` (Ollama), `{"object": "error", "message", "type", "code"}` (vLLM), `{"detail": ...}` (FastAPI),
+//! `[{"error": ...}]` (Gemini's), `{"errors": [...]}` (Cloudflare), and `metadata.raw` with what stood behind (OpenRouter).
+
+use serde_json::Value;
+
+use crate::providers::fault::{Manners, Meaning, Said};
+
+/// Their ways.
+pub(in crate::providers) static MANNERS: Manners = Manners { read, status, meaning };
+
+fn read(json: &str) -> Option<Said> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
+    let within = value.get("error").or_else(|| value.pointer("/response/error")).or_else(|| value.pointer("/errors/0"));
+    let error = within.filter(|error| !error.is_null()).unwrap_or(value);
+    let said = Said {
+        kind: word(error.get("type")).filter(|kind| kind != "error").or_else(|| word(error.get("status"))),
+        message: message(error),
+        code: word(error.get("code")),
+        status: number(error.get("code")).or_else(|| number(error.get("status"))),
+        request_id: word(value.get("request_id")),
+    };
+    (said.message.is_some() || said.kind.is_some() || said.code.is_some()).then_some(said)
+}
+
+fn message(error: &Value) -> Option<String> {
+    let detail = error.get("detail").or_else(|| error.get("details"));
+    let message = [Some(error), error.get("message"), detail, error.pointer("/detail/0/msg")]
+        .into_iter()
+        .find_map(|text| text?.as_str().map(str::to_owned))
+        .or_else(|| error.pointer("/message/detail").map(Value::to_string))
+        .or_else(|| error.get("message").filter(|message| message.is_object()).map(Value::to_string));
+    match (message, error.pointer("/metadata/raw").and_then(Value::as_str)) {
+        (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
+        (message, raw) => message.or_else(|| raw.map(str::to_owned)),
+    }
+}
+
+/// A text that isn't a number.
+fn word(value: Option<&Value>) -> Option<String> {
+    let text = value?.as_str()?;
+    (!text.is_empty() && text.parse::<f64>().is_err()).then(|| text.to_owned())
+}
+
+/// An HTTP status of an error.
+fn number(value: Option<&Value>) -> Option<u16> {
+    let value = value?;
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+fn status(said: &Said) -> u16 {
+    if let Some(status) = said.status {
+        return status;
+    }
+    let has = |words: &[&str]| {
+        [&said.code, &said.kind].into_iter().flatten().any(|own| words.contains(&own.to_ascii_lowercase().as_str()))
+    };
+    match () {
+        () if has(&["rate_limit_exceeded", "rate_limit_error", "insufficient_quota", "tokens", "requests"]) => 429,
+        () if has(&["overloaded_error", "unavailable_error", "unavailable", "service_unavailable"]) => 503,
+        () if has(&["invalid_api_key", "authentication_error", "unauthorized"]) => 401,
+        () if has(&["permission_error", "permission_denied", "bio_policy", "misalignment_policy_violation"]) => 403,
+        () if has(&["model_not_found", "not_found_error", "not_found"]) => 404,
+        () if has(&[
+            "invalid_request_error",
+            "invalid_prompt",
+            "invalid_argument",
+            "badrequesterror",
+            "bad_request",
+            "context_length_exceeded",
+            "exceed_context_size_error",
+            "content_filter",
+            "data_residency_mismatch",
+        ]) =>
+        {
+            400
+        }
+        () => 500,
+    }
+}
+
+fn meaning(status: u16, said: &Said) -> Option<Meaning> {
+    let is = |words: &[&str]| [&said.code, &said.kind].into_iter().flatten().any(|own| words.contains(&own.as_str()));
+    let message = said.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+    if is(&["context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"]) {
+        return Some(Meaning::Full);
+    }
+    if matches!(status, 400 | 413 | 422 | 500) && says_too_long(&message) {
+        return Some(Meaning::Full);
+    }
+    match status {
+        _ if is(&["insufficient_quota", "billing_hard_limit_reached", "billing_not_active"]) => Some(Meaning::Unpaid),
+        429 if message.starts_with("request too large") => Some(Meaning::TooMuch),
+        _ => None,
+    }
+}
+
+/// Whether a message says that the prompt doesn't fit: few servers have a code for it.
+fn says_too_long(message: &str) -> bool {
+    const WHOLE: [&str; 9] = [
+        "maximum context length",
+        "prompt is too long",
+        "input is too long",
+        "context_length_exceeded",
+        "context length exceeded",
+        "maximum prompt length",
+        "reduce the length of the messages",
+        "greater than the context length",
+        "input token count exceeds",
+    ];
+    let exceeds = message.contains("exceed") || message.contains("longer than") || message.contains("larger than");
+    let window = ["context size", "context window", "context length", "context limit"];
+    WHOLE.iter().any(|words| message.contains(words)) || (exceeds && window.iter().any(|words| message.contains(words)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_as(json: &str) -> (Option<String>, Option<String>, u16) {
+        let said = read(json).unwrap();
+        let status = status(&said);
+        (said.kind.or(said.code), said.message, status)
+    }
+
+    #[test]
+    fn errors_of_every_shape_are_read() {
+        for (json, kind, message, status) in [
+            (
+                r#"{"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}}"#,
+                "invalid_request_error",
+                "m",
+                400,
+            ),
+            (r#"{"error":{"message":"m","type":"tokens","code":"rate_limit_exceeded"}}"#, "tokens", "m", 429),
+            (
+                r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#,
+                "unavailable_error",
+                "Loading model",
+                503,
+            ),
+            (r#"{"error":"model 'x' not found"}"#, "", "model 'x' not found", 500),
+            (
+                r#"{"object":"error","message":"m","type":"BadRequestError","param":null,"code":400}"#,
+                "BadRequestError",
+                "m",
+                400,
+            ),
+            (r#"{"detail":"Not Found"}"#, "", "Not Found", 500),
+            (r#"{"detail":[{"loc":["body"],"msg":"field required"}]}"#, "", "field required", 500),
+            (r#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#, "INVALID_ARGUMENT", "m", 400),
+            (r#"{"errors":[{"code":"7","message":"m"}],"success":false}"#, "", "m", 500),
+            (
+                r#"{"error":{"code":502,"message":"Provider returned error","metadata":{"raw":"why"}}}"#,
+                "",
+                "Provider returned error: why",
+                502,
+            ),
+            (
+                r#"{"type":"error","code":"server_error","message":"m","param":null,"sequence_number":3}"#,
+                "server_error",
+                "m",
+                500,
+            ),
+            (
+                r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"m"}}}"#,
+                "rate_limit_exceeded",
+                "m",
+                429,
+            ),
+            (
+                r#"{"object":"error","message":{"detail":[{"type":"extra_forbidden"}]},"type":"invalid_request_error"}"#,
+                "invalid_request_error",
+                r#"[{"type":"extra_forbidden"}]"#,
+                400,
+            ),
+        ] {
+            let (own_kind, own_message, own_status) = read_as(json);
+            assert_eq!(own_kind.unwrap_or_default(), kind, "{json}");
+            assert_eq!(own_message.unwrap_or_default(), message, "{json}");
+            assert_eq!(own_status, status, "{json}");
+        }
+        for none in ["", "<html>", "{}", r#"{"ok":true}"#, "[]", "7"] {
+            assert!(read(none).is_none(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_full_window_is_known_by_its_words() {
+        for message in [
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+            "request (4476 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            "the request exceeds the available context size. try increasing the context size or enable context shift",
+            "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+            "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+            "Trying to keep the first 5000 tokens when context the overflows. The number of tokens to keep from the initial \
+             prompt is greater than the context length",
+        ] {
+            let said = Said { message: Some(message.to_owned()), ..Said::default() };
+            assert_eq!(meaning(400, &said), Some(Meaning::Full), "{message}");
+            assert_eq!(meaning(429, &said), None);
+        }
+        let said = |code: &str| Said { code: Some(code.to_owned()), ..Said::default() };
+        assert_eq!(meaning(400, &said("context_length_exceeded")), Some(Meaning::Full));
+        assert_eq!(meaning(500, &said("exceed_context_size_error")), Some(Meaning::Full));
+        assert_eq!(meaning(429, &said("insufficient_quota")), Some(Meaning::Unpaid));
+        assert_eq!(meaning(429, &said("rate_limit_exceeded")), None);
+        let large =
+            Said { message: Some("Request too large for gpt-4o on tokens per min".to_owned()), ..Said::default() };
+        assert_eq!(meaning(429, &large), Some(Meaning::TooMuch));
+    }
+}

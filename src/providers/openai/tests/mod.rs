@@ -1,0 +1,220 @@
+//! What is this API's own; the rest is in the suite that all providers pass.
+
+mod dialect;
+
+pub(crate) use self::dialect::Spoken;
+
+use serde_json::{Value, json};
+
+use self::dialect::{response, sent, usage};
+use super::request::{Body, Way};
+use crate::job::Thinking;
+use crate::message::{Message, Reply, Stop, UserMessage, View};
+use crate::providers::conformance::{
+    Dialect, SECRET, Seen, asked, calling, connect, prompted, request, result, setup, streamed,
+};
+use crate::providers::dialogue::Body as _;
+use crate::providers::scripted::{Answer, Server};
+use crate::providers::{Ask, FaultKind, Setup};
+
+async fn reply_of(events: &[Value]) -> Reply {
+    asked(&Spoken, vec![Answer::stream([sent(events).concat().as_bytes()])]).await.0.unwrap()
+}
+
+fn done(index: u64, item: &Value) -> Value {
+    json!({ "type": "response.output_item.done", "output_index": index, "item": item })
+}
+
+fn completed(items: &[Value]) -> Value {
+    json!({ "type": "response.completed", "response": response(items, "completed", None) })
+}
+
+fn message(text: &str) -> Value {
+    json!({ "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+        "content": [{ "type": "output_text", "text": text, "annotations": [] }] })
+}
+
+fn written(setup: &Setup, way: Way) -> Value {
+    let mut body = Body::new(setup, way).unwrap();
+    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    serde_json::from_slice(&body.pieces(&request()).concat()).unwrap()
+}
+
+#[test]
+fn a_request_is_what_the_api_expects() {
+    let tool = |name: &str| {
+        json!({ "type": "function", "name": name, "description": "does \"it\"", "parameters": { "type": "object" },
+            "strict": false })
+    };
+    let mut expected = json!({
+        "model": "gpt-5.1", "max_output_tokens": 8000, "stream": true, "store": false,
+        "include": ["reasoning.encrypted_content"], "parallel_tool_calls": true, "instructions": "Be brief.",
+        "tools": [tool("glob"), tool("grep")],
+        "input": [{ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hello" }] }],
+    });
+    assert_eq!(written(&setup(&Spoken), Way { effort: None, has_openai_rules: false }), expected);
+    let own = written(&setup(&Spoken), Way { effort: Some("minimal"), has_openai_rules: true });
+    expected.as_object_mut().unwrap().shift_remove("parallel_tool_calls");
+    expected["reasoning"] = json!({ "effort": "minimal" });
+    expected["prompt_cache_key"] = own["prompt_cache_key"].clone();
+    assert!(own["prompt_cache_key"].as_str().unwrap().starts_with("legwork-"));
+    assert_eq!(own, expected);
+    let mut plain = setup(&Spoken);
+    plain.model.name = "gpt-4.1".to_owned();
+    assert_eq!(written(&plain, Way { effort: None, has_openai_rules: true }).get("include"), None);
+    let mut body = Body::new(&plain, Way { effort: None, has_openai_rules: true }).unwrap();
+    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    let few: Value = serde_json::from_slice(&body.pieces(&Ask { max_tokens: 1, ..request() }).concat()).unwrap();
+    assert_eq!(few["max_output_tokens"], 16);
+}
+
+#[tokio::test]
+async fn items_go_back_as_they_came_and_in_order() {
+    let server = Server::start([streamed(&Spoken, &calling())]).await;
+    let mut conversation = prompted(&Spoken, &server.url);
+    let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let recorded = serde_json::to_string(&reply).unwrap();
+    conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
+    let results = vec![result("toolu_1", "found", false), result("toolu_2", "found", false)];
+    conversation.push(&Message::User(UserMessage { results, text: None }));
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    let body = server.received()[1].json();
+    let items = body["input"].as_array().unwrap();
+    let whole = Spoken.whole(&calling());
+    assert_eq!(json!(items[1..5]), whole["output"]);
+    assert_eq!(items[5], json!({ "type": "function_call_output", "call_id": "toolu_1", "output": "found" }));
+    let sent = String::from_utf8(server.received()[1].body.clone()).unwrap();
+    assert!(sent.contains(&whole["output"][0].to_string()), "byte for byte");
+}
+
+#[tokio::test]
+async fn reasoning_goes_back_only_where_it_is_taken() {
+    let thought = |id: &str, encrypted: Value| json!({ "id": id, "type": "reasoning", "summary": [], "encrypted_content": encrypted });
+    let items = [thought("rs_1", json!("x")), thought("rs_2", json!(null)), message("Hi"), thought("rs_3", json!("x"))];
+    let reply = reply_of(&[completed(&items)]).await;
+    assert_eq!(reply.blocks.len(), 4);
+    let back = |has_openai_rules| {
+        let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules }).unwrap();
+        body.push(&Message::Assistant(reply.clone())).unwrap();
+        let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        body["input"].clone()
+    };
+    assert_eq!(back(true), json!([items[0], items[2]]));
+    assert_eq!(back(false), json!([items[0], items[1], items[2]]));
+    let only_thoughts = reply_of(&[completed(&items[..2])]).await;
+    let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: true }).unwrap();
+    body.push(&Message::Assistant(only_thoughts)).unwrap();
+    let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+    assert_eq!(body["input"], json!([{ "type": "message", "role": "assistant", "content": "(nothing)" }]));
+}
+
+#[tokio::test]
+async fn what_is_masked_or_renamed_is_written_anew() {
+    let call = json!({ "id": "fc_1", "type": "function_call", "call_id": "a", "name": "glob", "arguments": "{ }" });
+    let mut reply = reply_of(&[completed(&[message("Hi"), call])]).await;
+    reply.blocks[0].raw = None;
+    let View::Call(call) = &mut reply.blocks[1].view else { unreachable!() };
+    call.id = "b".to_owned();
+    let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: true }).unwrap();
+    body.push(&Message::Assistant(reply)).unwrap();
+    let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+    let expected = json!([
+        { "type": "message", "role": "assistant", "content": "Hi" },
+        { "type": "function_call", "call_id": "b", "name": "glob", "arguments": "{ }" },
+    ]);
+    assert_eq!(body["input"], expected);
+}
+
+#[tokio::test]
+async fn an_item_is_what_its_end_says_or_the_whole_response() {
+    let delta = |text: &str| json!({ "type": "response.output_text.delta", "output_index": 0, "delta": text });
+    for events in [
+        vec![delta("H"), delta("i"), done(0, &message("Hi!")), completed(&[])],
+        vec![delta("H"), completed(&[message("Hi!")])],
+        vec![completed(&[message("Hi!")])],
+        vec![json!({ "type": "response.output_item.done", "item": message("Hi!") }), completed(&[])],
+    ] {
+        let reply = reply_of(&events).await;
+        assert_eq!((reply.text().as_str(), reply.blocks.len()), ("Hi!", 1), "{events:?}");
+    }
+    let unsaid =
+        asked(&Spoken, vec![Answer::stream([sent(&[completed(&[message("Hi!")])]).concat().as_bytes()])]).await;
+    assert_eq!(*unsaid.1.text.lock().unwrap(), "Hi!");
+}
+
+#[tokio::test]
+async fn of_a_reply_that_was_cut_the_text_stays() {
+    let added = |item: Value| json!({ "type": "response.output_item.added", "output_index": 0, "item": item });
+    let incomplete =
+        json!({ "type": "response.incomplete", "response": response(&[], "incomplete", Some("max_output_tokens")) });
+    let delta = json!({ "type": "response.output_text.delta", "output_index": 0, "delta": "Hel" });
+    let mut begun = message("");
+    begun["content"] = json!([]);
+    let reply = reply_of(&[added(begun), delta, incomplete.clone()]).await;
+    assert_eq!((reply.text().as_str(), &reply.stop), ("Hel", &Stop::MaxTokens));
+    let call = json!({ "id": "fc_1", "type": "function_call", "call_id": "a", "name": "glob", "arguments": "" });
+    let piece = json!({ "type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{\"a\"" });
+    let reply = reply_of(&[added(call), piece, incomplete]).await;
+    assert!(reply.calls().next().unwrap().broken.is_some());
+}
+
+#[tokio::test]
+async fn endings_have_their_own_words() {
+    let mut refusing = message("");
+    refusing["content"] = json!([{ "type": "refusal", "refusal": "I can't do that." }]);
+    let reply = reply_of(&[completed(&[refusing])]).await;
+    assert_eq!((reply.text().as_str(), reply.stop), ("I can't do that.", Stop::Refusal));
+    for (reason, stop) in [
+        (Some("content_filter"), Stop::Refusal),
+        (Some("max_messages"), Stop::Other("max_messages".to_owned())),
+        (None, Stop::Other("incomplete".to_owned())),
+    ] {
+        let end = json!({ "type": "response.incomplete", "response": response(&[message("x")], "incomplete", reason) });
+        assert_eq!(reply_of(&[end]).await.stop, stop);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_response_is_a_fault_with_what_it_cost() {
+    let failed = |code: &str| {
+        let mut response = response(&[], "failed", None);
+        response["error"] = json!({ "code": code, "message": "sorry" });
+        response["usage"] = usage();
+        let event = json!({ "type": "response.failed", "response": response });
+        Answer::stream([sent(&[event]).concat().as_bytes()])
+    };
+    let good = || streamed(&Spoken, &calling());
+    for code in ["server_error", "rate_limit_exceeded", "vector_store_timeout"] {
+        let (_, seen, requests) = asked(&Spoken, vec![failed(code), good()]).await;
+        assert_eq!(requests, 2);
+        let retry = seen.retries.lock().unwrap()[0].clone();
+        assert!(retry.why.ends_with(&format!("({code}): sorry")), "{}", retry.why);
+        assert_eq!((retry.spent.input_tokens, retry.spent.output_tokens), (10, 42));
+    }
+    for (code, kind) in [("invalid_prompt", FaultKind::Rejected), ("context_length_exceeded", FaultKind::ContextFull)] {
+        let (fault, _, requests) = asked(&Spoken, vec![failed(code), good()]).await;
+        assert_eq!((fault.unwrap_err().kind, requests), (kind, 1), "{code}");
+    }
+    let nested = "event: error\ndata: {\"type\":\"error\",\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"m\"}}\n\n";
+    let (fault, _, _) = asked(&Spoken, vec![Answer::stream([nested.as_bytes()])]).await;
+    assert_eq!(fault.unwrap_err().kind, FaultKind::ContextFull);
+    for status in ["in_progress", "queued", "cancelled"] {
+        let body = response(&[message("x")], status, None).to_string();
+        let answer = Answer::new("200 OK", "content-type: application/json\r\n", &body);
+        assert_eq!(asked(&Spoken, vec![answer, good()]).await.2, 2, "{status}");
+    }
+}
+
+#[test]
+fn thinking_is_what_the_model_can() {
+    let at = |base: &str, model: &str, thinking| {
+        let variables = [("OPENAI_BASE_URL", base.to_owned()), ("OPENAI_API_KEY", SECRET.to_owned())];
+        let provider = connect(&super::ENTRY, &variables).unwrap();
+        let mut setup = setup(&Spoken);
+        (setup.model.name, setup.model.thinking) = (model.to_owned(), Some(thinking));
+        provider.open(setup).map(|_| ()).map_err(|fault| (fault.kind, fault.hint.is_some()))
+    };
+    assert_eq!(at("", "gpt-5.6-sol", Thinking::High), Ok(()));
+    assert_eq!(at("", "o3", Thinking::Off), Err((FaultKind::Rejected, true)));
+    assert_eq!(at("http://localhost/v1", "o3", Thinking::Off), Ok(()));
+}

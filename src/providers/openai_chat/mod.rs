@@ -1,0 +1,71 @@
+//! Chat Completions, which most servers and gateways speak: `POST {base}/chat/completions`, streamed.
+//!
+//! The form is that of <https://developers.openai.com/api/reference/resources/chat>. Servers differ, so what is read is
+//! read generously ([`reply`] says what), and little is sent that isn't needed:
+//! - OpenAI's own endpoints (and Azure's) get `max_completion_tokens`, as their models take nothing else, and
+//!   `prompt_cache_key`; all others get the older `max_tokens`;
+//! - the API has no mark for a call that failed: the text of such an answer begins with `Error: `;
+//! - reasoning is sent back in the field that it came in, and only beside the calls that it led to: there DeepSeek's and
+//!   others insist on it, elsewhere some refuse it.
+
+mod call;
+mod reply;
+mod request;
+#[cfg(test)]
+pub(super) mod tests;
+mod thoughts;
+
+use std::sync::Arc;
+
+use self::request::{Body, Way};
+use super::dialogue::{Dialogue, Shared};
+use super::openai::{effort, endpoint, fault};
+use super::{Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup};
+
+/// How a job names this provider.
+pub const ENTRY: Entry =
+    Entry { name: "openai-chat", keys: &[endpoint::KEY], takes_thinking: true, prices: "openai", connect };
+
+fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
+    let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;
+    Ok(Arc::new(OpenaiChat { shared: Arc::new(Shared { endpoint, patience, manners: &fault::MANNERS }) }))
+}
+
+struct OpenaiChat {
+    shared: Arc<Shared>,
+}
+
+impl Provider for OpenaiChat {
+    fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
+        let model = setup.model.name.clone();
+        let has_openai_rules = endpoint::has_openai_rules(&self.shared.endpoint);
+        let effort = if has_openai_rules { effort_of(&setup)? } else { setup.model.thinking.map(effort::word) };
+        let way = Way { effort, has_openai_rules, takes_cache_key: endpoint::is_official(&self.shared.endpoint) };
+        Dialogue::open(&self.shared, model, Body::new(&setup, way))
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.shared.endpoint.warning()
+    }
+
+    fn has_known_prices(&self) -> bool {
+        endpoint::is_official(&self.shared.endpoint)
+    }
+}
+
+/// The effort that a model of OpenAI's is asked for.
+fn effort_of(setup: &Setup) -> Result<Option<&'static str>, Fault> {
+    let (model, thinking) = (&setup.model.name, setup.model.thinking);
+    let word = effort::of_openai(model, thinking)
+        .map_err(|why| Fault::new(FaultKind::Rejected, why).hint("leave `thinking` out, or choose another model"))?;
+    if setup.tools.is_empty() || !effort::thinks_without_tools(model) {
+        return Ok(word);
+    }
+    match word {
+        None | Some("none") => Ok(Some("none")),
+        Some(_) => {
+            let why = format!("the Chat Completions API takes no tools from {model} while it thinks");
+            Err(Fault::new(FaultKind::Rejected, why).hint(format!("name the model `openai/{model}`")))
+        }
+    }
+}

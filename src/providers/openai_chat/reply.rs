@@ -1,0 +1,310 @@
+//! A reply out of the chunks of a stream, or out of one JSON object. Knows no network.
+//!
+//! Chunks are those of <https://developers.openai.com/api/reference/resources/chat/subresources/completions/streaming-events>:
+//! deltas of the one message, then a chunk with `finish_reason`, then one with `usage` and no choices, then `[DONE]`. What
+//! servers leave out, or have beside that, is taken as it comes: no `[DONE]` once there was a `finish_reason`; usage in
+//! every chunk, in the choice or nowhere (then it is estimated); an error in the place of a chunk.
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::call::Calls;
+use super::thoughts::{Fields, Thoughts, text};
+use crate::message::{Block, Reply, Stop, Usage, View};
+use crate::providers::dialogue::{self, Broken};
+use crate::providers::lossy::Lossy;
+use crate::providers::openai::Estimate;
+
+/// A reply that is being received.
+#[derive(Debug)]
+pub(super) struct Growth {
+    estimate: Estimate,
+    id: Option<String>,
+    model: Option<String>,
+    thoughts: Thoughts,
+    text: String,
+    refusal: String,
+    calls: Calls,
+    usage: Counts,
+    stop: Option<Stop>,
+    ended: bool,
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(default, borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    #[serde(default, borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(default)]
+    index: Option<u64>,
+    /// Within a stream.
+    #[serde(default)]
+    delta: Option<Fields>,
+    /// Where the answer isn't streamed.
+    #[serde(default)]
+    message: Option<Fields>,
+    #[serde(default)]
+    finish_reason: Option<Lossy>,
+    #[serde(default, borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+/// Token counts as servers name them. `prompt_tokens` is the whole prompt.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+struct Counts {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+    #[serde(default)]
+    total_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_tokens_details: Option<Details>,
+    /// DeepSeek's name.
+    #[serde(default)]
+    prompt_cache_hit_tokens: Option<u64>,
+    /// Moonshot's name.
+    #[serde(default)]
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+struct Details {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
+    #[serde(default)]
+    cache_write_tokens: Option<u64>,
+}
+
+impl Counts {
+    /// `None` where nothing was counted. Some servers leave the reasoning out of the reply's tokens, but not of the total.
+    fn usage(&self) -> Option<Usage> {
+        let prompt = self.prompt_tokens.filter(|tokens| *tokens > 0)?;
+        let details = self.prompt_tokens_details.unwrap_or_default();
+        let read = details.cached_tokens.or(self.prompt_cache_hit_tokens).or(self.cached_tokens).unwrap_or_default();
+        let read = read.min(prompt);
+        let written = details.cache_write_tokens.unwrap_or_default().min(prompt - read);
+        let beyond_prompt = self.total_tokens.unwrap_or_default().saturating_sub(prompt);
+        Some(Usage {
+            input_tokens: prompt - read - written,
+            output_tokens: self.completion_tokens.unwrap_or_default().max(beyond_prompt),
+            cache_read_tokens: read,
+            cache_write_tokens: written,
+        })
+    }
+}
+
+impl Growth {
+    /// A reply to a prompt of so many bytes.
+    pub(super) fn new(prompt_bytes: usize) -> Self {
+        Self {
+            estimate: Estimate::new(prompt_bytes),
+            id: None,
+            model: None,
+            thoughts: Thoughts::default(),
+            text: String::new(),
+            refusal: String::new(),
+            calls: Calls::default(),
+            usage: Counts::default(),
+            stop: None,
+            ended: false,
+        }
+    }
+
+    fn take(&mut self, chunk: Chunk<'_>, say: &dyn Fn(&str)) -> Result<(), Broken> {
+        let word = |value: Option<&RawValue>| value.and_then(text).filter(|text| !text.is_empty());
+        self.id = self.id.take().or_else(|| word(chunk.id));
+        self.model = self.model.take().or_else(|| word(chunk.model));
+        self.count(chunk.usage);
+        for choice in chunk.choices.into_iter().flatten() {
+            if choice.index.is_some_and(|index| index > 0) {
+                continue;
+            }
+            self.count(choice.usage);
+            if let Some(delta) = choice.delta.or(choice.message) {
+                self.grow(delta, say)?;
+            }
+            match choice.finish_reason {
+                Some(Lossy(reason)) if !reason.is_empty() => self.stop = Some(read_stop(reason)?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Of counts, the latest hold.
+    fn count(&mut self, usage: Option<&RawValue>) {
+        let counts = usage.and_then(|usage| serde_json::from_str::<Option<Counts>>(usage.get()).ok().flatten());
+        if let Some(counts) = counts.filter(|counts| counts.prompt_tokens.is_some()) {
+            self.usage = counts;
+        }
+    }
+
+    fn grow(&mut self, mut delta: Fields, say: &dyn Fn(&str)) -> Result<(), Broken> {
+        let mut heard = self.thoughts.grow(&delta);
+        if let Some(content) = delta.get("content") {
+            heard += self.content(content, say);
+        }
+        if let Some(piece) = delta.get("refusal").and_then(|refusal| text(refusal)) {
+            say(&piece);
+            heard += piece.len();
+            self.refusal.push_str(&piece);
+        }
+        let calls = delta.get("tool_calls").map_or(Ok(None), |calls| serde_json::from_str(calls.get()));
+        let calls: Option<Vec<Fields>> =
+            calls.map_err(|error| Broken::Nonsense(format!("its tool_calls can't be read: {error}")))?;
+        let mut calls = calls.unwrap_or_default();
+        // The older form, of which there is at most one.
+        if let Some(function) = delta.shift_remove("function_call").filter(|function| function.get() != "null") {
+            let index = RawValue::from_string("0".to_owned()).map(|index| ("index".to_owned(), index));
+            calls.push(Fields::from_iter(index.into_iter().chain([("function".to_owned(), function)])));
+        }
+        for call in calls {
+            heard += self.calls.grow(call).map_err(Broken::Nonsense)?;
+        }
+        self.estimate.hear(heard);
+        Ok(())
+    }
+
+    /// Text, or parts: of text, or of thoughts (Mistral's `{"type": "thinking", "thinking": [{"text": ...}]}`).
+    fn content(&mut self, content: &RawValue, say: &dyn Fn(&str)) -> usize {
+        if let Some(piece) = text(content) {
+            if !piece.is_empty() {
+                say(&piece);
+            }
+            self.text.push_str(&piece);
+            return piece.len();
+        }
+        let mut heard = 0;
+        for part in serde_json::from_str::<Vec<Fields>>(content.get()).unwrap_or_default() {
+            if let Some(piece) = part.get("text").and_then(|piece| text(piece)) {
+                say(&piece);
+                heard += piece.len();
+                self.text.push_str(&piece);
+            }
+            let thoughts = part.get("thinking").and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
+            for piece in thoughts.iter().flatten().filter_map(|part| text(part.get("text")?)) {
+                heard += piece.len();
+                self.thoughts.say(&piece);
+            }
+        }
+        heard
+    }
+}
+
+impl dialogue::Growth for Growth {
+    fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
+        if data.starts_with("[DONE]") {
+            // Without a reason, something of it is missing: `finish` says so.
+            self.ended = true;
+            return Ok(());
+        }
+        if name == "error" {
+            return Err(Broken::Error(data.to_owned()));
+        }
+        if !data.trim_start().starts_with('{') {
+            // Such as a ping.
+            return Ok(());
+        }
+        let chunk: Chunk<'_> =
+            serde_json::from_str(data).map_err(|error| Broken::Nonsense(format!("a chunk can't be read: {error}")))?;
+        if is_error(&chunk) {
+            return Err(Broken::Error(data.to_owned()));
+        }
+        self.take(chunk, text)
+    }
+
+    fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
+        let nonsense = |why: &str| Broken::Nonsense(why.to_owned());
+        let json = std::str::from_utf8(body).map_err(|_| nonsense("it isn't UTF-8"))?;
+        let value: serde_json::Value =
+            serde_json::from_str(json).map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
+        let chunk: Chunk<'_> = serde_json::from_str(json)
+            .map_err(|error| Broken::Nonsense(format!("it is JSON, but no completion: {error}")))?;
+        if is_error(&chunk) {
+            return Err(Broken::Error(json.to_owned()));
+        }
+        if value.get("choices").and_then(|choices| choices.get(0)).is_none() {
+            return Err(nonsense("it is JSON, but no completion"));
+        }
+        self.take(chunk, text)?;
+        self.ended = true;
+        Ok(())
+    }
+
+    fn ended(&self) -> bool {
+        self.ended
+    }
+
+    fn may_end(&self) -> bool {
+        self.ended || self.stop.is_some()
+    }
+
+    fn usage(&self) -> Usage {
+        self.estimate.usage(self.usage.usage(), self.stop.is_some())
+    }
+
+    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+        let usage = self.usage();
+        let Some(mut stop) = self.stop else {
+            return Err(Broken::Nonsense("a reply without a finish_reason, so without its end".to_owned()));
+        };
+        let has_calls = !self.calls.is_empty();
+        match stop {
+            Stop::ToolUse if !has_calls => {
+                let why = "a reply that waits for the answers to calls and makes none";
+                return Err(Broken::Nonsense(why.to_owned()));
+            }
+            Stop::EndTurn if has_calls => stop = Stop::ToolUse,
+            _ => {}
+        }
+        let unwritable = |error| Broken::Nonsense(format!("a block can't be read: {error}"));
+        let mut blocks: Vec<Block> = self.thoughts.finish(has_calls).map_err(unwritable)?.into_iter().collect();
+        if !self.text.is_empty() {
+            blocks.push(View::Text(self.text).into());
+        }
+        if !self.refusal.is_empty() {
+            stop = Stop::Refusal;
+            blocks.push(View::Text(self.refusal).into());
+        }
+        blocks.extend(self.calls.finish().map_err(unwritable)?);
+        Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
+    }
+}
+
+fn is_error(chunk: &Chunk<'_>) -> bool {
+    let named = chunk.object.and_then(text).is_some_and(|object| object == "error");
+    named || chunk.error.is_some_and(|error| error.get() != "null")
+}
+
+/// OpenAI's reasons, and the words of others that mean something else than an end.
+fn read_stop(reason: String) -> Result<Stop, Broken> {
+    Ok(match reason.as_str() {
+        "stop" => Stop::EndTurn,
+        "tool_calls" | "function_call" => Stop::ToolUse,
+        "length" | "max_tokens" => Stop::MaxTokens,
+        "content_filter" => Stop::Refusal,
+        // Mistral's.
+        "model_length" => Stop::ContextFull,
+        // Mistral's and OpenRouter's; DeepSeek's.
+        "error" | "insufficient_system_resource" => {
+            let message = format!("the reply ended with finish_reason {reason:?}");
+            return Err(Broken::Error(json!({ "error": { "message": message } }).to_string()));
+        }
+        _ => Stop::Other(reason),
+    })
+}

@@ -1,0 +1,216 @@
+//! A conversation in the API's own form, each part written once.
+//!
+//! The prompt cache needs no marks: what it finds again is a beginning that stays the same, byte for byte.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::json;
+
+use super::reply::Growth;
+use super::{call, thoughts};
+use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
+use crate::providers::openai::{cache_key, failed, name_calls};
+use crate::providers::{Ask, Setup, dialogue};
+
+/// What stands for a text that is empty, which some servers refuse.
+const NOTHING: &str = "(nothing)";
+
+/// What depends on where the conversation goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    /// The effort to ask for.
+    pub(super) effort: Option<&'static str>,
+    /// Whether `max_completion_tokens` is known there, and `max_tokens` refused.
+    pub(super) has_openai_rules: bool,
+    /// Whether `prompt_cache_key` is known there.
+    pub(super) takes_cache_key: bool,
+}
+
+/// A message as it is sent.
+#[derive(Debug)]
+struct Written {
+    json: Bytes,
+    /// Whether it is a text of ours, which a further one becomes part of.
+    is_text: bool,
+}
+
+/// A conversation as it is sent.
+#[derive(Debug)]
+pub(super) struct Body {
+    model: String,
+    way: Way,
+    has_tools: bool,
+    /// `prompt_cache_key`, with a comma before it.
+    key: String,
+    /// `tools`, with a comma before it, and the start of the messages.
+    fixed: Bytes,
+    messages: Vec<Written>,
+    size: usize,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a serde_json::Value,
+}
+
+#[derive(Serialize)]
+struct Text<'a> {
+    role: &'static str,
+    content: &'a str,
+}
+
+#[derive(Serialize)]
+struct Answered<'a> {
+    role: &'static str,
+    tool_call_id: &'a str,
+    content: &'a str,
+}
+
+impl Body {
+    /// A conversation without messages.
+    ///
+    /// # Errors
+    /// A tool can't be written as JSON.
+    pub(super) fn new(setup: &Setup, way: Way) -> Result<Self, serde_json::Error> {
+        let mut fixed = String::new();
+        let tool = |tool: &crate::tools::ToolSpec| {
+            let function =
+                Function { name: &tool.name, description: &tool.description, parameters: &tool.input_schema };
+            serde_json::to_string(&Tool { r#type: "function", function })
+        };
+        let tools: Vec<String> = setup.tools.iter().map(tool).collect::<Result<_, _>>()?;
+        if !tools.is_empty() {
+            fixed = format!(r#","tools":[{}]"#, tools.join(","));
+        }
+        let key = if way.takes_cache_key { cache_key(setup) } else { String::new() };
+        let mut body = Self {
+            model: setup.model.name.clone(),
+            way,
+            has_tools: !tools.is_empty(),
+            key,
+            size: fixed.len(),
+            fixed: Bytes::from(fixed + r#","messages":["#),
+            messages: Vec::new(),
+        };
+        if !is_blank(&setup.system) {
+            body.add(serde_json::to_string(&Text { role: "system", content: &setup.system })?, false);
+        }
+        Ok(body)
+    }
+
+    fn add(&mut self, json: String, is_text: bool) {
+        self.size += json.len() + 1;
+        self.messages.push(Written { json: Bytes::from(json), is_text });
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        let Some(last) = self.messages.last_mut().filter(|last| last.is_text) else {
+            self.add(serde_json::to_string(&Text { role: "user", content: text })?, true);
+            return Ok(());
+        };
+        // Templates of many models take no two messages of one role. Before `"}`: the end of the text, of the message.
+        let begun = String::from_utf8_lossy(&last.json[..last.json.len().saturating_sub(2)]);
+        let more = serde_json::to_string(&format!("\n\n{text}"))?;
+        let whole = Bytes::from(format!("{begun}{}}}", more.strip_prefix('"').unwrap_or(&more)));
+        self.size += whole.len() - last.json.len();
+        last.json = whole;
+        Ok(())
+    }
+
+    fn add_user(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
+        for ToolResult { call_id, text, is_error } in &message.results {
+            let content = failed(if is_blank(text) { NOTHING } else { text }, *is_error);
+            let result = Answered { role: "tool", tool_call_id: call_id, content: &content };
+            self.add(serde_json::to_string(&result)?, false);
+        }
+        let text = message.text.as_deref().filter(|text| !is_blank(text));
+        match text.or(message.results.is_empty().then_some(NOTHING)) {
+            Some(text) => self.add_text(text),
+            None => Ok(()),
+        }
+    }
+
+    fn add_reply(&mut self, reply: &Reply) -> Result<(), serde_json::Error> {
+        let calls: Vec<String> = reply.blocks.iter().filter_map(call::write).collect::<Result<_, _>>()?;
+        let text = reply.text();
+        let content = match calls.is_empty() {
+            _ if !is_blank(&text) => json!(text),
+            true => json!(NOTHING),
+            false => json!(null),
+        };
+        let mut message = format!(r#"{{"role":"assistant","content":{content}"#);
+        if !calls.is_empty() {
+            for Block { view, raw } in &reply.blocks {
+                if let (View::Thinking(_), Some(raw)) = (view, raw) {
+                    message.push_str(&thoughts::write(raw));
+                }
+            }
+            message.push_str(&format!(r#","tool_calls":[{}]"#, calls.join(",")));
+        }
+        self.add(message + "}", false);
+        Ok(())
+    }
+}
+
+impl dialogue::Body for Body {
+    type Growth = Growth;
+
+    fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
+        match message {
+            Message::User(message) => self.add_user(message),
+            Message::Assistant(reply) => self.add_reply(reply),
+        }
+    }
+
+    fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
+        let most = if self.way.has_openai_rules { "max_completion_tokens" } else { "max_tokens" };
+        let mut head = format!(
+            r#"{{"model":{},"{most}":{},"stream":true,"stream_options":{{"include_usage":true}}"#,
+            json!(self.model),
+            ask.max_tokens
+        );
+        if let Some(effort) = self.way.effort {
+            head.push_str(&format!(r#","reasoning_effort":"{effort}""#));
+        }
+        if self.has_tools && !ask.tools_allowed {
+            head.push_str(r#","tool_choice":"none""#);
+        }
+        head.push_str(&self.key);
+        let mut pieces = vec![Bytes::from(head), self.fixed.clone()];
+        for (at, Written { json, .. }) in self.messages.iter().enumerate() {
+            if at > 0 {
+                pieces.push(Bytes::from_static(b","));
+            }
+            pieces.push(json.clone());
+        }
+        pieces.push(Bytes::from_static(b"]}"));
+        pieces
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn growth(&self) -> Growth {
+        Growth::new(self.size)
+    }
+
+    fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+        name_calls(reply, taken);
+        Ok(())
+    }
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}

@@ -1,0 +1,190 @@
+//! Chat Completions for the suite that all providers pass.
+
+use serde_json::{Value, json};
+
+use crate::providers::Entry;
+use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, read};
+use crate::providers::openai_chat::reply::Growth;
+
+pub(crate) struct Spoken;
+
+pub(super) fn stop(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Said => "stop",
+        Ending::Called => "tool_calls",
+        Ending::Cut => "length",
+        Ending::Refused => "content_filter",
+    }
+}
+
+/// A chunk of a stream whose one choice has this delta.
+pub(super) fn chunk(delta: &Value, finish: Option<&str>) -> Value {
+    json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4.1-2025-04-14",
+        "choices": [{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }], "usage": null })
+}
+
+/// Chunks as a server sends them.
+pub(super) fn sent(chunks: &[Value]) -> Vec<String> {
+    chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
+}
+
+fn usage() -> Value {
+    json!({ "prompt_tokens": 22, "completion_tokens": 42, "total_tokens": 64,
+        "prompt_tokens_details": { "cached_tokens": 7, "cache_write_tokens": 5, "audio_tokens": 0 },
+        "completion_tokens_details": { "reasoning_tokens": 30 } })
+}
+
+impl Dialect for Spoken {
+    fn entry(&self) -> &'static Entry {
+        &crate::providers::openai_chat::ENTRY
+    }
+
+    fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
+        vec![("OPENAI_API_KEY", SECRET.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))]
+    }
+
+    fn line(&self) -> &'static str {
+        "POST /v1/chat/completions HTTP/1.1"
+    }
+
+    fn model(&self) -> [&'static str; 2] {
+        ["gpt-4.1", "gpt-4.1-2025-04-14"]
+    }
+
+    fn events(&self, Said(parts, ending): &Said) -> Vec<String> {
+        let mut chunks = vec![chunk(&json!({ "role": "assistant", "content": null, "refusal": null }), None)];
+        let mut index = 0;
+        for part in parts {
+            match part {
+                Part::Text(pieces) => {
+                    chunks.extend(pieces.iter().map(|piece| chunk(&json!({ "content": piece }), None)));
+                }
+                Part::Thought(text) => {
+                    for piece in text.split_inclusive(' ') {
+                        chunks.push(chunk(&json!({ "reasoning_content": piece, "content": null }), None));
+                    }
+                }
+                Part::Call(id, tool, pieces) => {
+                    let start = json!({ "index": index, "id": id, "type": "function",
+                        "function": { "name": tool, "arguments": "" } });
+                    chunks.push(chunk(&json!({ "tool_calls": [start] }), None));
+                    for piece in pieces {
+                        let more = json!({ "index": index, "function": { "arguments": piece } });
+                        chunks.push(chunk(&json!({ "tool_calls": [more] }), None));
+                    }
+                    index += 1;
+                }
+            }
+        }
+        chunks.push(chunk(&json!({}), Some(stop(*ending))));
+        let mut last = chunk(&json!({}), None);
+        (last["choices"], last["usage"]) = (json!([]), usage());
+        chunks.push(last);
+        let mut events = sent(&chunks);
+        events.push("data: [DONE]\n\n".to_owned());
+        events
+    }
+
+    fn enough(&self, events: &[String]) -> usize {
+        events.len() - 2
+    }
+
+    fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
+        read(Growth::new(0), chunks)
+    }
+
+    fn noise(&self) -> &'static str {
+        "data: ping\n\nevent: hello\ndata: {\"object\":\"novelty\",\"choices\":null}\n\n"
+    }
+
+    fn whole(&self, Said(parts, ending): &Said) -> Value {
+        let text = parts.iter().find_map(|part| match part {
+            Part::Text(pieces) => Some(pieces.concat()),
+            _ => None,
+        });
+        let thought = parts.iter().find_map(|part| match part {
+            Part::Thought(text) => Some(*text),
+            _ => None,
+        });
+        let call = |part: &Part| match part {
+            Part::Call(id, tool, pieces) => {
+                let function = json!({ "name": tool, "arguments": pieces.concat() });
+                Some(json!({ "id": id, "type": "function", "function": function }))
+            }
+            _ => None,
+        };
+        let calls: Vec<Value> = parts.iter().filter_map(call).collect();
+        let message = json!({ "role": "assistant", "content": text, "refusal": null, "reasoning_content": thought,
+            "tool_calls": if calls.is_empty() { Value::Null } else { json!(calls) } });
+        json!({ "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": self.model()[1],
+            "choices": [{ "index": 0, "message": message, "finish_reason": stop(*ending) }], "usage": usage() })
+    }
+
+    fn error(&self, status: u16, message: &str) -> Value {
+        let kind = match status {
+            400 => "invalid_request_error",
+            401 => "authentication_error",
+            429 => "rate_limit_error",
+            _ => "server_error",
+        };
+        json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
+    }
+
+    fn full(&self) -> Vec<(u16, Value)> {
+        let openai = json!({ "error": { "message": "This model's maximum context length is 8192 tokens.",
+            "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded" } });
+        let llama = json!({ "error": { "code": 400, "message": "request (9 tokens) exceeds the available context size",
+            "type": "exceed_context_size_error", "n_prompt_tokens": 9, "n_ctx": 8 } });
+        let vllm = json!({ "object": "error", "message": "This model's maximum context length is 8192 tokens.",
+            "type": "BadRequestError", "param": null, "code": 400 });
+        vec![(400, openai), (400, llama), (400, vllm)]
+    }
+
+    fn hear(&self, body: &Value) -> Heard {
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut system = String::new();
+        let mut turns = Vec::new();
+        for message in list(&body["messages"]) {
+            let content = text(&message["content"]);
+            match message["role"].as_str().unwrap() {
+                "system" => system = content,
+                "user" => turns.push(Turn::User(content)),
+                "tool" => {
+                    let (words, failed) = match content.strip_prefix("Error: ") {
+                        Some(words) => (words.to_owned(), true),
+                        None => (content, false),
+                    };
+                    turns.push(Turn::Answered(text(&message["tool_call_id"]), words, failed));
+                }
+                "assistant" => {
+                    if let Some(thought) = message["reasoning_content"].as_str() {
+                        turns.push(Turn::Thought(thought.to_owned()));
+                    }
+                    if !message["content"].is_null() {
+                        turns.push(Turn::Text(content));
+                    }
+                    for call in list(&message["tool_calls"]) {
+                        let function = &call["function"];
+                        let input = serde_json::from_str(&text(&function["arguments"])).unwrap();
+                        turns.push(Turn::Call(text(&call["id"]), text(&function["name"]), input));
+                    }
+                }
+                role => panic!("{role}"),
+            }
+        }
+        Heard {
+            model: text(&body["model"]),
+            system,
+            tools: list(&body["tools"]).iter().map(|tool| text(&tool["function"]["name"])).collect(),
+            may_call: body["tool_choice"] != "none",
+            max_tokens: body["max_tokens"].as_u64().unwrap(),
+            streams: body["stream"] == true,
+            turns,
+        }
+    }
+
+    fn conversation(&self, body: &str) -> String {
+        body[body.find(r#""tools":"#).unwrap()..].strip_suffix("]}").unwrap().to_owned()
+    }
+}

@@ -1,0 +1,314 @@
+//! What is this API's own, and what servers make of it; the rest is in the suite that all providers pass.
+
+mod dialect;
+mod requests;
+
+pub(crate) use self::dialect::Spoken;
+
+use serde_json::{Value, json};
+
+use self::dialect::{chunk, sent};
+use crate::message::{Message, Reply, Stop, UserMessage, View};
+use crate::providers::conformance::{Seen, asked, prompted, request, result};
+use crate::providers::scripted::{Answer, End, Server};
+
+/// A stream of these deltas, then the reason.
+fn stream(deltas: &[Value], finish: &str) -> String {
+    let mut chunks: Vec<Value> = deltas.iter().map(|delta| chunk(delta, None)).collect();
+    chunks.push(chunk(&json!({}), Some(finish)));
+    sent(&chunks).concat() + "data: [DONE]\n\n"
+}
+
+async fn reply_of(body: &str) -> Reply {
+    asked(&Spoken, vec![Answer::stream([body.as_bytes()])]).await.0.unwrap()
+}
+
+fn calls(reply: &Reply) -> Vec<[&str; 3]> {
+    reply.calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect()
+}
+
+fn piece(call: &Value) -> Value {
+    json!({ "tool_calls": [call] })
+}
+
+#[tokio::test]
+async fn calls_of_every_shape_are_put_together() {
+    let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
+    for (deltas, expected) in [
+        // No ids.
+        (
+            vec![
+                json!({ "tool_calls": [{ "index": 0, "function": f("a", "{}") }, { "index": 1, "function": f("b", "{}") }] }),
+            ],
+            vec![["call00001", "a", "{}"], ["call00002", "b", "{}"]],
+        ),
+        // The same id twice, and one that is a number.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{}") })),
+                piece(&json!({ "index": 1, "id": "x", "function": f("b", "{}") })),
+                piece(&json!({ "index": 2, "id": 7, "function": f("c", "{}") })),
+            ],
+            vec![["x", "a", "{}"], ["call00001", "b", "{}"], ["7", "c", "{}"]],
+        ),
+        // Arguments as an object, null and nowhere.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": { "name": "a", "arguments": { "n": 1.50 } } })),
+                piece(&json!({ "index": 1, "id": "y", "function": { "name": "b", "arguments": null } })),
+                piece(&json!({ "index": 2, "id": "z", "function": { "name": "c" } })),
+            ],
+            vec![["x", "a", "{\"n\":1.5}"], ["y", "b", "{}"], ["z", "c", "{}"]],
+        ),
+        // Every call at index 0, told apart by ids, or by names alone.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":") })),
+                piece(&json!({ "index": 0, "function": { "arguments": "1}" } })),
+                piece(&json!({ "index": 0, "id": "y", "function": f("a", "{\"n\":2}") })),
+            ],
+            vec![["x", "a", "{\"n\":1}"], ["y", "a", "{\"n\":2}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "", "function": f("a", "{\"n\":1}") })),
+                piece(&json!({ "index": 0, "id": "", "function": f("b", "{\"n\":2}") })),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"], ["call00002", "b", "{\"n\":2}"]],
+        ),
+        // No index; id and name beside each piece.
+        (
+            vec![
+                piece(&json!({ "id": "x", "function": f("a", "{\"n\":") })),
+                piece(&json!({ "id": "x", "function": f("a", "1}") })),
+                piece(&json!({ "id": "y", "function": f("a", "{}") })),
+            ],
+            vec![["x", "a", "{\"n\":1}"], ["y", "a", "{}"]],
+        ),
+        // Pieces of two calls in turn.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "type": "function", "function": f("a", "") })),
+                piece(&json!({ "index": 1, "id": "y", "type": "function", "function": f("b", "") })),
+                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "index": 1, "function": { "arguments": "{}" } })),
+                piece(&json!({ "index": 0, "id": null, "function": { "name": null, "arguments": "1}" } })),
+            ],
+            vec![["x", "a", "{\"n\":1}"], ["y", "b", "{}"]],
+        ),
+        // The older form.
+        (
+            vec![
+                json!({ "function_call": f("a", "{\"n\":") }),
+                json!({ "function_call": { "arguments": "1}" } }),
+                json!({ "function_call": null }),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"]],
+        ),
+    ] {
+        for finish in ["tool_calls", "stop", "function_call"] {
+            let reply = reply_of(&stream(&deltas, finish)).await;
+            assert_eq!(calls(&reply), expected, "{deltas:?}");
+            assert_eq!(reply.stop, Stop::ToolUse);
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_are_bounded_in_number() {
+    let call = |index: usize| json!({ "index": index, "function": { "name": "a", "arguments": "{}" } });
+    let many =
+        |count: usize| stream(&[json!({ "tool_calls": (0..count).map(call).collect::<Vec<_>>() })], "tool_calls");
+    assert_eq!(reply_of(&many(1_000)).await.calls().count(), 1_000);
+    let answers = [many(1_001), many(1)].map(|body| Answer::stream([body.as_bytes()]));
+    let (_, seen, _) = asked(&Spoken, answers.to_vec()).await;
+    assert!(seen.retries.lock().unwrap()[0].why.contains("more than 1000 calls"));
+}
+
+#[tokio::test]
+async fn a_stream_may_end_without_its_mark() {
+    let chunks = sent(&[chunk(&json!({ "content": "Hi" }), None), chunk(&json!({ "content": "!" }), Some("stop"))]);
+    let whole = chunks.concat();
+    let broken = format!("{whole}data: {{\"choi");
+    for answer in [
+        Answer::stream([whole.as_bytes()]),
+        Answer::stream([whole.as_bytes()]).cut(End::Close),
+        Answer::stream([broken.as_bytes()]).cut(End::Close),
+        Answer::new("200 OK", "", &whole),
+    ] {
+        let (reply, _, requests) = asked(&Spoken, vec![answer]).await;
+        assert_eq!((reply.unwrap().text().as_str(), requests), ("Hi!", 1));
+    }
+    let unfinished = format!("{}data: [DONE]\n\n", chunks[0]);
+    let good = Answer::stream([whole.as_bytes()]);
+    let (reply, seen, _) = asked(&Spoken, vec![Answer::stream([unfinished.as_bytes()]), good]).await;
+    assert_eq!(reply.unwrap().text(), "Hi!");
+    assert!(seen.retries.lock().unwrap()[0].why.contains("without a finish_reason"));
+}
+
+#[tokio::test]
+async fn stop_reasons_have_their_own_words() {
+    for (word, stop) in [
+        ("stop", Stop::EndTurn),
+        ("length", Stop::MaxTokens),
+        ("content_filter", Stop::Refusal),
+        ("model_length", Stop::ContextFull),
+        ("tea_time", Stop::Other("tea_time".to_owned())),
+    ] {
+        assert_eq!(reply_of(&stream(&[json!({ "content": "x" })], word)).await.stop, stop);
+    }
+    let refusal = stream(&[json!({ "refusal": "I can't " }), json!({ "refusal": "do that." })], "stop");
+    let reply = reply_of(&refusal).await;
+    assert_eq!((reply.stop.clone(), reply.text().as_str()), (Stop::Refusal, "I can't do that."));
+    // Some say an empty reason beside each piece.
+    let empty = sent(&[chunk(&json!({ "content": "x" }), Some("")), chunk(&json!({}), Some("stop"))]).concat();
+    assert_eq!(reply_of(&empty).await.text(), "x");
+    for (word, why) in [
+        ("tool_calls", "makes none"),
+        ("error", "finish_reason \"error\""),
+        ("insufficient_system_resource", "finish_reason"),
+    ] {
+        let answers =
+            [word, "stop"].map(|word| Answer::stream([stream(&[json!({ "content": "x" })], word).as_bytes()]));
+        let (_, seen, _) = asked(&Spoken, answers.to_vec()).await;
+        let retries = seen.retries.lock().unwrap();
+        assert!(retries[0].why.contains(why), "{}", retries[0].why);
+    }
+}
+
+fn with_usage(usage: &Value, in_choice: bool) -> String {
+    let mut last = chunk(&json!({ "content": "x".repeat(40) }), Some("stop"));
+    let place = if in_choice { &mut last["choices"][0]["usage"] } else { &mut last["usage"] };
+    *place = usage.clone();
+    sent(&[last]).concat() + "data: [DONE]\n\n"
+}
+
+#[tokio::test]
+async fn tokens_are_counted_as_servers_count_them() {
+    for (usage, [input, output, read, written]) in [
+        (json!({ "prompt_tokens": 100, "completion_tokens": 5 }), [100, 5, 0, 0]),
+        (
+            json!({ "prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": { "cached_tokens": 64 } }),
+            [36, 5, 64, 0],
+        ),
+        (json!({ "prompt_tokens": 100, "completion_tokens": 5, "prompt_cache_hit_tokens": 64 }), [36, 5, 64, 0]),
+        (
+            json!({ "prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": 64, "prompt_tokens_details": null }),
+            [36, 5, 64, 0],
+        ),
+        // Reasoning that only the total counts.
+        (json!({ "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 125 }), [100, 25, 0, 0]),
+        // More read than there was.
+        (json!({ "prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": 1000 }), [0, 5, 100, 0]),
+    ] {
+        for in_choice in [false, true] {
+            let own = reply_of(&with_usage(&usage, in_choice)).await.usage;
+            let counts = [own.input_tokens, own.output_tokens, own.cache_read_tokens, own.cache_write_tokens];
+            assert_eq!(counts, [input, output, read, written], "{usage}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_counts_is_estimated() {
+    let size = prompted(&Spoken, "http://127.0.0.1:1").size() as u64;
+    for usage in [json!(null), json!({}), json!({ "prompt_tokens": 0, "completion_tokens": 0 }), json!("?")] {
+        let own = reply_of(&with_usage(&usage, false)).await.usage;
+        assert_eq!([own.input_tokens, own.output_tokens], [size / 3, 10], "{usage}");
+    }
+}
+
+#[tokio::test]
+async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
+    let call = || piece(&json!({ "index": 0, "id": "x", "function": { "name": "glob", "arguments": "{}" } }));
+    let details = |text: &str| json!([{ "type": "reasoning.text", "text": text, "format": "f", "index": 0 }]);
+    let signed = json!([{ "type": "reasoning.text", "text": null, "signature": "sig", "index": 0 }]);
+    let encrypted = json!([{ "type": "reasoning.encrypted", "data": "zz", "index": 1 }]);
+    for (deltas, view, sent_back) in [
+        (
+            vec![json!({ "reasoning_content": "Let me " }), json!({ "reasoning_content": "see." }), call()],
+            Some("Let me see."),
+            json!({ "reasoning_content": "Let me see." }),
+        ),
+        (vec![json!({ "reasoning": "Hm." }), call()], Some("Hm."), json!({ "reasoning": "Hm." })),
+        (
+            vec![json!({ "reasoning": "Hm.", "reasoning_content": "Hm." }), call()],
+            Some("Hm."),
+            json!({ "reasoning_content": "Hm." }),
+        ),
+        // DeepSeek wants it back even where it is empty.
+        (vec![json!({ "reasoning_content": "" }), call()], Some(""), json!({ "reasoning_content": "" })),
+        (vec![json!({ "reasoning_content": null, "reasoning": null }), call()], None, json!({})),
+        (
+            vec![
+                json!({ "reasoning": "Let ", "reasoning_details": details("Let ") }),
+                json!({ "reasoning": "me.", "reasoning_details": details("me.") }),
+                json!({ "reasoning_details": signed }),
+                json!({ "reasoning_details": encrypted }),
+                call(),
+            ],
+            Some("Let me."),
+            json!({ "reasoning_details": [
+                { "type": "reasoning.text", "text": "Let me.", "format": "f", "index": 0, "signature": "sig" },
+                { "type": "reasoning.encrypted", "data": "zz", "index": 1 },
+            ] }),
+        ),
+        // Mistral's parts have no field to go back in.
+        (
+            vec![
+                json!({ "content": [{ "type": "thinking", "thinking": [{ "type": "text", "text": "Hm." }] }] }),
+                call(),
+            ],
+            Some("Hm."),
+            json!({}),
+        ),
+    ] {
+        let body = stream(&deltas, "tool_calls");
+        let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+        let mut conversation = prompted(&Spoken, &server.url);
+        let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+        let thought = reply.blocks.iter().find_map(|block| match &block.view {
+            View::Thinking(text) => Some(text.as_str()),
+            _ => None,
+        });
+        assert_eq!(thought, view);
+        conversation.push(&Message::Assistant(reply));
+        conversation.push(&Message::User(UserMessage { results: vec![result("x", "found", false)], text: None }));
+        conversation.ask(request(), &Seen::default()).await.unwrap();
+        let mut message = server.received()[1].json()["messages"][2].clone();
+        let fields = message.as_object_mut().unwrap();
+        for known in ["role", "content", "tool_calls"] {
+            assert!(fields.shift_remove(known).is_some());
+        }
+        assert_eq!(message, sent_back);
+    }
+}
+
+#[tokio::test]
+async fn what_else_a_server_says_of_a_call_goes_back_with_it() {
+    let call = json!({ "index": 0, "id": "x", "type": "function", "function": { "name": "glob", "arguments": "{}" },
+        "extra_content": { "google": { "thought_signature": "s" } }, "nothing": null });
+    let server = Server::start([Answer::stream([stream(&[piece(&call)], "tool_calls").as_bytes()])]).await;
+    let mut conversation = prompted(&Spoken, &server.url);
+    let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let recorded = serde_json::to_string(&reply).unwrap();
+    conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
+    conversation.push(&Message::User(UserMessage { results: vec![result("x", "found", false)], text: None }));
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    assert_eq!(
+        server.received()[1].json()["messages"][2]["tool_calls"][0],
+        json!({ "id": "x", "type": "function", "function": { "name": "glob", "arguments": "{}" },
+            "extra_content": { "google": { "thought_signature": "s" } } })
+    );
+}
+
+#[tokio::test]
+async fn text_in_parts_and_further_choices_are_understood() {
+    let mut second = chunk(&json!({ "content": "no" }), Some("stop"));
+    second["choices"][0]["index"] = json!(1);
+    let parts = chunk(&json!({ "content": [{ "type": "text", "text": "Hi" }, { "type": "reference" }] }), None);
+    let body = sent(&[second, parts, chunk(&json!({}), Some("stop"))]).concat();
+    assert_eq!(reply_of(&body).await.text(), "Hi");
+    let half = stream(&[json!({ "content": "half a \u{fffd} pair" })], "stop").replace('\u{fffd}', "\\ud83d");
+    assert_eq!(reply_of(&half).await.text(), "half a \u{fffd}\u{fffd}\u{fffd} pair");
+}

@@ -1,0 +1,131 @@
+use serde_json::json;
+
+use super::*;
+use crate::job::Thinking;
+use crate::providers::conformance::{SECRET, connect, setup};
+use crate::providers::dialogue::Body as _;
+use crate::providers::openai_chat::request::{Body, Way};
+use crate::providers::openai_chat::{ENTRY, effort_of};
+use crate::providers::{FaultKind, Model, Setup};
+
+const ELSEWHERE: Way = Way { effort: None, has_openai_rules: false, takes_cache_key: false };
+
+fn written(setup: &Setup, way: Way) -> Value {
+    let mut body = Body::new(setup, way).unwrap();
+    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    serde_json::from_slice(&body.pieces(&request()).concat()).unwrap()
+}
+
+#[test]
+fn a_request_is_what_the_api_expects() {
+    let function =
+        |name: &str| json!({ "name": name, "description": "does \"it\"", "parameters": { "type": "object" } });
+    let mut expected = json!({
+        "model": "gpt-4.1", "max_tokens": 8000, "stream": true, "stream_options": { "include_usage": true },
+        "tools": [
+            { "type": "function", "function": function("glob") },
+            { "type": "function", "function": function("grep") },
+        ],
+        "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Hello" }],
+    });
+    assert_eq!(written(&setup(&Spoken), ELSEWHERE), expected);
+    let own = Way { effort: Some("low"), has_openai_rules: true, takes_cache_key: true };
+    let at_openai = written(&setup(&Spoken), own);
+    expected.as_object_mut().unwrap().shift_remove("max_tokens");
+    expected["max_completion_tokens"] = json!(8000);
+    expected["reasoning_effort"] = json!("low");
+    let key = at_openai["prompt_cache_key"].as_str().unwrap();
+    assert!(key.starts_with("legwork-") && key.len() <= 64, "{key}");
+    expected["prompt_cache_key"] = json!(key);
+    assert_eq!(at_openai, expected);
+    assert_eq!(written(&setup(&Spoken), own)["prompt_cache_key"], key);
+    let other = Setup { agent: "explorer-1".to_owned(), ..setup(&Spoken) };
+    assert_ne!(written(&other, own)["prompt_cache_key"], key);
+}
+
+#[test]
+fn texts_that_follow_each_other_become_one() {
+    let mut body = Body::new(&setup(&Spoken), ELSEWHERE).unwrap();
+    for text in ["say \"a\"", "b\nc"] {
+        body.push(&Message::User(UserMessage::text(text))).unwrap();
+    }
+    let whole = body.pieces(&request()).concat();
+    let sent: Value = serde_json::from_slice(&whole).unwrap();
+    assert_eq!(sent["messages"][1]["content"], "say \"a\"\n\nb\nc");
+    assert_eq!(sent["messages"].as_array().unwrap().len(), 2);
+    let head = sent["messages"].to_string().len() + sent["tools"].to_string().len();
+    assert!(body.size().abs_diff(head) < 30);
+}
+
+#[test]
+fn openais_models_think_as_they_can() {
+    let of = |model: &str, thinking: Option<Thinking>, with_tools: bool| {
+        let mut setup = setup(&Spoken);
+        setup.model = Model { provider: "openai-chat".to_owned(), name: model.to_owned(), thinking };
+        if !with_tools {
+            setup.tools.clear();
+        }
+        effort_of(&setup)
+    };
+    assert_eq!(of("gpt-5.1", Some(Thinking::Low), true).unwrap(), Some("low"));
+    assert_eq!(of("gpt-5", Some(Thinking::Off), true).unwrap(), Some("minimal"));
+    assert_eq!(of("gpt-5.6-sol", None, true).unwrap(), Some("none"));
+    assert_eq!(of("gpt-5.6-sol", None, false).unwrap(), None);
+    assert_eq!(of("gpt-5.6-sol", Some(Thinking::High), false).unwrap(), Some("high"));
+    let fault = of("gpt-5.6-sol", Some(Thinking::High), true).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Rejected);
+    assert!(fault.hint.unwrap().contains("`openai/gpt-5.6-sol`"));
+    assert!(of("gpt-4.1", Some(Thinking::Low), true).is_err());
+}
+
+#[tokio::test]
+async fn any_other_server_gets_the_word_as_it_is_and_needs_no_key() {
+    let body = stream(&[json!({ "content": "Hi" })], "stop");
+    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let provider = connect(&ENTRY, &[("OPENAI_BASE_URL", format!("{}/api/", server.url))]).unwrap();
+    assert!(!provider.has_known_prices());
+    let mut setup = setup(&Spoken);
+    setup.model.thinking = Some(Thinking::Off);
+    let mut conversation = provider.open(setup).unwrap();
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    let received = &server.received()[0];
+    assert_eq!(received.line, "POST /api/chat/completions HTTP/1.1");
+    assert_eq!(received.headers.get("authorization"), None);
+    assert_eq!(received.json()["reasoning_effort"], "none");
+    assert_eq!(received.json()["max_tokens"], 8000);
+    assert_eq!(received.json().get("prompt_cache_key"), None);
+}
+
+#[tokio::test]
+async fn credentials_in_the_address_go_before_the_key() {
+    let body = stream(&[json!({ "content": "Hi" })], "stop");
+    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let base = server.url.replace("http://", "http://me:letmein@");
+    let variables = [("OPENAI_BASE_URL", base), ("OPENAI_API_KEY", SECRET.to_owned())];
+    let mut conversation = connect(&ENTRY, &variables).unwrap().open(setup(&Spoken)).unwrap();
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    assert_eq!(server.received()[0].headers["authorization"], "Basic bWU6bGV0bWVpbg==");
+}
+
+#[test]
+fn only_openais_own_address_has_its_prices() {
+    let at = |base: &str| {
+        let variables = [("OPENAI_BASE_URL", base.to_owned()), ("OPENAI_API_KEY", SECRET.to_owned())];
+        connect(&ENTRY, &variables).unwrap()
+    };
+    for (base, known) in [
+        ("", true),
+        ("https://api.openai.com/v1/", true),
+        ("https://eu.api.openai.com/v1", true),
+        ("https://x.openai.azure.com/openai/v1/", false),
+        ("https://api.openai.com.example/v1", false),
+        ("http://localhost:8080/v1", false),
+    ] {
+        assert_eq!(at(base).has_known_prices(), known, "{base}");
+    }
+    assert!(at("http://gate.example/v1").warning().unwrap().contains("the key goes to http://gate.example/v1/chat"));
+    let without = connect(&ENTRY, &[("OPENAI_BASE_URL", "http://gate.example".to_owned())]).unwrap();
+    assert!(without.warning().unwrap().contains("everything goes to http://gate.example/chat/completions"));
+}
