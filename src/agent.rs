@@ -11,6 +11,7 @@ mod past;
 mod recall;
 mod recorded;
 mod review;
+mod submitted;
 mod tree;
 
 use tokio::time::Instant;
@@ -22,6 +23,7 @@ use self::past::Calls;
 pub use self::past::{Past, Stopwatch};
 pub use self::recall::INTERRUPTED;
 pub use self::review::{Review, Reviewed};
+use self::submitted::Submitted;
 pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::{LimitHit, Wish};
 use crate::event::{
@@ -56,6 +58,7 @@ pub struct Agent<'t> {
     usage: Usage,
     cost_usd: Option<f64>,
     last_text: String,
+    submitted: Submitted,
     past: Past,
     /// The calls of the last reply that were begun before the run was cut off.
     calls: Calls,
@@ -106,6 +109,7 @@ impl<'t> Agent<'t> {
                     Err(halt) => tree.halt(halt, finished.subagent.is_none()),
                 };
                 finished.text = agent.last_text;
+                finished.result = agent.submitted.into_result();
                 finished.turns = agent.turns;
                 finished.tool_calls = agent.tool_calls;
                 finished.usage = agent.usage;
@@ -162,6 +166,7 @@ impl<'t> Agent<'t> {
             usage: Usage::default(),
             cost_usd: Some(0.0),
             last_text: String::new(),
+            submitted: Submitted::new(tree, planned)?,
             past,
             calls: Calls::default(),
         })

@@ -10,6 +10,7 @@ mod live;
 mod print;
 mod progress;
 mod replay;
+mod result_file;
 mod resume;
 mod run;
 mod save_case;

@@ -158,6 +158,7 @@ impl Job {
             max_turns: max_turns.as_ref(),
             max_tokens: max_tokens.as_ref(),
             model: None,
+            returns: self.result.as_ref(),
         };
         std::iter::once(parent).chain(self.subagents.iter().map(|(name, subagent)| Agent {
             name: Some(name),
@@ -166,6 +167,7 @@ impl Job {
             max_turns: subagent.max_turns.as_ref(),
             max_tokens: subagent.max_tokens.as_ref(),
             model: subagent.model.as_ref(),
+            returns: subagent.returns.as_ref(),
         }))
     }
 
@@ -244,6 +246,8 @@ pub struct Agent<'a> {
     pub max_tokens: Option<&'a Spanned<u32>>,
     /// Its own model.
     pub model: Option<&'a Spanned<ModelSpec>>,
+    /// The data that it ends with.
+    pub returns: Option<&'a Returns>,
 }
 
 /// What the whole run may use, subagents and retries included.

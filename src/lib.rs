@@ -27,6 +27,8 @@ pub mod yaml;
 
 pub mod template;
 
+pub mod data;
+
 pub mod job;
 
 pub mod mask;

@@ -279,6 +279,10 @@ fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
         Outcome::Stuck => ("the same failure came over and over", Some("Read the last calls in transcript.md.")),
         Outcome::ReplyCut => ("the last answer was cut by max_tokens", Some("Raise parent.max_tokens.")),
         Outcome::Refused => ("the model refused", None),
+        Outcome::ResultInvalid => (
+            "the parent ended without a result that fits its schema",
+            Some("Read in transcript.md what it was told; say in the prompt what the result must hold."),
+        ),
         Outcome::ContextFull => ("the conversation fills the model's window", Some("Delegate more to subagents.")),
         _ => ("the run didn't complete", None),
     };

@@ -34,6 +34,7 @@ mod loopback;
 mod processes;
 mod properties;
 mod provider_faults;
+mod results;
 mod resume;
 mod runs;
 mod secrets;

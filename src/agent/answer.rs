@@ -56,6 +56,7 @@ impl<'t> Agent<'t> {
         }
         for (call, result) in calls.iter().zip(&results) {
             self.failures.note(call, result.is_error);
+            self.submitted.note(call, result);
         }
         if !self.calls.begun.is_empty() {
             return Err(Halt::unlike(&self.id, "call_started"));
@@ -281,19 +282,25 @@ impl<'t> Agent<'t> {
     }
 }
 
-/// What the parent sees of a child: its last text, and how it ended where that isn't its own end.
+/// What the parent sees of a child: its data or else its last text, and how it ended where that isn't its own end.
 fn summary(call: &ToolCall, finished: &AgentFinished) -> ToolResult {
-    let text = if finished.text.trim().is_empty() { "(no summary)" } else { finished.text.as_str() };
+    let data = finished.result.as_ref().map(ToString::to_string);
+    let last = if finished.text.trim().is_empty() { "(no summary)" } else { finished.text.as_str() };
+    let text = data.as_deref().unwrap_or(last);
     let text = if finished.outcome == Outcome::Completed {
         text.to_owned()
-    } else {
-        let turns = if finished.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", finished.turns) };
+    } else if finished.outcome == Outcome::ResultInvalid {
         format!(
-            "[{} ended with {} after {turns}; this is the last that it said]\n\n{text}",
+            "[{} ended with {}: it was to return data, and submitted none that fits its schema; this is the last that it \
+             said]\n\n{text}",
             finished.id, finished.outcome
         )
+    } else {
+        let what = if data.is_some() { "the data that it had submitted" } else { "the last that it said" };
+        let turns = if finished.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", finished.turns) };
+        format!("[{} ended with {} after {turns}; this is {what}]\n\n{text}", finished.id, finished.outcome)
     };
-    let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused);
+    let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
     ToolResult { call_id: call.id.clone(), text: bounded(text, MAX_CHARS), is_error }
 }
 

@@ -3,8 +3,8 @@
 use futures_util::future::BoxFuture;
 
 use super::{Agent, Halt, Step};
-use crate::event::{CheckFinished, CheckStarted, Durability, Outcome, Told};
-use crate::message::{Message, Reply};
+use crate::event::{CheckFinished, CheckStarted, Durability, Outcome};
+use crate::message::Reply;
 use crate::plan::PlannedCheck;
 use crate::tools::toolbox::{CallLimits, bounded};
 
@@ -62,14 +62,7 @@ impl Agent<'_> {
             self.tree.note(Outcome::ChecksFailed, &summary(&failed));
             return Ok(Some(Outcome::ChecksFailed));
         }
-        let text = self.tell(report(&failed))?;
-        // What a model said without a word is no message.
-        if !reply.blocks.is_empty() {
-            let tokens = reply.usage.total();
-            self.conversation.push(&Message::Assistant(reply));
-            self.known = Some((tokens, self.conversation.size()));
-        }
-        self.pending.get_or_insert_default().text = Some(text);
+        self.go_on(reply, report(&failed))?;
         Ok(None)
     }
 
@@ -110,13 +103,6 @@ impl Agent<'_> {
             Some(breach) => Err(Halt::breach(breach)),
             None => Ok(finished),
         }
-    }
-
-    /// Writes down what the model is told; the journal's own words where it has them.
-    fn tell(&mut self, text: String) -> Result<String, Halt> {
-        let known = self.past.told();
-        self.record(Told { text: text.clone() })?;
-        Ok(known.unwrap_or(text))
     }
 }
 

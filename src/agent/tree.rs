@@ -349,6 +349,9 @@ impl Tree {
         if parent && toolbox.has(Task::NAME) {
             toolbox.add(Box::new(self.plan.task()));
         }
+        if let Some(tool) = self.plan.submit_result(planned).map_err(failed)? {
+            toolbox.add(Box::new(tool));
+        }
         Ok(toolbox)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::confidences::Confidences;
 use super::confine::Confined;
 use super::print::printable;
+use super::result_file::ResultFile;
 use super::{Surroundings, progress, script, step_summary};
 use crate::changes::find_git;
 use crate::error::Error;
@@ -37,6 +38,8 @@ pub(super) struct Live<'a> {
     pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(super) scripts: BTreeMap<String, PathBuf>,
     pub(super) recorder: Recorder,
+    /// The file for the data that it ends with.
+    pub(super) result_file: Option<ResultFile>,
     pub(super) before: Option<Before>,
     pub(super) signals: Signals,
     /// Who else looks on.
@@ -109,8 +112,12 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     let mut planted = repositories();
     planted.retain(|path| !known.contains(path));
     warn_of_planted(around, &workspace, &planted);
+    let written = live.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
     report(live.format, around, &result, live.shown_folder);
-    Ok(result.exit_code)
+    if let Some(file) = live.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
+        around.out.beside(&format!("result: {}", printable(&file.path().to_string_lossy())));
+    }
+    written.map(|()| result.exit_code)
 }
 
 /// File tools make no repository, but commands can, and the next `git status` of whoever looks at the changes obeys it.

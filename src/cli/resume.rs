@@ -6,11 +6,12 @@ use super::confidences::Confidences;
 use super::confine::Confinement;
 use super::live::{Live, connect, live};
 use super::print::printable;
+use super::result_file::ResultFile;
 use super::run::{given_secrets, pair, workspace};
 use super::{Surroundings, format_parser};
 use crate::error::Error;
 use crate::formats::Subject;
-use crate::record::{RUNS, Recorder, Reopened, find_run};
+use crate::record::{RUNS, Record, Recorder, Reopened, find_run};
 use crate::run::{Before, Signals, commit};
 
 /// Options of `legwork resume`.
@@ -38,21 +39,31 @@ pub(super) struct Options {
     /// What stdout gets: the last text, result.json, or the events as they happen
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
+    /// Write the data that the job ends with to this file, too; without data there is no such file after the run
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
 }
 
 pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let folder = find_run(&options.out, &options.run)?;
+    let result_file = ResultFile::prepare(options.result.as_deref())?;
     let signals = Signals::catch()?;
     let reopened = match Recorder::reopen(&folder) {
         Err(ended @ Error::Ended { .. }) => {
             let ended_so = printable(&ended.to_string());
             around.out.beside(&format!("{ended_so}; only one that was cut off can go on"));
+            if let Some(file) = &result_file {
+                let record = Record::open(&folder)?;
+                ResultFile::check(options.result.as_deref(), &record.plan)?;
+                record.result.iter().try_for_each(|result| file.write(result))?;
+            }
             return Ok(ended.exit_code());
         }
         reopened => reopened?,
     };
     let Reopened { recorder, record, journals } = reopened;
     let mut plan = record.plan;
+    ResultFile::check(options.result.as_deref(), &plan)?;
     let before = Before::new(journals).ok_or_else(|| Error::NotARecord {
         path: folder.clone(),
         why: "it was cut off before anything happened; start the job anew".to_owned(),
@@ -85,6 +96,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
             providers,
             scripts,
             recorder,
+            result_file,
             before: Some(before),
             signals,
             observer: None,

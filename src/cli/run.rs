@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::confidences::Confidences;
 use super::confine::Confinement;
 use super::live::{Live, connect, live};
+use super::result_file::ResultFile;
 use super::save_case::Saving;
 use super::{Surroundings, format_parser, input};
 use crate::error::Error;
@@ -45,6 +46,9 @@ pub(super) struct Options {
     /// What stdout gets: the last text, result.json, or the events as they happen
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
+    /// Write the data that the job ends with to this file, too; without data there is no such file after the run
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
     /// Take the job for a stranger's: refuse what only trusted ones get, such as `env` and `network: open`
     #[arg(long)]
     untrusted: bool,
@@ -71,6 +75,14 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             hint: Some("Leave out one of --untrusted and --sandbox off.".into()),
         });
     }
+    if let Some(file) = options.result.as_ref().filter(|file| is_same(file, &options.job)) {
+        return Err(Error::Usage {
+            message: format!("--result {}: that is the job file", file.display()),
+            hint: Some("Name another file for the result.".into()),
+        });
+    }
+    let asked_for = options.result.as_deref().filter(|_| !options.dry_run);
+    let result_file = ResultFile::prepare(asked_for)?;
     let workspace = workspace(&options.workspace)?;
     let origin = Origin::from(options.untrusted);
     let (source, folder) = input::read_job(&options.job, origin).map_err(invalid)?;
@@ -95,6 +107,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             return Err(invalid(finding));
         }
     }
+    ResultFile::check(options.result.as_deref(), &plan)?;
     let confidences = Confidences::new(around, &plan, &secrets);
     if options.dry_run {
         return preview(options, around, &plan.masked(&confidences.mask));
@@ -131,6 +144,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             providers,
             scripts,
             recorder,
+            result_file,
             before: None,
             signals,
             observer: saving.as_ref().map(Saving::observer),
@@ -155,6 +169,11 @@ fn planned(options: &Options, job: &ValidJob, given: &Given, facts: &RunFacts) -
         plan.network = Network::None;
     }
     Ok((plan, secrets))
+}
+
+/// Whether two paths lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// Prints a plan.
@@ -243,11 +262,12 @@ fn scripts(options: &Options, around: &Surroundings, plan: &Plan) -> BTreeMap<St
     replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
 }
 
-/// The job file and what its texts are made of, absolute; what an include would take if it were there is among it.
+/// The job file and what its texts and schemas are made of, absolute; what an include would take if it were there is among it.
 fn protected(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
     let templates = &job.prompts().templates;
-    let files = templates.files().chain(templates.missing()).map(|file| folder.join(file));
+    let files = templates.files().chain(templates.missing()).chain(job.schemas().files());
+    let files = files.map(|file| folder.join(file));
     let absolute = |path: PathBuf| std::path::absolute(path).ok();
     std::iter::once(job_file.to_owned()).chain(files).filter_map(absolute).collect()
 }

@@ -74,6 +74,7 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             context! { code => error.code.as_str(), message => error.message.as_str(), hint => error.hint.as_deref() }
         }),
         text => story.result.map(|result| result.text.as_str()),
+        data => story.result.and_then(|result| result.result.as_ref()).map(|data| short(&format!("{data:#}"))),
         figures, subagents,
     })?;
     let (head, foot) = page.split_once(ENTRIES).unwrap_or((&page, ""));

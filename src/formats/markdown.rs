@@ -11,6 +11,7 @@ use super::{Format, Look, Story, Subject, figures};
 use crate::diagnostic::Rule;
 use crate::event::{AgentFinished, CallStarted, Event, Outcome, Usage};
 use crate::message::{ToolCall, View};
+use crate::tools::submit_result::SubmitResult;
 
 /// Longest text of a call's input or result in the transcript, in characters; the journal has it whole.
 const LONGEST: usize = 10_000;
@@ -54,6 +55,10 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 if let Some(hint) = &error.hint {
                     writeln!(out, "> {}", one_line(hint))?;
                 }
+            }
+            if let Some(data) = &result.result {
+                writeln!(out, "\n## Result\n")?;
+                fenced(out, "json", &format!("{data:#}"))?;
             }
         }
         None => writeln!(out, "# {}: not finished\n", story.plan.job)?,
@@ -195,6 +200,7 @@ fn input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
     let fields = value.as_object().filter(|fields| !fields.is_empty());
     match fields {
         None => fenced(out, "json", call.input.get())?,
+        Some(_) if call.tool == SubmitResult::NAME => fenced(out, "json", &format!("{value:#}"))?,
         Some(fields) => {
             if let Some(items) = fields.get("items").and_then(|items| items.as_array()).filter(|_| call.tool == "todo")
             {
@@ -223,8 +229,7 @@ fn input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
 
 /// A code block that its content can't leave.
 fn fenced(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
-    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat(longest_run.max(2) + 1);
+    let fence = fence(text);
     writeln!(out, "{fence}{language}")?;
     match text.char_indices().nth(LONGEST) {
         None => writeln!(out, "{}", text.trim_end_matches('\n'))?,
@@ -236,11 +241,17 @@ fn fenced(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
     writeln!(out, "{fence}")
 }
 
+/// What a text in between can't pass for.
+fn fence(text: &str) -> String {
+    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    "`".repeat(longest_run.max(2) + 1)
+}
+
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A subagent's summary with its figures as YAML front matter.
+/// A subagent's summary with its figures as YAML front matter; data comes as a block of JSON, before what was said.
 pub fn summary(finished: &AgentFinished) -> String {
     #[derive(Serialize)]
     struct Front<'a> {
@@ -267,6 +278,15 @@ pub fn summary(finished: &AgentFinished) -> String {
         duration_ms: finished.duration_ms,
     })
     .unwrap_or_default();
-    let text = if finished.text.trim().is_empty() { "(no summary)" } else { finished.text.trim_end() };
-    format!("---\n{front}---\n\n{text}\n")
+    let text = finished.text.trim_end();
+    let body = match &finished.result {
+        None if text.trim().is_empty() => "(no summary)".to_owned(),
+        None => text.to_owned(),
+        Some(data) => {
+            let data = format!("{data:#}");
+            let fence = fence(&data);
+            format!("{fence}json\n{data}\n{fence}\n\n{text}").trim_end().to_owned()
+        }
+    };
+    format!("---\n{front}---\n\n{body}\n")
 }

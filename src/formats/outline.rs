@@ -113,6 +113,9 @@ impl Page {
         self.field("  ", "max_turns", &agent.max_turns.to_string());
         self.field("  ", "max_tokens", &agent.max_tokens.to_string());
         self.tools(agent, preview);
+        if let Some(schema) = &agent.returns {
+            self.block("  ", "ends with data", &format!("{schema:#}"));
+        }
         self.block("  ", "system", &agent.system);
         if let Some(prompt) = &agent.prompt {
             self.block("  ", "prompt", prompt);
@@ -150,7 +153,7 @@ impl Page {
             let options = if tool.options.is_null() { String::new() } else { format!(" {}", tool.options) };
             self.field("  ", label, &format!("{}{options}", tool.name));
         }
-        let told = if preview.verbose { preview.plan.told(&agent.tools).unwrap_or_default() } else { Vec::new() };
+        let told = if preview.verbose { preview.plan.told(agent).unwrap_or_default() } else { Vec::new() };
         for tool in told {
             self.block("  ", &format!("tool {}", tool.name), &tool.description);
             self.block("  ", &format!("input of {}", tool.name), &format!("{:#}", tool.input_schema));

@@ -4,7 +4,7 @@ use super::harmless::{self, markdown};
 use super::{counted, figures};
 use crate::event::{Outcome, RunResult};
 
-/// The longest text of the answer, in characters. GitHub takes 1 MiB from a whole step.
+/// The longest text of the answer, and of the result, in characters. GitHub takes 1 MiB from a whole step.
 const MAX_ANSWER: usize = 20_000;
 /// How many subagents are listed.
 const MAX_SUBAGENTS: usize = 50;
@@ -32,6 +32,10 @@ pub fn page(result: &RunResult, record: &str) -> String {
     page += &format!("| record | {} |\n", markdown(record, MAX_WORDS));
     checks(&mut page, result);
     subagents(&mut page, result);
+    if let Some(data) = &result.result {
+        page += "\nThe result:\n\n";
+        fenced(&mut page, &format!("{data:#}"));
+    }
     if !result.text.trim().is_empty() {
         page += "\nThe answer:\n\n";
         fenced(&mut page, &result.text);

@@ -34,7 +34,13 @@ impl Format for Text {
     }
 
     fn answer(&self, result: &RunResult) -> Option<String> {
-        Some(result.text.clone())
+        match &result.result {
+            // Nothing was said beside the data.
+            Some(data) if result.text.trim().is_empty() => {
+                serde_json::to_string_pretty(data).ok().map(|text| harmless::json(&text))
+            }
+            _ => Some(result.text.clone()),
+        }
     }
 
     fn comparison(&self, comparison: &Comparison, look: Look) -> Option<String> {

@@ -16,13 +16,19 @@ impl Lint for Delegation {
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
-        for agent in subject.job.agents().filter(|agent| !agent.tools.is_empty()) {
+        for agent in subject.job.agents().filter(|agent| !agent.tools.is_empty() || agent.returns.is_some()) {
             if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_made_up()) {
-                let message = "after its one turn the agent never sees what its tools answer";
-                findings.push(
-                    Diagnostic::warning("one-turn", turns.place(), message)
-                        .help("give it at least 2 turns, or `tools: []`"),
-                );
+                let (message, help) = match agent.returns {
+                    None => (
+                        "after its one turn the agent never sees what its tools answer",
+                        "give it at least 2 turns, or `tools: []`",
+                    ),
+                    Some(_) => (
+                        "submitting its data takes the agent's one turn, so that it can't come to its end",
+                        "give it at least 3 turns: one more to mend what doesn't fit",
+                    ),
+                };
+                findings.push(Diagnostic::warning("one-turn", turns.place(), message).help(help));
             }
         }
         let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");

@@ -17,6 +17,7 @@ mod numbers;
 mod price;
 mod prompts;
 mod rendered;
+mod schemas;
 mod script;
 mod spending;
 mod strange;
@@ -29,6 +30,7 @@ mod valid;
 
 use std::sync::Arc;
 
+use crate::data;
 use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source};
 use crate::job::{self, Job};
 use crate::providers::replay;
@@ -39,6 +41,7 @@ pub use checks::{truth, unclear};
 pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve};
 pub use price::unpriced;
+pub use schemas::Schemas;
 pub use script::check_script;
 pub use valid::{CheckTexts, Prompts, ValidJob};
 
@@ -75,7 +78,8 @@ pub static LINTS: &[&dyn Lint] = &[
 
 /// Everything that checking a file can find.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let beside = [yaml::RULES, template::RULES, job::RULES, crate::tools::RULES, replay::RULES, allow::RULES];
+    let beside =
+        [yaml::RULES, template::RULES, data::RULES, job::RULES, crate::tools::RULES, replay::RULES, allow::RULES];
     LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
 }
 
@@ -106,7 +110,7 @@ pub struct Checked {
     pub findings: Vec<Diagnostic>,
     /// The job, where no finding is an error.
     pub job: Option<ValidJob>,
-    /// The names of the prompt files that were read.
+    /// The names of the prompt files, and of the files with schemas, that were read.
     pub prompts: Vec<String>,
 }
 
@@ -142,6 +146,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin)
     levels::improve(&root, &mut findings);
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
+    let schemas = Schemas::load(&job, folder, &mut semantic);
     let subject = Subject {
         source,
         root: &root,
@@ -159,8 +164,8 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin)
     sort(&mut findings, source);
     bound(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
-    let read = prompts.templates.sources().map(|source| source.name.clone()).collect();
-    let job = if broken { None } else { ValidJob::new(source, job, prompts) };
+    let read = prompts.templates.sources().chain(schemas.sources()).map(|source| source.name.clone()).collect();
+    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas) };
     Checked { findings, job, prompts: read }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::diagnostic::{Diagnostic, nearest, only_nearest};
 use crate::job::{Agent, Job, ToolEntry};
 use crate::tools::TOOLS;
+use crate::tools::submit_result::SubmitResult;
 use crate::yaml::Spanned;
 
 use super::elsewhere::{bash_entry, meant, split};
@@ -63,6 +64,11 @@ impl List<'_> {
         let written = entry.value.name();
         let (name, rule) = split(written);
         let subagents = || self.job.subagents.keys().map(|name| name.value.as_str());
+        if name == SubmitResult::NAME {
+            let asked = if self.is_parent { "`result`" } else { "`returns`" };
+            return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
+                .help(format!("it comes by itself where {asked} asks for data; remove it"));
+        }
         if rule.is_none() && subagents().any(|subagent| subagent == name) {
             return self.delegated(entry, name);
         }

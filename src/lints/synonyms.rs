@@ -33,6 +33,9 @@ pub(super) static SYNONYMS: Synonyms = &[
     ("env_vars", "env"),
     ("environment_variables", "env"),
     ("network_access", "network"),
+    ("response", "result"),
+    ("returns", "result"),
+    ("output", "result"),
     ("internet", "network"),
     // An agent.
     ("system_prompt", "system"),
@@ -61,6 +64,10 @@ pub(super) static SYNONYMS: Synonyms = &[
     ("max_output_tokens", "max_tokens"),
     ("max_completion_tokens", "max_tokens"),
     ("when_to_use", "description"),
+    ("result", "returns"),
+    ("output", "returns"),
+    ("json_schema", "schema"),
+    ("output_schema", "schema"),
     // Limits.
     ("timeout", "wall_clock"),
     ("max_time", "wall_clock"),

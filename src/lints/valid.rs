@@ -9,7 +9,7 @@ use crate::job::{Job, PromptText, name_from_file};
 use crate::template::{Folder, Loader, Names, Role, Template, Templates};
 use crate::yaml::{Node, Spanned};
 
-use super::synonyms;
+use super::{Schemas, synonyms};
 
 /// A job in which nothing is wrong, with its prompt files: the only thing that a plan can be made from, and only
 /// [`super::check`] makes it.
@@ -19,12 +19,13 @@ pub struct ValidJob {
     name: String,
     job: Job,
     prompts: Prompts,
+    schemas: Schemas,
 }
 
 impl ValidJob {
-    pub(super) fn new(source: &Arc<Source>, job: Job, prompts: Prompts) -> Option<Self> {
+    pub(super) fn new(source: &Arc<Source>, job: Job, prompts: Prompts, schemas: Schemas) -> Option<Self> {
         let name = name_of(&job, source)?;
-        Some(Self { source: source.clone(), name, job, prompts })
+        Some(Self { source: source.clone(), name, job, prompts, schemas })
     }
 
     /// The job's name.
@@ -40,6 +41,11 @@ impl ValidJob {
     /// Its texts.
     pub fn prompts(&self) -> &Prompts {
         &self.prompts
+    }
+
+    /// The schemas of the data that its agents end with.
+    pub fn schemas(&self) -> &Schemas {
+        &self.schemas
     }
 
     /// The file that it comes from.

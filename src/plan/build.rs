@@ -142,9 +142,10 @@ impl Making<'_> {
         }
         let parent = &self.valid.job().parent;
         let tools = self.grants(&parent.tools.value);
+        let returns = self.valid.schemas().result.clone();
         let system = match &prompts.system {
             Some(system) => self.render(system),
-            None => Some(system::parent(&self.facts.workspace, &tools)),
+            None => Some(system::parent(&self.facts.workspace, &tools, returns.is_some())),
         };
         Some(PlannedAgent {
             description: None,
@@ -154,7 +155,7 @@ impl Making<'_> {
             tools,
             max_turns: job::or(parent.max_turns.as_ref(), PARENT_TURNS),
             max_tokens: job::or(parent.max_tokens.as_ref(), PARENT_TOKENS),
-            returns: None,
+            returns,
         })
     }
 
@@ -167,9 +168,10 @@ impl Making<'_> {
         }
         for (name, subagent) in declared {
             let tools = self.grants(&subagent.tools.value);
+            let returns = valid.schemas().returns.get(&name.value).cloned();
             let system = match valid.prompts().subagents.get(&name.value) {
                 Some(system) => self.render(system),
-                None => Some(system::subagent(&self.facts.workspace, &tools)),
+                None => Some(system::subagent(&self.facts.workspace, &tools, returns.is_some())),
             };
             let (Some(system), Some(model)) = (system, self.model(subagent.model.as_ref())) else { continue };
             let agent = PlannedAgent {
@@ -180,7 +182,7 @@ impl Making<'_> {
                 tools,
                 max_turns: job::or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
                 max_tokens: job::or(subagent.max_tokens.as_ref(), SUBAGENT_TOKENS),
-                returns: None,
+                returns,
             };
             planned.insert(name.value.clone(), agent);
         }
@@ -211,7 +213,7 @@ impl Making<'_> {
                 "Carries out any task that stands on its own, and reports what it found or did.".to_owned(),
             ),
             model: parent.model.clone(),
-            system: system::subagent(&self.facts.workspace, &tools),
+            system: system::subagent(&self.facts.workspace, &tools, false),
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,

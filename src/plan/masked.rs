@@ -18,6 +18,7 @@ impl Plan {
         for agent in std::iter::once(&mut self.parent).chain(self.subagents.values_mut()) {
             agent.description.iter_mut().chain(&mut agent.prompt).for_each(hide);
             hide(&mut agent.system);
+            agent.returns.iter_mut().for_each(|schema| hide_in(mask, schema));
         }
         self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
         self
@@ -28,6 +29,13 @@ fn hide_in(mask: &Mask, value: &mut Value) {
     match value {
         Value::String(text) => *text = mask.text(text).into_owned(),
         Value::Array(items) => items.iter_mut().for_each(|item| hide_in(mask, item)),
-        _ => {}
+        Value::Object(fields) => {
+            let shown = std::mem::take(fields).into_iter().map(|(name, mut value)| {
+                hide_in(mask, &mut value);
+                (mask.text(&name).into_owned(), value)
+            });
+            *fields = shown.collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

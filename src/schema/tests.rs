@@ -29,6 +29,8 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-default", Sees::Some, "a schema can't look up the default in the enum beside it; 1.0 is an integer to it"),
     ("bad-duration", Sees::Some, "a pattern can't add hours to minutes"),
     ("bad-name", Sees::Some, "a name that is made from the file's isn't in the file"),
+    ("bad-reference", Sees::Nothing, "in a schema"),
+    ("bad-schema", Sees::Nothing, "a schema of schemas would be another file, and sees no expressions and references"),
     ("bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
     ("duplicate-check", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
     ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),

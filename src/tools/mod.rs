@@ -27,6 +27,7 @@ mod read_file;
 mod replace;
 mod resolve;
 mod search;
+pub mod submit_result;
 pub mod task;
 mod todo;
 pub mod toolbox;
@@ -108,6 +109,13 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON Schema of its input, an object.
     pub input_schema: Value,
+}
+
+impl ToolSpec {
+    /// What a model sees of a tool.
+    pub fn of(tool: &dyn Tool) -> Self {
+        Self { name: tool.name().to_owned(), description: tool.description(), input_schema: tool.input_schema() }
+    }
 }
 
 /// Something that an agent can do. Built-in ones are listed in [`TOOLS`]; a [`Toolbox`](toolbox::Toolbox) holds anything that

@@ -91,12 +91,7 @@ impl Toolbox {
 
     /// What the model is told, in the order of the allowlist.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |tool: &dyn Tool| ToolSpec {
-            name: tool.name().to_owned(),
-            description: tool.description(),
-            input_schema: tool.input_schema(),
-        };
-        self.tools.iter().map(|tool| spec(tool.as_ref())).collect()
+        self.tools.iter().map(|tool| ToolSpec::of(tool.as_ref())).collect()
     }
 
     /// Whether there is such a tool and it changes nothing.

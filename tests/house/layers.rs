@@ -3,11 +3,12 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 25] = [
+const LAYERS: [&str; 26] = [
     "message",
     "diagnostic",
     "yaml",
     "template",
+    "data",
     "job",
     "mask",
     "price",

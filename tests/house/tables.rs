@@ -10,6 +10,9 @@ const SETS: [(&str, &str, &str); 4] = [
     ("formats", "Format", "FORMATS"),
 ];
 
+/// Members that are in no table, each with its reason.
+const BESIDE: [(&str, &str); 1] = [("submit_result", "an agent that is asked for data has it; no allowlist names it")];
+
 #[test]
 fn every_file_of_an_open_set_is_registered() {
     let sources = sources();
@@ -21,6 +24,10 @@ fn every_file_of_an_open_set_is_registered() {
         for file in here().filter(|file| implements(&file.code, kind)) {
             let Some(name) = file.module.get(1) else { continue };
             members += 1;
+            if BESIDE.iter().any(|(beside, _)| beside == name) {
+                assert!(!definition.contains(&format!("{name}::")), "{name} is in {table}: take it off the list");
+                continue;
+            }
             let path = file.path.display();
             assert!(definition.contains(&format!("{name}::")), "{path} implements {kind} and isn't in {table}");
         }

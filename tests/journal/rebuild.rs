@@ -11,10 +11,10 @@ use crate::support::program::Ended;
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
 
-/// Every file of a record but its journals, byte for byte.
+/// Every file of a record but its journals, and the workspace's start, byte for byte.
 fn derived(record: &RunFolder) -> BTreeMap<String, Vec<u8>> {
     let journals = journals(record);
-    let names = record.files().into_iter().filter(|name| !journals.contains(name));
+    let names = record.files().into_iter().filter(|name| !journals.contains(name) && name != "workspace.start");
     names.map(|name| (name.clone(), std::fs::read(record.path().join(&name)).unwrap())).collect()
 }
 
@@ -44,6 +44,7 @@ fn comes_back(folder: &Folder, files: &[&str]) {
 }
 
 const ALL: &[&str] = &[
+    "changes.patch",
     "job.yaml",
     "plan.json",
     "report.html",

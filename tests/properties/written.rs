@@ -49,6 +49,13 @@ const LINES: &[&str] = &[
     "{{ workspace }} of {{ job.name }}",
 ];
 
+const COMMANDS: &[&str] = &[
+    "true",
+    "echo 'it is' \"$HOME\" # don't\ntest -d {{ workspace }}",
+    "grep -q {{ job.name }} <<'END'\n'\nEND\n",
+    "x={{ run.id }}; [ \"$x\" = {{ ['a b', \"c'd\"] }} ] || echo $((1 + 2)) ${x%.*} {{ run.date }}",
+];
+
 /// A job.
 pub(crate) fn job(dice: &mut Dice<'_>) -> Value {
     let mut job = Map::new();
@@ -97,7 +104,25 @@ pub(crate) fn job(dice: &mut Dice<'_>) -> Value {
         job.insert("network".into(), json!(dice.one(&["none", "open"])));
         job.insert("keep".into(), json!(dice.one(&["always", "on_failure", "never"])));
     }
+    if dice.maybe() {
+        let checks: Vec<Value> = (0..=dice.below(3)).map(|number| check(dice, number)).collect();
+        job.insert("checks".into(), checks.into());
+        job.insert("repairs".into(), json!(dice.one(&[0, 1, 100])));
+    }
     job.into()
+}
+
+fn check(dice: &mut Dice<'_>, number: usize) -> Value {
+    let mut check =
+        json!({ "name": format!("{number} {}", dice.word(&["é: #", "a", "'"])), "run": dice.one(COMMANDS) });
+    if dice.maybe() {
+        check["timeout"] = json!(dice.one(&["1s", "720h"]));
+    }
+    if dice.maybe() {
+        check["when"] =
+            json!(dice.one(&["true", " False\n", "{{ job.name == 'x' }}", "{{ workspace is endingwith('/x') }}"]));
+    }
+    check
 }
 
 fn model(dice: &mut Dice<'_>) -> Value {

@@ -1,0 +1,260 @@
+//! Walks a schema with all that it refers to, and finds what is wrong with it.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use super::draft::Draft;
+use super::fit::{Schema, pattern_fault};
+use super::keywords::{child, holds, known, within};
+use super::mistake::words;
+use super::reader::{Document, Reader};
+use super::{bundle, cycle, place};
+use crate::diagnostic::{Diagnostic, Place, nearest, only_nearest};
+
+/// How many schemas there may be in one.
+const MAX_SCHEMAS: usize = 50_000;
+/// How many regular expressions are looked at one by one.
+const MAX_PATTERNS: usize = 2_000;
+
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// A schema: the number of its document, and its pointer there.
+pub(super) type Key = (usize, String);
+
+/// A schema that is walked, and what is known by then.
+pub(super) struct Visit<'r, 'a> {
+    pub(super) reader: &'r mut Reader<'a>,
+    pub(super) draft: Draft,
+    /// The one that the walk began with, and those that it has come to.
+    pub(super) documents: Vec<Rc<Document>>,
+    /// The schemas that are referred to, or begun with, and lie in none that was visited before them.
+    pub(super) entries: Vec<Key>,
+    pub(super) visited: BTreeSet<Key>,
+    /// What each reference leads to, by the schema that it stands in.
+    pub(super) references: HashMap<Key, Key>,
+    /// The schemas that the same value has to fit.
+    same: HashMap<Key, Vec<Key>>,
+    todo: VecDeque<Key>,
+    patterns: HashSet<String>,
+    /// Something is wrong, and said.
+    pub(super) is_spoilt: bool,
+}
+
+impl<'r, 'a> Visit<'r, 'a> {
+    /// Begins with a document; `None` where its draft isn't known.
+    pub(super) fn new(reader: &'r mut Reader<'a>, root: Rc<Document>) -> Option<Self> {
+        let draft = match Draft::of(&root.json) {
+            None => Draft::Of2020,
+            Some(Ok(draft)) => draft,
+            Some(Err(why)) => {
+                reader.report(Diagnostic::error("bad-schema", root.place("/$schema"), why));
+                return None;
+            }
+        };
+        Some(Self {
+            reader,
+            draft,
+            documents: vec![root],
+            entries: Vec::new(),
+            visited: BTreeSet::new(),
+            references: HashMap::new(),
+            same: HashMap::new(),
+            todo: VecDeque::from([(0, String::new())]),
+            patterns: HashSet::new(),
+            is_spoilt: false,
+        })
+    }
+
+    /// Walks all of it. One schema that stands alone, where nothing is wrong.
+    pub(super) fn run(mut self) -> Option<Value> {
+        while let Some(key) = self.todo.pop_front() {
+            if self.visited.contains(&key) {
+                continue;
+            }
+            self.entries.push(key.clone());
+            self.walk(key.clone());
+            self.hold_against_its_own(&key);
+            if self.visited.len() > MAX_SCHEMAS {
+                let place = self.documents[0].node.head();
+                let message = format!("there are more than {MAX_SCHEMAS} schemas in this one");
+                self.fail(Diagnostic::error("bad-schema", place, message).help("leave out what the data doesn't need"));
+                return None;
+            }
+        }
+        if !self.is_spoilt
+            && let Some(at) = cycle::find(&self.same)
+        {
+            let place = self.documents[at.0].place(&child(&at.1, "$ref"));
+            let message = "this reference comes back to itself without going any deeper into the data";
+            self.fail(
+                Diagnostic::error("bad-schema", place, message).help("refer to it from within `properties` or `items`"),
+            );
+        }
+        if self.is_spoilt {
+            return None;
+        }
+        let place = self.documents[0].node.head();
+        let whole = match bundle::of(&self) {
+            Ok(whole) => whole,
+            Err(finding) => {
+                self.fail(finding);
+                return None;
+            }
+        };
+        match Schema::new(&whole) {
+            Ok(_) => Some(whole),
+            Err(why) => {
+                self.fail(Diagnostic::error("bad-schema", place, format!("this is no JSON Schema: {why}")));
+                None
+            }
+        }
+    }
+
+    pub(super) fn fail(&mut self, finding: Diagnostic) {
+        self.is_spoilt = true;
+        self.reader.report(finding);
+    }
+
+    /// Comes to a reference's end.
+    pub(super) fn follow(&mut self, from: &Key, to: Key) {
+        self.same.entry(from.clone()).or_default().push(to.clone());
+        self.references.insert(from.clone(), to.clone());
+        self.todo.push_back(to);
+    }
+
+    fn walk(&mut self, first: Key) {
+        let (number, first) = first;
+        let document = Rc::clone(&self.documents[number]);
+        let mut open = vec![first];
+        while let Some(at) = open.pop() {
+            let Some(schema) = document.part(&at) else { continue };
+            let key = (number, at);
+            if self.visited.len() > MAX_SCHEMAS || !self.visited.insert(key.clone()) {
+                continue;
+            }
+            self.look(&document, &key, schema);
+            for part in within(schema) {
+                let below = format!("{}{}", key.1, part.at);
+                if part.same {
+                    self.same.entry(key.clone()).or_default().push((number, below.clone()));
+                }
+                open.push(below);
+            }
+        }
+    }
+
+    /// Looks at one schema's own keywords.
+    fn look(&mut self, document: &Document, key: &Key, schema: &Value) {
+        let at = &key.1;
+        let place = |keyword: &str| document.place(&child(at, keyword));
+        for (keyword, value) in schema.as_object().into_iter().flatten() {
+            match (keyword.as_str(), value) {
+                ("$ref", Value::String(reference)) => self.refer(key, reference, &place(keyword)),
+                ("$dynamicRef" | "$recursiveRef", _) => {
+                    let message = format!("`{keyword}` isn't known here: what it leads to depends on who asks");
+                    self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("write `$ref`"));
+                }
+                ("$schema", _) if !at.is_empty() => {
+                    let message = "`$schema` can only stand at the root";
+                    self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("remove it here"));
+                }
+                (id, Value::String(text)) if id == self.draft.id() && !at.is_empty() && !text.starts_with('#') => {
+                    let message = format!("a schema within a schema can't have an `{id}` here");
+                    let help = "remove it, and refer to it by its place: `#/$defs/NAME`";
+                    self.fail(Diagnostic::error("bad-schema", place(keyword), message).help(help));
+                }
+                ("type", Value::String(name)) => self.known_type(name, place(keyword)),
+                ("type", Value::Array(names)) => {
+                    for (number, name) in names.iter().enumerate() {
+                        if let Some(name) = name.as_str() {
+                            self.known_type(name, document.place(&format!("{at}/type/{number}")));
+                        }
+                    }
+                }
+                ("pattern", Value::String(pattern)) => self.readable(pattern, place(keyword)),
+                ("patternProperties", Value::Object(named)) => {
+                    let mapping = place::node(&document.node, &child(at, keyword));
+                    for pattern in named.keys() {
+                        let place = place::key(&mapping, pattern).map_or_else(|| mapping.head(), |key| key.place());
+                        self.readable(pattern, place);
+                    }
+                }
+                (unknown, _) if holds(unknown).is_none() && !unknown.starts_with("x-") => {
+                    let mapping = place::node(&document.node, at);
+                    if let Some(written) = place::key(&mapping, unknown) {
+                        let message = format!("`{unknown}` is no keyword of JSON Schema, so it says nothing");
+                        let mut finding = Diagnostic::warning("unknown-keyword", written.place(), message);
+                        finding = match nearest(unknown, known()) {
+                            Some(near) => finding.help(format!("did you mean `{near}`?")),
+                            None => finding.help("remove it; a name that begins with `x-` is never a keyword"),
+                        };
+                        if let Some(only) = only_nearest(unknown, known()) {
+                            finding = finding.replace_at(written.inside(), only);
+                        }
+                        self.reader.report(finding);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn known_type(&mut self, name: &str, place: Place) {
+        if TYPES.contains(&name) {
+            return;
+        }
+        let finding = Diagnostic::error("bad-schema", place, format!("there is no type `{name}`"));
+        let elsewhere = [
+            ("str", "string"),
+            ("text", "string"),
+            ("int", "integer"),
+            ("float", "number"),
+            ("double", "number"),
+            ("bool", "boolean"),
+            ("list", "array"),
+            ("dict", "object"),
+            ("map", "object"),
+            ("mapping", "object"),
+            ("none", "null"),
+        ];
+        let meant = elsewhere.iter().find(|(other, _)| *other == name).map(|(_, here)| *here);
+        self.fail(match meant.or_else(|| nearest(name, TYPES)) {
+            Some(meant) => finding.help(format!("did you mean `{meant}`?")),
+            None => finding.help(format!("there are {}", TYPES.map(|name| format!("`{name}`")).join(", "))),
+        });
+    }
+
+    fn readable(&mut self, pattern: &str, place: Place) {
+        if self.patterns.len() >= MAX_PATTERNS || !self.patterns.insert(pattern.to_owned()) {
+            return;
+        }
+        if pattern_fault(pattern, self.draft).is_some() {
+            let message = format!("`{pattern}` is no regular expression");
+            self.fail(Diagnostic::error("bad-schema", place, message).help("escape what is meant as it stands: `\\(`"));
+        }
+    }
+
+    /// Holds a schema against the schema of schemas.
+    fn hold_against_its_own(&mut self, key: &Key) {
+        let document = Rc::clone(&self.documents[key.0]);
+        let Some(schema) = document.part(&key.1) else { return };
+        let Ok(own) = jsonschema::meta::validator_for(&json!({ "$schema": self.draft.uri() })) else { return };
+        for error in own.iter_errors(schema).take(200) {
+            let at = format!("{}{}", key.1, error.instance_path());
+            let name = place::parts(&at).filter(|part| part.parse::<usize>().is_err()).last();
+            let message = match name {
+                Some(name) => format!("`{name}`: {}", words(&error, 0)),
+                None => words(&error, 0),
+            };
+            let mut finding = Diagnostic::error("bad-schema", document.place(&at), message);
+            if at.ends_with("/required") && error.instance().is_boolean() {
+                finding = finding.help("`required` is a list of names, and stands beside `properties`");
+            }
+            self.is_spoilt = true;
+            let part = place::node(&document.node, &at).place();
+            self.reader.report_unless_said(finding, &part);
+        }
+    }
+}
