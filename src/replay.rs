@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use self::bites::bites;
-use self::compare::{Rules, first_difference};
+use self::compare::{Rules, differences};
 use self::guide::{Guide, Replies};
 use self::moment::{Moment, in_order};
 use self::past::Past;
@@ -130,7 +130,7 @@ impl Replay {
             report.plan = past.plan().differences(edited);
             report.differences.extend(bites(&past, edited));
         }
-        report.sort();
+        report.sort(are_real);
         report.stopped = match (stop.is_cancelled(), sandbox.breach()) {
             (true, _) => Some(crate::event::Outcome::Interrupted),
             (false, Some(_)) => Some(crate::event::Outcome::EnvironmentFailed),
@@ -183,9 +183,13 @@ impl Replay {
             if !is_whole && past.end(id).is_some() {
                 then = &then[..then.len() - 1];
             }
-            let rules = Rules { is_whole, max_tokens };
-            let difference = first_difference(id, then, &in_order(id, moments), rules);
-            report.differences.extend(difference.map(|difference| Difference { why: guide.why(id), ..difference }));
+            let rules = Rules { is_whole, max_tokens, tools: guide.tools };
+            let mut found = differences(id, then, &in_order(id, moments), rules);
+            // Where it left the record is the last of them.
+            if let Some(last) = found.last_mut() {
+                last.why = guide.why(id);
+            }
+            report.differences.extend(found);
         }
         report
     }

@@ -17,7 +17,7 @@ pub use self::before::Before;
 pub use self::checkout::commit;
 use self::looks::First;
 pub use self::signals::Signals;
-use crate::agent::{Agent, Tree, TreeParts};
+use crate::agent::{Agent, Halt, Tree, TreeParts};
 use crate::changes::Looker;
 use crate::checks::Checks;
 use crate::error::Error;
@@ -152,6 +152,7 @@ impl Run<'_> {
             observers: self.observers,
             clock: self.clock,
             course: Mutex::new(course),
+            replied: Mutex::new(self.before.as_ref().map(Before::replied).unwrap_or_default()),
         });
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let workspace_name = self.plan.workspace.clone();
@@ -197,7 +198,7 @@ impl Run<'_> {
         };
         let tree = Tree::new(TreeParts {
             plan: self.plan.clone(),
-            providers: self.providers,
+            providers: self.providers.clone(),
             prices: Prices::load_in_background(needed),
             clock: self.clock,
             workspace,
@@ -216,8 +217,12 @@ impl Run<'_> {
         keeper.recorder.forget_result().map_err(record_failed)?;
 
         let parent = Agent::parent(&tree).await;
-        let exit_code = parent.outcome.exit_code(signals.first());
-        let error = trouble(&tree, &parent);
+        let unasked = keeper.unasked(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
+        let (outcome, error) = match unasked.map(Halt::from) {
+            Some(halt) => (halt.outcome, Some(halt.trouble())),
+            None => (parent.outcome, trouble(&tree, &parent)),
+        };
+        let exit_code = outcome.exit_code(signals.first());
         let changed = match first {
             Some(first) => first.compare(&signals).await,
             None => None,
@@ -226,7 +231,7 @@ impl Run<'_> {
             // A journal that takes no more lines says so at the next.
             let _ = keeper.record(PARENT, changed.into(), Durability::Written);
         }
-        let closing = RunFinished { outcome: parent.outcome, exit_code, error: error.clone() };
+        let closing = RunFinished { outcome, exit_code, error };
         let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
         let unknown = || record_failed(io::Error::other("nothing is known of how the run went"));
         let mut result = keeper.course().result().ok_or_else(unknown)?;
@@ -297,6 +302,8 @@ struct Keeper {
     clock: fn() -> Timestamp,
     /// What the events come to.
     course: Mutex<Course>,
+    /// How many replies each agent got.
+    replied: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Sink for Keeper {
@@ -305,6 +312,9 @@ impl Sink for Keeper {
         if agent == PARENT {
             // Before it is written: what a subagent has spent counts, even where it can't be written any more.
             self.course().note(&event, at);
+        }
+        if matches!(event, Event::Replied(_)) {
+            *self.replied().entry(agent.to_owned()).or_default() += 1;
         }
         let entry = self.recorder.append(agent, event, durability, at)?;
         if let Event::AgentFinished(finished) = &entry.event
@@ -327,6 +337,19 @@ impl Sink for Keeper {
 }
 
 impl Keeper {
+    fn replied(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.replied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a script or a record that replies came from has more of them than were asked for.
+    fn unasked(&self, plan: &Plan, providers: &BTreeMap<String, Arc<dyn Provider>>) -> Option<Fault> {
+        let replied = self.replied();
+        providers.iter().find_map(|(source, provider)| {
+            let is_asked = |agent: &str| plan.agent(agent).is_some_and(|planned| planned.model.source() == *source);
+            provider.unasked(&|agent| replied.get(agent).copied().filter(|_| is_asked(agent)).unwrap_or_default())
+        })
+    }
+
     fn course(&self) -> MutexGuard<'_, Course> {
         self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -222,7 +222,9 @@ fn a_full_disk_still_has_room_for_the_result() {
     let result: serde_json::Value = serde_json::from_str(&folder.read("result.json")).unwrap();
     assert_eq!(result["outcome"], "environment_failed");
     let mut files: Vec<String> = folder.read("list").lines().map(str::to_owned).collect();
-    files.retain(|file| !["events.jsonl", "job.yaml", "plan.json", "result.json", "workspace.start"].contains(&file.as_str()));
+    files.retain(|file| {
+        !["events.jsonl", "job.yaml", "plan.json", "result.json", "workspace.start"].contains(&file.as_str())
+    });
     files.retain(|file| !["transcript.md", "report.html"].contains(&file.as_str()));
     assert_eq!(files, [""; 0], "nothing else stays behind");
     assert_eq!(stderr.matches("environment_failed").count(), 1, "{stderr}");

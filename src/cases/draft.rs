@@ -194,7 +194,7 @@ mod tests {
                         text: \"\" }\n  a-10:\n    - { text: \"\" }\n";
         assert_eq!(text, expected);
         let read = Script::read(&Source::new("script.yaml", text)).unwrap();
-        assert_eq!(read.left().iter().map(|left| left.total).sum::<usize>(), 4);
+        assert_eq!(read.left(|_| 0).iter().map(|left| left.total).sum::<usize>(), 4);
         assert!(!script(&replies, "/elsewhere", false).contains("workspace:"));
         assert!(script(&replies, "/elsewhere", true).contains("usage: { input_tokens: 3,"));
     }

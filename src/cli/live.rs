@@ -14,6 +14,7 @@ use crate::changes::find_git;
 use crate::error::Error;
 use crate::event::{Entry, RunResult};
 use crate::formats;
+use crate::job::Job;
 use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::providers::{Connect, Provider};
@@ -134,12 +135,13 @@ fn warn_of_planted(around: &Surroundings, workspace: &Path, planted: &[PathBuf])
     ));
 }
 
-/// Opens what the plan's models need.
+/// Opens what the plan's models need. Where the job is known, scripts have to fit it.
 pub(super) fn connect(
     around: &Surroundings,
     plan: &Plan,
     scripts: &BTreeMap<String, PathBuf>,
     mask: &Mask,
+    job: Option<&Job>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let variable = |name: &str| around.variable(name).map(str::to_owned);
     let providers = run::connect(plan, |model| {
@@ -147,7 +149,7 @@ pub(super) fn connect(
         Ok(Connect {
             variable: &variable,
             script: script
-                .map(|path| script::open(path))
+                .map(|path| script::open(path, job))
                 .transpose()?
                 .map(|script| Arc::new(script.moved_to(&plan.workspace))),
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),

@@ -11,7 +11,7 @@ use super::print::printable;
 use super::resume::runs;
 use super::run::{given_secrets, pair, workspace};
 use super::{Surroundings, input};
-use crate::diagnostic::Source;
+use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::formats::harmless;
 use crate::job::Job;
@@ -150,7 +150,13 @@ fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) ->
         run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
         model_override: model_override(&started.job_file, &started.plan),
     };
-    let (plan, _) = Plan::new(&job, &given, &facts).map_err(Error::Invalid)?;
+    let (plan, _) = Plan::new(&job, &given, &facts).map_err(|findings| {
+        let of_replay = |finding: Diagnostic| match finding.code {
+            "missing-input" => finding.help("give it a default: the record has no value for it"),
+            _ => finding,
+        };
+        Error::Invalid(findings.into_iter().map(of_replay).collect())
+    })?;
     Ok(plan)
 }
 

@@ -79,7 +79,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
     let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
     let confidences = Confidences::new(around, &plan, &secrets);
-    let providers = connect(around, &plan, &scripts, &confidences.mask)?;
+    let providers = connect(around, &plan, &scripts, &confidences.mask, None)?;
     let out = runs(recorder.folder(), &before.started().run_id, &plan.job);
     let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;

@@ -114,7 +114,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     }
 
     let scripts = scripts(options, around, &plan);
-    let providers = connect(around, &plan, &scripts, &confidences.mask)?;
+    let providers = connect(around, &plan, &scripts, &confidences.mask, Some(job.job()))?;
     let out = around.folder.join(&options.out);
     let saving = match &options.save_case {
         Some(name) => Some(Saving::begin(name, &options.job, &workspace, &out, &confidences.mask)?),

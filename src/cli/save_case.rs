@@ -152,7 +152,7 @@ impl Saving {
         if !self.fixture.is_empty() {
             fixture::lay_as_it_is(self.fixture.folder(), &at(WORKSPACE))?;
         }
-        let drafted = Drafted { files: self.changes(&at(SNAPSHOTS), around)?, git: self.is_repository };
+        let drafted = Drafted { files: self.changes(result, &at(SNAPSHOTS), around)?, git: self.is_repository };
         fs::write(at(EXPECT_FILE), draft::expect(result, &replies, &drafted, &workspace))?;
         if fs::symlink_metadata(&self.folder).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else has made it meanwhile"));
@@ -165,9 +165,18 @@ impl Saving {
     }
 
     /// The files that the run has changed; their snapshots go to `snapshots`.
-    fn changes(&self, snapshots: &Path, around: &Surroundings) -> io::Result<BTreeMap<String, Fate>> {
+    fn changes(
+        &self,
+        result: &RunResult,
+        snapshots: &Path,
+        around: &Surroundings,
+    ) -> io::Result<BTreeMap<String, Fate>> {
         let mut files = BTreeMap::new();
-        let changed = self.fixture.changed()?;
+        let mut changed = self.fixture.changed()?;
+        if let Some(changes) = &result.changes {
+            // What else is new there was written beside the run, as the file of `--result` is.
+            changed.retain(|path| changes.iter().any(|change| Path::new(&change.path) == path));
+        }
         if changed.len() > MAX_CHANGED {
             let beyond = changed.len() - MAX_CHANGED;
             around.out.warning(&format!("{beyond} more changed files aren't expected by the saved case"));

@@ -4,20 +4,28 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::input;
+use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::{Event, PARENT};
-use crate::providers::replay::Script;
-use crate::record::Record;
+use crate::job::Job;
+use crate::lints;
+use crate::providers::replay::{List, Script};
+use crate::record::{Record, journal_file};
 
-/// Opens a script file or a run's folder.
+/// Opens a script file or a run's folder. Where the job is known, the script has to fit it.
 ///
 /// # Errors
 /// Where it isn't there or isn't valid.
-pub(super) fn open(path: &Path) -> Result<Script, Error> {
+pub(super) fn open(path: &Path, job: Option<&Job>) -> Result<Script, Error> {
     if path.is_dir() {
         return recorded(path);
     }
     let source = input::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?;
+    let mut findings = lints::check_script(&source, job);
+    findings.retain(|finding| finding.severity == Severity::Error);
+    if !findings.is_empty() {
+        return Err(Error::Invalid(findings));
+    }
     Script::read(&source).map_err(Error::Invalid)
 }
 
@@ -28,16 +36,19 @@ fn recorded(folder: &Path) -> Result<Script, Error> {
     let agents = std::iter::once(PARENT.to_owned()).chain(record.subagents()?);
     for agent in agents {
         let mut of_agent = Vec::new();
+        let file = folder.join(journal_file(&agent));
         for entry in record.entries(&agent)? {
             let entry = entry.map_err(|flaw| Error::NotARecord {
                 path: folder.to_owned(),
                 why: format!("the journal of {agent} can't be used: {flaw}"),
             })?;
             if let Event::Replied(replied) = entry.event {
-                of_agent.push(replied.reply);
+                let place = format!("{}:{}", file.display(), entry.seq);
+                of_agent.push((replied.reply, place));
             }
         }
-        replies.insert(agent, of_agent);
+        let place = file.display().to_string();
+        replies.insert(agent, List { replies: of_agent, place });
     }
     Ok(Script::from_replies(folder.display().to_string(), replies).made_in(record.plan.workspace))
 }

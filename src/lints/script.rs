@@ -3,12 +3,20 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Source, nearest, only_nearest};
-use crate::job::{GENERAL, Job};
-use crate::providers::replay::Script;
+use crate::job::{GENERAL, Job, ToolEntry};
+use crate::providers::replay::{Call, Script};
 use crate::tools::TOOLS;
+use crate::tools::task::Task;
 use crate::yaml::Spanned;
 
 use super::listed;
+
+/// The parent's id.
+const PARENT: &str = "parent";
+/// The tool of an agent that ends with data.
+const SUBMIT_RESULT: &str = "submit_result";
+/// How a script says that a model gets something wrong.
+const ON_PURPOSE: &str = "with `mistaken: true` beside it, the model makes that mistake and is told so";
 
 /// Everything that is wrong with a script. Without its job, only the form of its subagents' ids can be judged.
 pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> {
@@ -28,9 +36,58 @@ pub fn check_script(source: &Arc<Source>, job: Option<&Job>) -> Vec<Diagnostic> 
             (Some(name), Some(Agents::Named(names))) => findings.extend(stranger(id, name, names)),
         }
     }
+    if let Some(job) = job {
+        findings.extend(read.calls.iter().filter_map(|call| misfit(call, job)));
+    }
     findings.sort_by_key(|finding| finding.place.span.start);
     super::bound(&mut findings);
     findings
+}
+
+/// What is wrong with a call: the agent doesn't have the tool, or the job not the subagent.
+fn misfit(call: &Call, job: &Job) -> Option<Diagnostic> {
+    let who = if call.agent == PARENT { "the parent" } else { call.agent.as_str() };
+    let tools = tools(&call.agent, job)?;
+    let name = call.tool.value.as_str();
+    if !tools.contains(&name) {
+        let finding = Diagnostic::error("unknown-tool", call.tool.place(), format!("{who} has no tool `{name}`"));
+        return Some(match only_nearest(name, tools.iter().copied()) {
+            Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_at(call.tool.place(), meant),
+            None => finding.help(ON_PURPOSE),
+        });
+    }
+    let node = call.subagent.as_ref().filter(|_| name == Task::NAME)?;
+    let subagent = node.as_str()?;
+    let Agents::Named(names) = Agents::of(job) else { return None };
+    if names.contains(&subagent) {
+        return None;
+    }
+    let finding = Diagnostic::error("unknown-subagent", node.place(), format!("the job has no subagent `{subagent}`"));
+    Some(match only_nearest(subagent, names.iter().copied()) {
+        Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_at(node.place(), meant),
+        None => finding.help(format!("{}; {ON_PURPOSE}", those(&names))),
+    })
+}
+
+/// The tools of an agent, by its id; `None` where they can't be said for sure.
+fn tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
+    let of = |entries: &'a [Spanned<ToolEntry>], returns: bool| -> Option<Vec<&'a str>> {
+        let mut names: Vec<&str> = entries.iter().map(|entry| entry.value.name()).collect();
+        let is_known = |name: &&str| TOOLS.iter().any(|tool| tool.name == *name);
+        names.iter().all(is_known).then(|| {
+            names.extend(returns.then_some(SUBMIT_RESULT));
+            names
+        })
+    };
+    let own = || of(&job.parent.tools.value, job.result.is_some());
+    if agent == PARENT {
+        return own();
+    }
+    match job.subagents.get(parts(agent)?) {
+        Some(subagent) => of(&subagent.tools.value, subagent.returns.is_some()),
+        // What else is wrong with it is said of its id.
+        None => None,
+    }
 }
 
 /// The subagents that a job can start.

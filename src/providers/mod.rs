@@ -119,6 +119,13 @@ pub trait Provider: Send + Sync {
     fn has_known_prices(&self) -> bool {
         true
     }
+
+    /// What of its replies nobody asked for, at the end of a run that has completed; `given` says how many an agent got
+    /// from it. Only what was written down in advance can be left.
+    fn unasked(&self, given: &dyn Fn(&str) -> usize) -> Option<Fault> {
+        let _ = given;
+        None
+    }
 }
 
 /// One agent's conversation. It keeps each message in the provider's own form from the moment it is pushed, so that

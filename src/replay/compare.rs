@@ -23,11 +23,15 @@ pub(super) struct Rules {
     pub(super) is_whole: bool,
     /// Whether the length that a request asks for counts.
     pub(super) max_tokens: bool,
+    /// Whether what follows another result is still comparable: the replies that follow are those of the record.
+    pub(super) tools: bool,
 }
 
-/// The first difference; `None` where there is none up to where the record ends.
-pub(super) fn first_difference(agent: &str, then: &[Moment], now: &[Moment], rules: Rules) -> Option<Difference> {
+/// The first difference, up to where the record ends; where tools ran for real, each result that is another, and the first
+/// difference of another kind.
+pub(super) fn differences(agent: &str, then: &[Moment], now: &[Moment], rules: Rules) -> Vec<Difference> {
     let mut now = now.iter();
+    let mut found = Vec::new();
     for (at, recorded) in then.iter().enumerate() {
         let replayed = loop {
             match now.next() {
@@ -38,10 +42,23 @@ pub(super) fn first_difference(agent: &str, then: &[Moment], now: &[Moment], rul
         };
         let is_same = replayed.is_some_and(|replayed| same(agent, recorded, replayed, rules));
         if !is_same {
-            return Some(difference(agent, Some(recorded), replayed, then));
+            found.push(difference(agent, Some(recorded), replayed, then));
+            if !rules.tools || !replayed.is_some_and(|replayed| are_results(&recorded.event, &replayed.event)) {
+                return found;
+            }
         }
     }
-    now.next().filter(|_| rules.is_whole).map(|more| difference(agent, None, Some(more), then))
+    found.extend(now.next().filter(|_| rules.is_whole).map(|more| difference(agent, None, Some(more), then)));
+    found
+}
+
+/// Whether both are what came of the same call or check.
+fn are_results(then: &Event, now: &Event) -> bool {
+    match (then, now) {
+        (Event::CallFinished(then), Event::CallFinished(now)) => then.result.call_id == now.result.call_id,
+        (Event::CheckFinished(then), Event::CheckFinished(now)) => then.name == now.name,
+        _ => false,
+    }
 }
 
 /// Whether it is the end of a call of which the rest of the record knows nothing.
@@ -128,7 +145,7 @@ fn data(moment: &Moment) -> Value {
 }
 
 fn difference(agent: &str, then: Option<&Moment>, now: Option<&Moment>, all: &[Moment]) -> Difference {
-    let rules = Rules { is_whole: true, max_tokens: true };
+    let rules = Rules { is_whole: true, max_tokens: true, tools: false };
     let last = then.or(all.last());
     let turn = then.or(now).map_or(1, |moment| moment.turn);
     Difference {

@@ -20,7 +20,7 @@ use crate::tools::toolbox::CallLimits;
 pub(super) struct Guide {
     past: Arc<Past>,
     /// Whether tools run for real.
-    tools: bool,
+    pub(super) tools: bool,
     courses: Mutex<HashMap<String, Course>>,
     /// Where agents left their records, in words.
     astray: Mutex<BTreeMap<String, String>>,

@@ -12,6 +12,9 @@ use crate::record::journal_file;
 /// Version of the JSON form.
 const FORMAT: u32 = 1;
 
+/// Lines of a diff that people are shown.
+const SHOWN_LINES: usize = 60;
+
 /// What came of a replay.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -27,7 +30,8 @@ pub struct Report {
     pub calls: u64,
     /// What was not run again, each with why.
     pub left_out: Vec<String>,
-    /// The first difference of each agent that has one, the earliest first.
+    /// The first difference of each agent that has one, the earliest first; where tools ran for real, each result that is
+    /// another.
     pub differences: Vec<Difference>,
     /// What differs between the recorded plan and the one that was replayed.
     pub plan: Vec<difference::Difference>,
@@ -126,7 +130,7 @@ impl Report {
                     true => ("differs first at", "differs too at"),
                     false => ("the conversation would first be another at", "another, too, at"),
                 };
-                text += &format!("{it_differs} {first}\n{}", first.diff());
+                text += &format!("{it_differs} {first}\n{}", shortened(&first.diff()));
                 for other in others {
                     text += &format!("{too} {other}\n");
                 }
@@ -150,16 +154,16 @@ impl Report {
         })
     }
 
-    /// Puts the differences into their order, and leaves each agent its first one: what happened first comes first, and a
+    /// Puts the differences into their order, and leaves each agent its first one unless all are to be kept: what happened first comes first, and a
     /// subagent's before what its parent made of it.
-    pub(super) fn sort(&mut self) {
+    pub(super) fn sort(&mut self, keep_all: bool) {
         self.differences.sort_by_key(|difference| {
             let Place { agent, turn, event, .. } = &difference.place;
             let at = (difference.at.is_none(), difference.at);
             (at, agent == PARENT, agent.clone(), *turn, event.is_none(), *event)
         });
         let mut seen = BTreeSet::new();
-        self.differences.retain(|difference| seen.insert(difference.place.agent.clone()));
+        self.differences.retain(|difference| keep_all || seen.insert(difference.place.agent.clone()));
     }
 }
 
@@ -206,6 +210,16 @@ impl Difference {
             "why": self.why,
         })
     }
+}
+
+/// The beginning of a long diff.
+fn shortened(diff: &str) -> String {
+    let more = diff.lines().count().saturating_sub(SHOWN_LINES);
+    if more < 2 {
+        return diff.to_owned();
+    }
+    let shown: String = diff.split_inclusive('\n').take(SHOWN_LINES).collect();
+    format!("{shown}[{more} more lines: see --format json]\n")
 }
 
 /// Data line by line, with the lines of texts as they are, so that a diff shows which of them is another.

@@ -69,6 +69,13 @@ impl Before {
         course
     }
 
+    /// How many replies each agent got.
+    pub(super) fn replied(&self) -> BTreeMap<String, usize> {
+        let is_reply = |entry: &&Entry| matches!(entry.event, Event::Replied(_));
+        let count = |(agent, entries): (&String, &Vec<Entry>)| (agent.clone(), entries.iter().filter(is_reply).count());
+        self.journals.iter().map(count).collect()
+    }
+
     /// What each agent goes on from.
     pub(super) fn past(self) -> HashMap<String, Past> {
         let resumed = self.resumed();

@@ -55,6 +55,14 @@ fn limited() -> Vec<Value> {
     all_lines(&folder)
 }
 
+/// A run with a check.
+fn checked() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: Go., tools: [] }\nchecks: [{ name: a, run: 'true' }]\n");
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run().code(0);
+    all_lines(&folder)
+}
+
 /// The types that the schema knows.
 fn types() -> BTreeSet<String> {
     let schema = Folder::new().legwork(&["schema", "events"]).run().json();
@@ -64,7 +72,7 @@ fn types() -> BTreeSet<String> {
 
 #[test]
 fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
-    let all: Vec<Value> = [troubled(), cut_off(), limited()].concat();
+    let all: Vec<Value> = [troubled(), cut_off(), limited(), checked()].concat();
     let mut examples: BTreeMap<String, Value> = BTreeMap::new();
     for line in all {
         examples.entry(line["type"].as_str().unwrap().to_owned()).or_insert(line);

@@ -216,6 +216,7 @@ proptest! {
         let [ran, other] = Ran::short();
         let journals = damages.iter().fold(ran.journals.clone(), |journals, damage| damaged(journals, &other.journals, damage));
         let folder = ran.with(&journals);
+        folder.forges_records();
         if has_a_line(&journals[PARENT]) {
             holds(&folder, &journals, &format!("{damages:?}"));
         } else {

@@ -66,7 +66,7 @@ impl Loading {
             job_file: job_file.clone(),
             job: job.name().to_owned(),
             replies,
-            totals: script.left().into_iter().map(|left| (left.agent, left.total)).collect(),
+            totals: script.left(|_| 0).into_iter().map(|left| (left.agent, left.total)).collect(),
             inputs,
             secrets,
             env: job.job().env.iter().map(|name| name.value.clone()).filter(|name| !is_secret_name(name)).collect(),
@@ -117,7 +117,7 @@ impl Loading {
                 self.findings.extend(findings);
                 if is_wrong { None } else { Script::read(&source).ok().map(|script| (file, script)) }
             }
-            (false, true) => match script::open(&record) {
+            (false, true) => match script::open(&record, job.map(ValidJob::job)) {
                 Ok(script) => Some((record, script)),
                 Err(Error::Invalid(findings)) => {
                     self.findings.extend(findings);

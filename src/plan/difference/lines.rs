@@ -8,11 +8,12 @@ use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
 const AROUND: usize = 3;
 
 /// The hunks of a unified diff, without the names of files above them; empty where the texts are the same. Each line
-/// ends with a line end.
+/// ends with a line end. Where only one of the two texts ends with one, that is said.
 pub fn unified(before: &str, after: &str) -> String {
     let old: Vec<&str> = before.split_inclusive('\n').collect();
     let new: Vec<&str> = after.split_inclusive('\n').collect();
     let mut text = String::new();
+    let is_noted = before.ends_with('\n') != after.ends_with('\n');
     for hunk in group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), AROUND) {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
         let gone = numbers(first.old_range().start..last.old_range().end);
@@ -20,22 +21,22 @@ pub fn unified(before: &str, after: &str) -> String {
         text += &format!("@@ -{gone} +{come} @@\n");
         for operation in hunk {
             if operation.tag() == DiffTag::Equal {
-                put(&mut text, ' ', &old[operation.old_range()]);
+                put(&mut text, ' ', &old[operation.old_range()], is_noted);
             } else {
-                put(&mut text, '-', &old[operation.old_range()]);
-                put(&mut text, '+', &new[operation.new_range()]);
+                put(&mut text, '-', &old[operation.old_range()], is_noted);
+                put(&mut text, '+', &new[operation.new_range()], is_noted);
             }
         }
     }
     text
 }
 
-fn put(text: &mut String, sign: char, lines: &[&str]) {
+fn put(text: &mut String, sign: char, lines: &[&str], is_noted: bool) {
     for line in lines {
         text.push(sign);
         text.push_str(line);
         if !line.ends_with('\n') {
-            text.push_str("\n\\ No newline at end of text\n");
+            text.push_str(if is_noted { "\n\\ No newline at end of text\n" } else { "\n" });
         }
     }
 }
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn a_missing_line_end_is_told() {
         let none = "\\ No newline at end of text\n";
-        assert_eq!(unified("", "a"), format!("@@ -0,0 +1 @@\n+a\n{none}"));
+        assert_eq!(unified("b", "a"), "@@ -1 +1 @@\n-b\n+a\n");
         assert_eq!(unified("a", "a\n"), format!("@@ -1 +1 @@\n-a\n{none}+a\n"));
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use self::moved::{moved, value as moved_value};
-pub use self::read::{Read, ScriptFile};
-pub use self::script::{Left, Script};
+pub use self::read::{Call, Read, ScriptFile};
+pub use self::script::{Left, List, Script};
 use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup, Watch};
 use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, Message, Reply, View};
@@ -36,6 +36,10 @@ struct Replay {
 }
 
 impl Provider for Replay {
+    fn unasked(&self, given: &dyn Fn(&str) -> usize) -> Option<Fault> {
+        self.script.unasked(given)
+    }
+
     fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
         let tools = setup
             .tools

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Script;
-use crate::diagnostic::{Diagnostic, Severity, Source};
+use super::script::List;
+use crate::diagnostic::{Diagnostic, Place, Severity, Source};
 use crate::message::{Block, Reply, Stop, ToolCall, Usage, View};
 use crate::yaml::{self, Kind, Node, Spanned};
 
@@ -21,14 +22,14 @@ const PARENT: &str = "parent";
 #[schemars(title = "legwork script")]
 pub struct ScriptFile {
     /// The parent's replies, in order.
-    parent: Vec<Spanned<Said>>,
+    parent: Spanned<Vec<Spanned<Said>>>,
     /// The subagents' replies, by their ids: a subagent's name and its number in the order of the calls, such as
     /// `explorer-1`.
     #[serde(default)]
     #[schemars(extend("propertyNames" = {
         "title": "id", "pattern": "^(?!parent$)", "patternErrorMessage": "the parent's replies stand beside `subagents`",
     }))]
-    subagents: IndexMap<Spanned<String>, Vec<Spanned<Said>>>,
+    subagents: IndexMap<Spanned<String>, Spanned<Vec<Spanned<Said>>>>,
     /// The path that stands for the workspace in calls, wherever the job is run: an absolute one. Default: none.
     #[serde(default)]
     #[schemars(extend("pattern" = "^/[^/]", "patternErrorMessage" = "write an absolute path"))]
@@ -62,12 +63,15 @@ struct Said {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "call")]
 struct Called {
-    /// The tool's name; one that the agent doesn't have is answered as it is to a model.
-    tool: String,
+    /// The tool's name.
+    tool: Spanned<String>,
     /// The tool's input.
     #[serde(default)]
     #[schemars(extend("type" = ["object", "null"]))]
     input: Option<Node>,
+    /// Whether the model is mistaken here, on purpose: it calls a tool or a subagent that isn't there, and is told so.
+    #[serde(default)]
+    mistaken: bool,
 }
 
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
@@ -94,8 +98,21 @@ pub struct Read {
     pub script: Option<Script>,
     /// The ids of its subagents, as they are written.
     pub ids: Vec<Spanned<String>>,
+    /// Its calls that aren't mistaken on purpose.
+    pub calls: Vec<Call>,
     /// Everything that is wrong with it, sorted by place.
     pub findings: Vec<Diagnostic>,
+}
+
+/// A call in a script, as it is written.
+#[derive(Debug)]
+pub struct Call {
+    /// Who calls: `parent`, or a subagent's id.
+    pub agent: String,
+    /// The tool's name.
+    pub tool: Spanned<String>,
+    /// The subagent that it names, where it is a text: `agent` in the input.
+    pub subagent: Option<Node>,
 }
 
 impl Script {
@@ -114,7 +131,7 @@ impl Script {
         let decoded = yaml::read::<ScriptFile>(source);
         let mut findings = decoded.findings;
         let mut agents = BTreeMap::new();
-        let mut ids = Vec::new();
+        let (mut ids, mut calls) = (Vec::new(), Vec::new());
         let mut workspace = None;
         if let Some(file) = decoded.value {
             if let Some(path) = file.workspace.filter(|path| !path.node.is_made_up()) {
@@ -127,14 +144,14 @@ impl Script {
                 }
                 workspace = Some(path.value.trim_end_matches('/').to_owned());
             }
-            agents.insert(PARENT.to_owned(), replies(file.parent, &mut findings));
+            agents.insert(PARENT.to_owned(), replies(PARENT, file.parent, &mut calls, &mut findings));
             for (id, said) in file.subagents {
                 if id.value == PARENT {
                     let finding = Diagnostic::error("invalid-value", id.place(), "no subagent has the id `parent`");
                     findings.push(finding.help("the parent's replies stand in `parent`, beside `subagents`"));
                     continue;
                 }
-                agents.insert(id.value.clone(), replies(said, &mut findings));
+                agents.insert(id.value.clone(), replies(&id.value, said, &mut calls, &mut findings));
                 ids.push(id);
             }
         }
@@ -147,15 +164,21 @@ impl Script {
                 None => script,
             }
         });
-        Read { script, ids, findings }
+        Read { script, ids, calls, findings }
     }
 }
 
-fn replies(all: Vec<Spanned<Said>>, findings: &mut Vec<Diagnostic>) -> Vec<Reply> {
+fn replies(
+    agent: &str,
+    all: Spanned<Vec<Spanned<Said>>>,
+    called_for: &mut Vec<Call>,
+    findings: &mut Vec<Diagnostic>,
+) -> List {
     let mut calls = 0;
-    let mut replies = Vec::with_capacity(all.len());
-    for said in all {
+    let mut list = List { replies: Vec::with_capacity(all.value.len()), place: shown(&all.place()) };
+    for said in all.value {
         let place = said.place();
+        let shown = shown(&place);
         let Said { thinking, text, calls: called, stop, usage } = said.value;
         if !said.node.is_made_up() && said.node.entries().next().is_none() {
             let finding = Diagnostic::error("empty-reply", place, "a reply that says nothing");
@@ -165,8 +188,15 @@ fn replies(all: Vec<Spanned<Said>>, findings: &mut Vec<Diagnostic>) -> Vec<Reply
         blocks.extend(thinking.map(|text| View::Thinking(text).into()));
         blocks.extend(text.filter(|text| !text.is_empty()).map(|text| View::Text(text).into()));
         let mut stop = stop.map(Stop::from);
-        for Called { tool, input } in called.into_iter().flatten() {
+        for Called { tool, input, mistaken } in called.into_iter().flatten() {
             calls += 1;
+            if !mistaken {
+                let named = input.as_ref().filter(|input| input.kind() == Kind::Mapping);
+                let named = ["agent", "subagent_type"].iter().find_map(|key| named?.get(key));
+                let subagent = named.filter(|name| name.as_str().is_some());
+                called_for.push(Call { agent: agent.to_owned(), tool: tool.clone(), subagent });
+            }
+            let tool = tool.value;
             let input = match input {
                 Some(node) if node.kind() != Kind::Mapping && !node.is_null() => {
                     let message =
@@ -184,9 +214,15 @@ fn replies(all: Vec<Spanned<Said>>, findings: &mut Vec<Diagnostic>) -> Vec<Reply
             stop = stop.or(Some(Stop::ToolUse));
         }
         let stop = stop.unwrap_or(Stop::EndTurn);
-        replies.push(Reply { blocks, stop, usage: usage.unwrap_or_default(), model: None, request_id: None });
+        let reply = Reply { blocks, stop, usage: usage.unwrap_or_default(), model: None, request_id: None };
+        list.replies.push((reply, shown));
     }
-    replies
+    list
+}
+
+fn shown(place: &Place) -> String {
+    let (line, column) = place.start();
+    format!("{}:{line}:{column}", place.source.name)
 }
 
 impl From<Ended> for Stop {

@@ -1,7 +1,6 @@
 //! A script: the replies of every agent of a run, in order.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::moved;
 use crate::message::Reply;
@@ -12,15 +11,18 @@ use crate::providers::{Fault, FaultKind};
 pub struct Script {
     name: String,
     recorded: bool,
-    agents: BTreeMap<String, Agent>,
+    agents: BTreeMap<String, List>,
     /// What stands for the workspace in the calls.
     workspace: Option<String>,
 }
 
+/// The replies of one agent.
 #[derive(Debug)]
-struct Agent {
-    replies: Vec<Reply>,
-    given: AtomicUsize,
+pub struct List {
+    /// Each with its place, such as `tour.script.yaml:7:5`.
+    pub replies: Vec<(Reply, String)>,
+    /// The list's own.
+    pub place: String,
 }
 
 /// An agent that was asked less often than the script has replies for it.
@@ -28,21 +30,22 @@ struct Agent {
 pub struct Left {
     /// The agent's id.
     pub agent: String,
-    /// How many replies were given.
+    /// How many replies it got.
     pub given: usize,
     /// How many there are.
     pub total: usize,
+    /// The place of the first that it didn't get.
+    pub place: String,
 }
 
 impl Script {
     /// What a run's agents were told, by their ids. `name` stands for it in messages, such as `the record 0192`.
-    pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, Vec<Reply>>) -> Self {
+    pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, List>) -> Self {
         Self::new(name.into(), true, replies)
     }
 
-    pub(super) fn new(name: String, recorded: bool, replies: BTreeMap<String, Vec<Reply>>) -> Self {
-        let agent = |(id, replies)| (id, Agent { replies, given: AtomicUsize::new(0) });
-        Self { name, recorded, agents: replies.into_iter().map(agent).collect(), workspace: None }
+    pub(super) fn new(name: String, recorded: bool, agents: BTreeMap<String, List>) -> Self {
+        Self { name, recorded, agents, workspace: None }
     }
 
     /// Says which path stands for the workspace in its calls.
@@ -58,30 +61,53 @@ impl Script {
         let Some(own) = self.workspace.replace(workspace.to_owned()).filter(|own| own != workspace) else {
             return self;
         };
-        for agent in self.agents.values_mut() {
-            let replies = std::mem::take(&mut agent.replies);
-            agent.replies = replies.into_iter().map(|reply| moved::reply(reply, &own, workspace)).collect();
+        for list in self.agents.values_mut() {
+            let replies = std::mem::take(&mut list.replies);
+            let moved = |(reply, place)| (moved::reply(reply, &own, workspace), place);
+            list.replies = replies.into_iter().map(moved).collect();
         }
         self
     }
 
-    /// The agents that were asked less often than the script has replies for them, those that never came included.
-    pub fn left(&self) -> Vec<Left> {
-        let left = self.agents.iter().map(|(id, agent)| Left {
-            agent: id.clone(),
-            given: agent.given.load(Ordering::Relaxed),
-            total: agent.replies.len(),
+    /// The agents that were asked less often than the script has replies for them, those that never came included;
+    /// `given` says how many replies an agent got.
+    pub fn left(&self, given: impl Fn(&str) -> usize) -> Vec<Left> {
+        let left = self.agents.iter().filter_map(|(id, list)| {
+            let (given, total) = (given(id), list.replies.len());
+            let (_, place) = list.replies.get(given)?;
+            Some(Left { agent: id.clone(), given, total, place: place.clone() })
         });
-        left.filter(|left| left.given < left.total).collect()
+        left.collect()
+    }
+
+    /// What that means for a run, where it is so for an agent.
+    pub(super) fn unasked(&self, given: impl Fn(&str) -> usize) -> Option<Fault> {
+        let left = self.left(given);
+        let Left { agent, given, total, place } = left.first()?;
+        let others = match left.len() - 1 {
+            0 => String::new(),
+            1 => ", and so it is for another agent".to_owned(),
+            others => format!(", and so it is for {others} other agents"),
+        };
+        let message = match given {
+            0 => format!("{place}: the run ended, and the agent {agent} was never asked for a reply{others}"),
+            given => {
+                format!("{place}: the run ended, and the agent {agent} got only {given} of {total} replies{others}")
+            }
+        };
+        let hint = match self.recorded {
+            true => "the run went another way than the one that was recorded",
+            false => "remove the replies that are too many, or find out why the run ended before them",
+        };
+        Some(Fault::new(FaultKind::Differs, message).hint(hint))
     }
 
     /// An agent's reply, by its index.
     pub(super) fn reply(&self, id: &str, index: usize) -> Result<Reply, Fault> {
         let agent = self.agents.get(id);
         if let Some(agent) = agent
-            && let Some(reply) = agent.replies.get(index)
+            && let Some((reply, _)) = agent.replies.get(index)
         {
-            agent.given.fetch_max(index + 1, Ordering::Relaxed);
             return Ok(reply.clone());
         }
         let has = match agent.map_or(0, |agent| agent.replies.len()) {
@@ -89,7 +115,8 @@ impl Script {
             1 => "1 reply".to_owned(),
             more => format!("{more} replies"),
         };
-        let message = format!("{} has {has} for the agent {id}, and a {} was asked for", self.name, ordinal(index + 1));
+        let place = agent.map_or(&self.name, |agent| &agent.place);
+        let message = format!("{place} has {has} for the agent {id}, and a {} was asked for", ordinal(index + 1));
         let hint = match agent {
             _ if self.recorded => "the run goes another way than the one that was recorded".to_owned(),
             Some(_) => format!("add one to the list `{id}`"),

@@ -66,16 +66,28 @@ fn replies_come_in_order_and_end() {
     assert_eq!(third.calls().next().unwrap().id, "call-3");
     let fault = ask(&mut *parent, &seen).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Differs);
-    assert_eq!(fault.message, "tour.script.yaml has 3 replies for the agent parent, and a 4th was asked for");
+    assert_eq!(fault.message, "tour.script.yaml:3:3 has 3 replies for the agent parent, and a 4th was asked for");
     assert_eq!(fault.hint.unwrap(), "add one to the list `parent`");
-    let left: Vec<_> = script.left();
+    let given = |parent: usize, explorer: usize| {
+        move |agent: &str| match agent {
+            "parent" => parent,
+            "explorer-1" => explorer,
+            _ => 0,
+        }
+    };
+    let left = script.left(given(3, 0));
     assert_eq!(left.len(), 1);
-    assert_eq!((left[0].agent.as_str(), left[0].given, left[0].total), ("explorer-1", 0, 1));
+    let Left { agent, given: asked, total, place } = &left[0];
+    assert_eq!((agent.as_str(), *asked, *total, place.as_str()), ("explorer-1", 0, 1, "tour.script.yaml:13:7"));
+    let unasked = script.unasked(given(1, 1)).unwrap();
+    let expected = "tour.script.yaml:8:5: the run ended, and the agent parent got only 1 of 3 replies";
+    assert_eq!((unasked.kind, unasked.message.as_str()), (FaultKind::Differs, expected));
+    assert!(script.unasked(given(0, 0)).unwrap().message.contains("was never asked for a reply, and so it is"));
     let fault = ask(&mut *open(&script, "explorer-2"), &seen).unwrap_err();
     assert_eq!(fault.message, "tour.script.yaml has no replies for the agent explorer-2, and a first was asked for");
     assert_eq!(fault.hint.unwrap(), "add a list `explorer-2` below `subagents`");
     ask(&mut *open(&script, "explorer-1"), &seen).unwrap();
-    assert!(script.left().is_empty());
+    assert!(script.left(given(3, 1)).is_empty() && script.unasked(given(3, 1)).is_none());
 }
 
 #[test]
@@ -96,7 +108,8 @@ fn a_resumed_conversation_goes_on_where_it_was() {
 fn a_record_replies_as_it_did() {
     let mut reply = tour().reply("parent", 0).unwrap();
     reply.request_id = Some("req_1".to_owned());
-    let record = BTreeMap::from([("parent".to_owned(), vec![reply])]);
+    let list = List { replies: vec![(reply, "events.jsonl:4".to_owned())], place: "the record".to_owned() };
+    let record = BTreeMap::from([("parent".to_owned(), list)]);
     let script = Arc::new(Script::from_replies("the record", record));
     let mut parent = open(&script, "parent");
     assert_eq!(ask(&mut *parent, &Seen::default()).unwrap().request_id.as_deref(), Some("req_1"));

@@ -1,0 +1,44 @@
+//! The end by a limit: one last request, to sum up.
+
+use super::{Agent, Halt};
+use crate::event::{Dropped, LimitReached, Outcome, Told};
+use crate::message::{Message, Reply};
+
+impl Agent<'_> {
+    /// The reply would have been longer, but the budget had no more for it. One amid its calls is dropped.
+    pub(super) async fn cut_by_the_budget(&mut self, reply: Reply) -> Result<Outcome, Halt> {
+        let left = self.lowered.unwrap_or_default();
+        let message = format!("a reply was cut: the limits of the run left only {left} tokens for it");
+        if self.toolbox.is_empty() {
+            // It had nothing to do but to answer, and this is its answer.
+            self.record(LimitReached { limit: "limits".into(), message: message.clone() })?;
+            self.tree.note(Outcome::BudgetExceeded, &message);
+            return Ok(Outcome::BudgetExceeded);
+        }
+        if reply.calls().next().is_some() {
+            self.record(Dropped { why: message.clone() })?;
+        } else {
+            self.conversation.push(&Message::Assistant(reply));
+        }
+        self.close(Outcome::BudgetExceeded, "limits", &message).await
+    }
+
+    /// One last request, without tools and not a turn, to sum up what there is. Whatever comes of it, the outcome
+    /// stays what it was.
+    pub(super) async fn close(&mut self, outcome: Outcome, limit: &str, message: &str) -> Result<Outcome, Halt> {
+        self.record(LimitReached { limit: limit.into(), message: message.into() })?;
+        self.tree.note(outcome, message);
+        let note = format!(
+            "The work ends here: {message}. No tool can be used any more. Answer now with what you have: what was \
+             done, what was found, and what is still open."
+        );
+        self.record(Told { text: note.clone() })?;
+        let pending = self.pending.get_or_insert_default();
+        pending.text = Some(pending.text.take().map_or(note.clone(), |before| format!("{before}\n{note}")));
+        match self.ask(false).await {
+            Ok(_) => Ok(outcome),
+            Err(halt) if halt.spoils_a_closing() => Err(halt),
+            Err(_) => Ok(outcome),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `replay --job`: what an edited job file would change.
+
+use serde_json::Value;
+
+use super::{JOB, SCRIPT, differences, recorded};
+
+/// What comes of an edited job: exit code 7 and the JSON, or equal.
+fn edited(from: &str, to: &str) -> Value {
+    let (folder, _) = recorded(JOB, SCRIPT);
+    assert!(JOB.contains(from), "{from}");
+    folder.write("edited.yaml", format!("name: job\n{}", JOB.replacen(from, to, 1)));
+    let ended = folder.legwork(&["replay", "latest", "--job", "edited.yaml", "--format", "json"]).run();
+    ended.code(if from == to { 0 } else { 7 }).json()
+}
+
+fn paths(json: &Value) -> Vec<&str> {
+    json["plan"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
+}
+
+fn at(agent: &str, turn: u64, why: &str) -> (String, u64, String) {
+    (agent.to_owned(), turn, why.to_owned())
+}
+
+#[test]
+fn an_edited_prompt_is_shown_as_a_diff_and_counts_from_the_first_turn() {
+    let (folder, _) = recorded(JOB, SCRIPT);
+    folder.write("job.yaml", JOB.replace("Be brief.", "Be thorough."));
+    let ended = folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run();
+    ended.code(7).stdout_has("plan: parent.system\n@@ -1,2 +1,2 @@\n You lead.\n-Be brief.\n+Be thorough.\n");
+    ended.stdout_has("the conversation would first be another at parent, turn 1, event ");
+    ended.stdout_has("the system prompt is another");
+    let json = edited("Look at the", "Look well at the");
+    assert_eq!(paths(&json), ["parent.prompt"]);
+    assert_eq!((differences(&json)[0].0.as_str(), differences(&json)[0].1), ("parent", 1));
+}
+
+#[test]
+fn a_job_that_is_the_same_differs_in_nothing() {
+    let json = edited("Be brief.", "Be brief.");
+    assert_eq!((json["outcome"].as_str(), paths(&json)), (Some("equal"), vec![]));
+}
+
+#[test]
+fn a_limit_counts_at_the_turn_where_it_bites() {
+    let json = edited("  prompt: Look", "  max_turns: 2\n  prompt: Look");
+    assert_eq!((paths(&json), differences(&json)), (vec!["parent.max_turns"], vec![at("parent", 3, "")]));
+    let json = edited("  prompt: Look", "  max_turns: 20\n  prompt: Look");
+    assert_eq!((paths(&json), differences(&json)), (vec!["parent.max_turns"], vec![]));
+    let json = edited("tokens: 100000", "tokens: 100000, tool_calls: 4");
+    assert_eq!(differences(&json), [at("parent", 2, "limits.tool_calls is 4 instead of 1000")]);
+    let json = edited("tokens: 100000", "tokens: 100000, subagents: 1");
+    assert_eq!(differences(&json), [at("parent", 1, "limits.subagents is 1 instead of 50")]);
+}
+
+#[test]
+fn a_tool_that_is_lost_counts_at_the_first_reply_that_calls_it() {
+    let json = edited("write_file, todo", "todo");
+    assert_eq!(paths(&json), ["parent.tools.write_file"]);
+    assert_eq!(differences(&json), [at("parent", 2, "")]);
+    let json = edited("tools: [read_file] }", "tools: [glob] }");
+    assert_eq!(paths(&json), ["subagents.reader.tools.read_file", "subagents.reader.tools.glob"]);
+    assert!(differences(&json).contains(&at("reader-1", 1, "")), "{json:#}");
+    let json = edited("write_file, todo", "write_file, grep, todo");
+    // A model that calls what isn't there is told what is.
+    assert_eq!((paths(&json), differences(&json)), (vec!["parent.tools.grep"], vec![at("parent", 2, "")]));
+}
+
+#[test]
+fn new_inputs_need_defaults_and_those_that_are_gone_are_left_out() {
+    let (folder, _) = recorded(JOB, SCRIPT);
+    let with = |inputs: &str| JOB.replace("  what: { type: string, default: notes }\n", inputs);
+    folder.write(
+        "job.yaml",
+        with("  what: { type: string }\n  how: { type: string }\n  token: { type: string, secret: true }\n"),
+    );
+    let replay = || folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run();
+    replay().code(3).stdout_is("").stderr_has("the input `how` is required").stderr_has("give it a default");
+    folder.write("job.yaml", with("  what: { type: string }\n  how: { type: string, default: fast }\n"));
+    replay().code(7).stdout_has("plan: inputs.how: (nothing) -> \"fast\"").stdout_has("stays as it is");
+    folder.write("job.yaml", "parent: {}\n");
+    replay().code(3).stdout_is("").stderr_has("job.yaml:1:");
+    folder.legwork(&["replay", "latest", "--job", "job.yaml", "--tools"]).run().code(2);
+}
+
+#[test]
+fn a_model_from_the_command_line_stays_the_model() {
+    let (folder, _) = recorded(JOB, SCRIPT);
+    folder.write("own.yaml", JOB.replace("model: replay/replies.yaml", "model: anthropic/claude-haiku-4-5"));
+    let run = folder.legwork(&["run", "own.yaml", "--model", "replay/replies.yaml", "--out", "others"]).run();
+    run.code(0);
+    let ended = folder.legwork(&["replay", "own/latest", "--out", "others", "--job", "own.yaml"]).run();
+    ended.code(0).stdout_has("equal: ");
+}

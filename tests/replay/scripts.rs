@@ -1,0 +1,104 @@
+//! Scripts that don't fit: told with their places, before anything runs where that can be.
+
+use crate::support::folder::Folder;
+
+const JOB: &str = "
+model: replay/replies.yaml
+parent: { prompt: Go., tools: [read_file, task] }
+subagents:
+  reader: { description: Reads., tools: [read_file] }
+  writer: { description: Writes., tools: [] }
+limits: { tokens: 100000 }
+";
+
+fn with(script: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB).write("replies.yaml", script);
+    folder
+}
+
+#[test]
+fn a_script_that_runs_out_says_where() {
+    let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n");
+    let ended = folder.legwork(&["run", "job.yaml"]).run();
+    ended.code(7).stderr_has("replies.yaml:2:3 has 1 reply for the agent parent, and a 2nd was asked for");
+    let result = ended.run_folder().result();
+    assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("replay_differs"), Some(7)));
+}
+
+#[test]
+fn replies_that_are_left_over_say_where() {
+    let folder =
+        with("parent:\n  - text: Done.\n  - text: More.\n  - text: And more.\nsubagents:\n  reader-1: [{ text: x }]\n");
+    let ended = folder.legwork(&["run", "job.yaml"]).run();
+    ended
+        .code(7)
+        .stdout_is("Done.\n")
+        .stderr_has("replies.yaml:3:5: the run ended, and the agent parent got only 1 of 3");
+    let run = ended.run_folder();
+    let result = run.result();
+    assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("replay_differs"), Some(7)));
+    assert_eq!(result["error"]["code"], "replay_differs");
+    let events = run.events();
+    let last = events.last().unwrap();
+    assert_eq!((&last["type"], &last["data"]["outcome"]), (&"run_finished".into(), &"replay_differs".into()));
+    // A run that ends early for another reason has that outcome.
+    folder.write("job.yaml", JOB.replace("{ prompt: Go.,", "{ max_turns: 1, prompt: Go.,"));
+    folder.write("replies.yaml", "parent:\n  - calls: [{ tool: read_file }]\n  - text: Sum.\n  - text: More.\n");
+    folder.legwork(&["run", "job.yaml"]).run().code(4);
+}
+
+#[test]
+fn a_record_that_has_more_replies_than_are_asked_for_says_so() {
+    let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n  - text: Done.\n");
+    let record = folder.legwork(&["run", "job.yaml"]).run().code(0).run_folder();
+    let record = record.path().strip_prefix(folder.path()).unwrap().to_owned();
+    let model = format!("replay/{}", record.display());
+    folder.legwork(&["run", "job.yaml", "--model", &model]).run().code(0);
+    folder.write("job.yaml", JOB.replace("{ prompt: Go.,", "{ max_turns: 1, prompt: Go.,"));
+    let run = folder.legwork(&["run", "job.yaml", "--model", &model]).run();
+    run.code(4);
+}
+
+#[test]
+fn what_the_job_does_not_have_is_found_before_anything_runs() {
+    for (script, place, message) in [
+        (
+            "parent: [{ text: x }]\nsubagents:\n  nonesuch-1: [{ text: x }]\n",
+            "3:3",
+            "the job has no subagent `nonesuch`",
+        ),
+        ("parent: [{ calls: [{ tool: reed_file }] }]\n", "1:28", "the parent has no tool `reed_file`"),
+        ("parent: [{ calls: [{ tool: bash }] }]\n", "1:28", "the parent has no tool `bash`"),
+        (
+            "parent: [{ text: x }]\nsubagents:\n  writer-1: [{ calls: [{ tool: read_file }] }]\n",
+            "3:32",
+            "writer-1 has no tool `read_file`",
+        ),
+        (
+            "parent: [{ calls: [{ tool: task, input: { prompt: x, agent: nobody } }] }]\n",
+            "1:61",
+            "the job has no subagent `nobody`",
+        ),
+    ] {
+        let folder = with(script);
+        let ended = folder.legwork(&["run", "job.yaml"]).run();
+        ended.code(3).stdout_is("").stderr_has(message).stderr_has(&format!("replies.yaml:{place}"));
+        assert!(!folder.exists("runs"), "{script}");
+    }
+}
+
+#[test]
+fn a_mistake_on_purpose_is_made_and_told_to_the_model() {
+    let folder = with(
+        "parent:\n  - calls:\n      - { tool: bash, mistaken: true }\n      - { tool: task, input: { prompt: x, agent: \
+         nobody }, mistaken: true }\n  - text: Done.\n",
+    );
+    let run = folder.legwork(&["run", "job.yaml"]).run().code(0).run_folder();
+    let told: Vec<String> =
+        run.events().iter().filter_map(|it| Some(it["data"]["result"]["text"].as_str()?.to_owned())).collect();
+    assert!(
+        told[0].contains("there is no tool `bash`") && told[1].contains("No subagent is called `nobody`"),
+        "{told:?}"
+    );
+}
