@@ -201,7 +201,6 @@ impl<'t> Agent<'t> {
                     return Ok(Outcome::ContextFull);
                 }
             };
-            self.tree.ready().await?;
             self.turns += 1;
             let calls: Vec<ToolCall> = reply.calls().cloned().collect();
             match reply.stop {

@@ -1,19 +1,19 @@
 //! What happens in a run, as data: every step is an [`Event`]; the journal keeps them, formats show them.
 
 mod course;
+mod entry;
 mod outcome;
 mod result;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
-use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use self::course::Course;
+pub use self::entry::Entry;
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::result::{Change, ChangeKind, CheckResult, RunResult, SubagentResult, summary_file};
 pub use crate::message::Usage;
@@ -330,61 +330,6 @@ pub struct RunFinished {
     pub exit_code: u8,
     /// What the operator must know, where it didn't go well.
     pub error: Option<Trouble>,
-}
-
-/// One event with its circumstances: a line of a journal.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    /// Number in its journal, from 1.
-    pub seq: u64,
-    /// When.
-    pub at: Timestamp,
-    /// Whose.
-    pub agent: String,
-    /// What.
-    pub event: Event,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line<'a> {
-    seq: u64,
-    at: Timestamp,
-    #[serde(borrow)]
-    agent: Cow<'a, str>,
-    #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    data: Cow<'a, RawValue>,
-}
-
-impl Entry {
-    /// One line of JSON without a line end.
-    ///
-    /// # Errors
-    /// Where a value can't be written as JSON.
-    pub fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&Line {
-            seq: self.seq,
-            at: self.at,
-            agent: Cow::Borrowed(&self.agent),
-            kind: Cow::Borrowed(self.event.kind()),
-            data: Cow::Owned(self.event.data()?),
-        })
-    }
-
-    /// Reads a line back; a checksum beside the fields is ignored here.
-    ///
-    /// # Errors
-    /// Where the line isn't one of [`Entry::to_json`]'s.
-    pub fn from_json(line: &str) -> serde_json::Result<Self> {
-        let line: Line<'_> = serde_json::from_str(line)?;
-        Ok(Self {
-            seq: line.seq,
-            at: line.at,
-            agent: line.agent.into_owned(),
-            event: Event::parse(&line.kind, &line.data)?,
-        })
-    }
 }
 
 /// Where a run's events go. The loop knows no files: it hands each step over and goes on when it is kept.

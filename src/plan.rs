@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use crate::diagnostic::Rule;
 use crate::job::{Keep, Network};
 use crate::lints;
+use crate::message::ToolCall;
 use crate::providers::Model;
+use crate::tools::submit_result::SubmitResult;
+use crate::tools::task::{Task, TaskInput};
 use crate::tools::{Grant, TOOLS};
 
 pub use build::RunFacts;
@@ -91,6 +94,18 @@ impl Plan {
             known.is_none_or(|tool| !tool.reads_only && !FILELESS.contains(&tool.name))
         };
         self.runs_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
+    }
+
+    /// Whether a call is of a tool that the agent doesn't have, or for a subagent that isn't there.
+    pub fn has_no(&self, agent: &str, call: &ToolCall) -> bool {
+        let Some(planned) = self.agent(agent) else { return true };
+        let is_granted = planned.tools.iter().any(|grant| grant.name == call.tool);
+        let is_stranger = |name: &String| !self.subagents.contains_key(name);
+        if call.tool == Task::NAME && is_granted {
+            return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_stranger));
+        }
+        let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
+        !is_granted && !is_its_result
     }
 
     /// An agent by its id in a run: `parent`, `explorer-1`.

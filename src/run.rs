@@ -8,6 +8,7 @@ mod signals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -152,6 +153,7 @@ impl Run<'_> {
             observers: self.observers,
             clock: self.clock,
             course: Mutex::new(course),
+            has_acted: AtomicBool::new(self.before.as_ref().is_some_and(Before::has_acted)),
             replied: Mutex::new(self.before.as_ref().map(Before::replied).unwrap_or_default()),
         });
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -224,7 +226,8 @@ impl Run<'_> {
         };
         let exit_code = outcome.exit_code(signals.first());
         let changed = match first {
-            Some(first) => first.compare(&signals).await,
+            Some(first) if keeper.has_acted.load(Ordering::Relaxed) => first.compare(&signals).await,
+            Some(first) => Some(first.give_up().await),
             None => None,
         };
         if let Some(changed) = changed.clone() {
@@ -302,6 +305,8 @@ struct Keeper {
     clock: fn() -> Timestamp,
     /// What the events come to.
     course: Mutex<Course>,
+    /// Whether any call or check was begun.
+    has_acted: AtomicBool,
     /// How many replies each agent got.
     replied: Mutex<BTreeMap<String, usize>>,
 }
@@ -309,6 +314,9 @@ struct Keeper {
 impl Sink for Keeper {
     fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()> {
         let at = (self.clock)();
+        if matches!(event, Event::CallStarted(_) | Event::CheckStarted(_)) {
+            self.has_acted.store(true, Ordering::Relaxed);
+        }
         if agent == PARENT {
             // Before it is written: what a subagent has spent counts, even where it can't be written any more.
             self.course().note(&event, at);

@@ -51,7 +51,7 @@ fn changed_by(folder: &Folder, list: &[&str]) -> (Ended, Value) {
                     patch.display()
                 )),
                 _ if has_patch() => {
-                    sh(&format!("cd {} && patch --binary -s -p1 < {}", target.display(), patch.display()))
+                    sh(&format!("cd {} && patch --binary -s -p1 < {}", target.display(), patch.display()));
                 }
                 _ => continue,
             }

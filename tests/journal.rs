@@ -43,7 +43,7 @@ fn prepared() -> Folder {
             { "calls": [
                 { "tool": "read_file", "input": { "path": "job.yaml" } },
                 { "tool": "todo", "input": { "items": [{ "text": "end", "status": "pending" }] } },
-                { "tool": "nonesuch", "input": {} },
+                { "tool": "nonesuch", "input": {}, "mistaken": true },
             ] },
             { "text": "All\n\ndone: `x`." },
         ],

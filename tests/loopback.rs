@@ -44,6 +44,18 @@ impl Client {
         self.response()
     }
 
+    /// As a client of OpenAI's APIs.
+    fn post_at(&mut self, path: &str, body: &Value) -> Response {
+        let text = body.to_string();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {KEY}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        self.write(head);
+        self.response()
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -501,4 +513,88 @@ fn a_script_knows_its_agents_and_wants_all_of_its_answers_asked_for() {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.finish()));
     let text = *panic.err().unwrap().downcast::<String>().unwrap();
     assert!(text.contains("1 answers for \"go\" were never asked for"), "{text}");
+}
+
+/// What is wrong with one request after another to one of OpenAI's APIs.
+fn wrong_at(path: &str, answer: Answer, requests: &[Value]) -> Vec<String> {
+    let server = Server::start(move |_: &Request| answer.clone());
+    let mut client = Client::of(&server);
+    for request in requests {
+        client.post_at(path, request);
+    }
+    server.take_violations()
+}
+
+#[test]
+fn chat_completions_are_checked_as_their_api_does() {
+    let path = "/v1/chat/completions";
+    let function = json!({"name": "bash", "description": "Runs.", "parameters": {"type": "object"}});
+    let good = json!({"model": "m", "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true},
+        "tools": [{"type": "function", "function": function}], "messages": [{"role": "user", "content": "Go."}]});
+    assert_eq!(wrong_at(path, Answer::text("x"), std::slice::from_ref(&good)), [""; 0]);
+    let with = |field: &str, value: Value| {
+        let mut request = good.clone();
+        request[field] = value;
+        request
+    };
+    let call = json!({"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
+    let said = |content: Value| json!({"role": "assistant", "content": content, "tool_calls": [call]});
+    let answered = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "ok"});
+    let go = &good["messages"][0];
+    for (request, words) in [
+        (with("system", json!("x")), "unknown field \"system\""),
+        (with("max_tokens", json!(0)), "max_tokens is 0"),
+        (with("stream_options", json!({})), "doesn't ask for the usage"),
+        (with("tool_choice", json!({"type": "none"})), "tool_choice is"),
+        (with("messages", json!([go, said(json!(7)), answered("a")])), "the content of message 1"),
+        (with("messages", json!([go, said(json!(null)), answered("b")])), "instead of [\"a\"]"),
+        (with("messages", json!([go, said(json!(null)), answered("a")])), "go on from no request"),
+        (with("messages", json!([{"role": "user", "content": "Go.", "name": "x"}])), "message 0 has a name"),
+    ] {
+        let wrong = wrong_at(path, Answer::text("x"), &[request]);
+        assert!(wrong.iter().any(|wrong| wrong.contains(words)), "{words}: {wrong:?}");
+    }
+    let answer = Answer::empty().then_call_as("a", "bash", &json!({}));
+    let next = |content| with("messages", json!([go, said(content), answered("a")]));
+    assert_eq!(wrong_at(path, answer.clone(), &[good.clone(), next(json!(null))]), [""; 0]);
+    let wrong = wrong_at(path, answer, &[good.clone(), next(json!("Never said."))]);
+    assert!(wrong[0].contains("a reply came back changed"), "{wrong:?}");
+}
+
+#[test]
+fn responses_are_checked_as_their_api_does() {
+    let path = "/v1/responses";
+    let tool = json!({"type": "function", "name": "bash", "description": "Runs.", "parameters": {"type": "object"},
+        "strict": false});
+    let go = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go."}]});
+    let good = json!({"model": "m", "max_output_tokens": 99, "stream": true, "store": false,
+        "include": ["reasoning.encrypted_content"], "tools": [tool], "input": [go]});
+    assert_eq!(wrong_at(path, Answer::text("x"), std::slice::from_ref(&good)), [""; 0]);
+    let with = |field: &str, value: Value| {
+        let mut request = good.clone();
+        request[field] = value;
+        request
+    };
+    let thought = json!({"id": "rs_0_0", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "c2ln"});
+    let call = json!({"type": "function_call", "call_id": "a", "name": "bash", "arguments": "{}"});
+    let answered = json!({"type": "function_call_output", "call_id": "a", "output": "ok"});
+    let mut bare = thought.clone();
+    bare.as_object_mut().unwrap().shift_remove("encrypted_content");
+    for (request, words) in [
+        (with("store", json!(true)), "store is true"),
+        (with("include", json!([])), "include is []"),
+        (with("temperature", json!(1)), "unknown field \"temperature\""),
+        (with("input", json!([go, bare, call, answered])), "item 1 is"),
+        (with("input", json!([go, thought, answered])), "item 1 is"),
+        (with("input", json!([go, call])), "nothing answers the calls"),
+    ] {
+        let wrong = wrong_at(path, Answer::text("x"), &[request]);
+        assert!(wrong.iter().any(|wrong| wrong.contains(words)), "{words}: {wrong:?}");
+    }
+    let answer = Answer::empty().thinking("Hm.", "c2ln").then_call_as("a", "bash", &json!({}));
+    let whole = with("input", json!([go, thought, call, answered]));
+    assert_eq!(wrong_at(path, answer.clone(), &[good.clone(), whole]), [""; 0]);
+    let wrong = wrong_at(path, answer, &[good.clone(), with("input", json!([go, call, answered]))]);
+    assert!(wrong[0].contains("a reply came back changed"), "{wrong:?}");
 }

@@ -35,6 +35,7 @@ mod processes;
 mod properties;
 mod proved;
 mod provider_faults;
+mod providers;
 mod replay;
 mod results;
 mod resume;

@@ -1,12 +1,13 @@
 //! What a run costs: legwork's binary beside a program that does nothing but the exchange, on the same loopback server.
 //!
 //! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` only those cases, five times each. Beside the
-//! cases there are `validate` (many files), `journal` (an event's way to the disk), `resume` (of long records) and
+//! cases there are `validate` (many files), `changes` (in large workspaces), `journal` (an event's way to the disk), `resume` (of long records) and
 //! `memory` (over long runs).
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it is a program of its own")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that can't go on says so and stops")]
 
 mod cases;
+mod changes;
 mod files;
 mod floor;
 mod journal;
@@ -70,6 +71,9 @@ fn compare(options: &[&str]) {
     }
     if is_wanted("memory") {
         long::memory(legwork);
+    }
+    if is_wanted("changes") {
+        changes::compare(legwork, runs);
     }
     if is_wanted("tiers") {
         tiers::print(legwork);

@@ -44,6 +44,7 @@ enum Answerer<'t> {
 
 impl<'t> Agent<'t> {
     pub(super) async fn answer(&mut self, calls: Vec<ToolCall>) -> Result<UserMessage, Halt> {
+        self.tree.ready().await?;
         self.calls = self.past.calls();
         let mut results = Vec::with_capacity(calls.len());
         let mut rest = calls.as_slice();

@@ -8,6 +8,9 @@ use crate::message::{Message, Reply};
 impl Agent<'_> {
     /// How the agent ends with this answer; `None` where it goes on, with what it is told in `pending`.
     pub(super) async fn conclude(&mut self, reply: Reply) -> Result<Option<Outcome>, Halt> {
+        if !self.tree.plan.checks.is_empty() {
+            self.tree.ready().await?;
+        }
         match self.demand_data() {
             Demand::Met => self.review(reply).await,
             Demand::Unmet => Ok(Some(Outcome::ResultInvalid)),

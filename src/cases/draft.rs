@@ -6,22 +6,29 @@ use serde_json::{Map, Value, json};
 
 use super::WORKSPACE_MARK;
 use crate::event::{PARENT, RunResult};
-use crate::message::{Reply, Stop, View};
+use crate::message::{Reply, Stop, ToolCall, View};
 use crate::providers::replay::moved_value;
 use crate::yaml;
 
 /// The script of a run: texts, calls and how replies ended, the workspace's path replaced by [`WORKSPACE_MARK`]. What only
 /// the provider understands (signed thinking, citations) isn't in it. `with_usage`: whether tokens are counted, which
-/// makes limits bite as they did.
-pub fn script(replies: &BTreeMap<String, Vec<Reply>>, workspace: &str, with_usage: bool) -> String {
-    let said = |replies: &[Reply]| -> Value { replies.iter().map(|reply| of_reply(reply, with_usage)).collect() };
+/// makes limits bite as they did. `is_mistaken` says of an agent's call whether the tool or the subagent isn't there.
+pub fn script(
+    replies: &BTreeMap<String, Vec<Reply>>,
+    workspace: &str,
+    with_usage: bool,
+    is_mistaken: impl Fn(&str, &ToolCall) -> bool,
+) -> String {
+    let said = |agent: &str, replies: &[Reply]| -> Value {
+        replies.iter().map(|reply| of_reply(reply, with_usage, &|call| is_mistaken(agent, call))).collect()
+    };
     let mut file = Map::new();
     let parent = replies.get(PARENT).map(Vec::as_slice).unwrap_or_default();
-    file.insert("parent".to_owned(), said(parent));
+    file.insert("parent".to_owned(), said(PARENT, parent));
     let mut subagents: Vec<_> = replies.iter().filter(|(id, _)| *id != PARENT).collect();
     subagents.sort_by_key(|(id, _)| number(id));
     if !subagents.is_empty() {
-        let subagents = subagents.into_iter().map(|(id, replies)| (id.clone(), said(replies)));
+        let subagents = subagents.into_iter().map(|(id, replies)| (id.clone(), said(id, replies)));
         file.insert("subagents".to_owned(), Value::Object(subagents.collect()));
     }
     let mut file = Value::Object(file);
@@ -43,7 +50,7 @@ fn number(id: &str) -> (String, u64) {
     }
 }
 
-fn of_reply(reply: &Reply, with_usage: bool) -> Value {
+fn of_reply(reply: &Reply, with_usage: bool, is_mistaken: &dyn Fn(&ToolCall) -> bool) -> Value {
     let mut said = Map::new();
     let text = reply.text();
     let calls: Vec<Value> = reply
@@ -53,11 +60,14 @@ fn of_reply(reply: &Reply, with_usage: bool) -> Value {
             View::Call(call) => {
                 let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
                 let has_input = input.as_object().is_some_and(|input| !input.is_empty());
-                Some(if has_input {
-                    json!({ "tool": call.tool, "input": input })
-                } else {
-                    json!({ "tool": call.tool })
-                })
+                let mut said = json!({ "tool": call.tool });
+                if has_input {
+                    said["input"] = input;
+                }
+                if is_mistaken(call) {
+                    said["mistaken"] = json!(true);
+                }
+                Some(said)
             }
             _ => None,
         })
@@ -188,14 +198,14 @@ mod tests {
         ];
         let of = |id: &str| (id.to_owned(), vec![reply(vec![], Stop::EndTurn)]);
         let replies = BTreeMap::from([("parent".to_owned(), parent), of("a-10"), of("a-9")]);
-        let text = script(&replies, "/home/me/w", false);
+        let text = script(&replies, "/home/me/w", false, |_, call| call.tool == "todo");
         let expected = "workspace: /workspace\nparent:\n  - text: I look.\n    calls:\n      - { tool: read_file, input: { path: \
-                        /workspace/a } }\n      - { tool: todo }\n  - { text: Cut, stop: max_tokens }\nsubagents:\n  a-9:\n    - { \
+                        /workspace/a } }\n      - { tool: todo, mistaken: true }\n  - { text: Cut, stop: max_tokens }\nsubagents:\n  a-9:\n    - { \
                         text: \"\" }\n  a-10:\n    - { text: \"\" }\n";
         assert_eq!(text, expected);
         let read = Script::read(&Source::new("script.yaml", text)).unwrap();
         assert_eq!(read.left(|_| 0).iter().map(|left| left.total).sum::<usize>(), 4);
-        assert!(!script(&replies, "/elsewhere", false).contains("workspace:"));
-        assert!(script(&replies, "/elsewhere", true).contains("usage: { input_tokens: 3,"));
+        assert!(!script(&replies, "/elsewhere", false, |_, _| false).contains("workspace:"));
+        assert!(script(&replies, "/elsewhere", true, |_, _| false).contains("usage: { input_tokens: 3,"));
     }
 }

@@ -145,7 +145,7 @@ impl Comparison<'_> {
                     }
                     // Only the mode is another; what the file holds needn't be known for that.
                     let side = |marks: &Marks| Shown::Text(String::new()).side(marks.mode());
-                    return self.note(path, ChangeKind::Modified, side(&then), side(&marks));
+                    return self.note(path, ChangeKind::Modified, &side(&then), &side(&marks));
                 }
                 ChangeKind::Modified
             }
@@ -158,7 +158,7 @@ impl Comparison<'_> {
         let new = self.after(now);
         let (then, marks) = (before.map(|(_, then)| then), marks);
         let side = |shown: Shown, marks: Option<Marks>| marks.map_or(Sided::Absent, |marks| shown.side(marks.mode()));
-        self.note(path, change, side(old, then), side(new, marks));
+        self.note(path, change, &side(old, then), &side(new, marks));
     }
 
     fn now(&self, path: &Path, marks: Option<Marks>) -> Now {
@@ -232,7 +232,7 @@ impl Comparison<'_> {
         self.objects.get_or_insert_with(open).as_mut()?.content(name)
     }
 
-    fn note(&mut self, path: &Path, change: ChangeKind, old: Sided, new: Sided) {
+    fn note(&mut self, path: &Path, change: ChangeKind, old: &Sided, new: &Sided) {
         if self.changes.len() >= MOST_CHANGES {
             self.more += 1;
             return;

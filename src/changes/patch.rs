@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
+use similar::{DiffOp, DiffTag, group_diff_ops};
 
 use super::{hex, object_name};
+use crate::plan::difference::operations;
 
 /// Lines that are shown around a change.
 const AROUND: usize = 3;
@@ -77,8 +78,7 @@ fn one(path: &Path, before: Option<Side<'_>>, after: Option<Side<'_>>) -> Sectio
     head += if same { "" } else { &index };
     let mut hunks = String::new();
     let end = Instant::now() + LONGEST;
-    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(end));
-    for hunk in group_diff_ops(operations, AROUND) {
+    for hunk in group_diff_ops(operations(&old, &new, Some(end)), AROUND) {
         section.hunk(&mut hunks, &hunk, &old, &new);
     }
     if !hunks.is_empty() {

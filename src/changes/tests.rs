@@ -1,1 +1,123 @@
-//! What can't be seen from outside.
+//! What can't be seen from outside, and what is seen better from inside.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use proptest::prelude::*;
+use rustix::fs::{AtFlags, CWD, statat};
+
+use super::index::Index;
+use super::marks::Marks;
+use super::patch::{Side, section, sections};
+use super::stored::{escaped, unescaped};
+use crate::sandbox::git::Repository;
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=a", "-c", "user.email=b", "-c", "commit.gpgSign=false"])
+        .args(arguments)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn text() -> impl Strategy<Value = Option<String>> {
+    let line = prop::sample::select(vec!["a", "b", "a\r", "", "# x", "--- a", "diff --git a/x b/x", "ä\t"]);
+    let lines = (prop::collection::vec(line, 0..12), any::<bool>());
+    let text = lines.prop_map(|(lines, ends)| lines.join("\n") + if ends { "\n" } else { "" });
+    prop::option::weighted(0.9, text)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_patch_makes_the_end_of_the_start(files in prop::collection::vec((text(), text(), any::<(bool, bool)>()), 1..80)) {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |executable| if executable { "100755" } else { "100644" };
+        let mut patch = String::new();
+        for (number, (old, new, (before, after))) in files.iter().enumerate() {
+            let name = format!("f {number}");
+            if let Some(old) = old {
+                let path = folder.path().join(&name);
+                std::fs::write(&path, old).unwrap();
+                let bits = std::os::unix::fs::PermissionsExt::from_mode(if *before { 0o755 } else { 0o644 });
+                std::fs::set_permissions(&path, bits).unwrap();
+            }
+            let old = old.as_deref().map(|text| Side { mode: mode(*before), text });
+            let new = new.as_deref().map(|text| Side { mode: mode(*after), text });
+            patch += &section(Path::new(&name), old, new).text;
+        }
+        if !patch.is_empty() {
+            let file = folder.path().join("patch");
+            std::fs::write(&file, &patch).unwrap();
+            git(folder.path(), &["apply", "--whitespace=nowarn", "patch"]);
+        }
+        for (number, (_, new, _)) in files.iter().enumerate() {
+            let is = std::fs::read_to_string(folder.path().join(format!("f {number}"))).ok();
+            prop_assert_eq!(&is, new, "{}", patch);
+        }
+        let changed = files.iter().filter(|(old, new, (before, after))| {
+            old != new || (old.is_some() && before != after)
+        });
+        prop_assert_eq!(sections(&patch).len(), changed.count());
+    }
+
+    #[test]
+    fn a_path_comes_back_from_its_text(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        let path = PathBuf::from(OsStr::from_bytes(&bytes));
+        prop_assert_eq!(unescaped(&escaped(&path)), path);
+    }
+}
+
+#[test]
+fn a_path_that_looks_escaped_is_none() {
+    for name in ["a\\x41", "\\", "\\x", "x5c"] {
+        assert_eq!(unescaped(&escaped(Path::new(name))), Path::new(name));
+    }
+}
+
+#[test]
+fn every_version_of_the_index_is_read_as_git_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for name in ["a", "ab/c", "ab/cd e", "b/deep/er/file", "b/deep/er/file2", "ümlaut"] {
+        std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        std::fs::write(root.join(name), name).unwrap();
+    }
+    git(&root, &["init", "--quiet"]);
+    for version in ["2", "3", "4"] {
+        git(&root, &["add", "--all"]);
+        git(&root, &["update-index", "--index-version", version]);
+        std::thread::sleep(std::time::Duration::from_millis(15));
+        git(&root, &["update-index", "--really-refresh", "--force-write-index"]);
+        let repository = Repository::of(&root).unwrap();
+        let index = Index::of(&repository, &root).unwrap();
+        let mut names: Vec<String> = index.files.keys().map(|path| path.display().to_string()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["a", "ab/c", "ab/cd e", "b/deep/er/file", "b/deep/er/file2", "ümlaut"], "version {version}");
+        for (path, tracked) in &index.files {
+            let marks = Marks::of(&statat(CWD, root.join(path), AtFlags::SYMLINK_NOFOLLOW).unwrap()).unwrap();
+            assert!(tracked.is(&marks, index.written), "{}", path.display());
+            assert!(!tracked.is(&marks, marks.written), "it is as young as the index");
+            assert!(!tracked.is(&Marks { size: marks.size + 1, ..marks }, index.written));
+        }
+        let below = Index::of(&repository, &root.join("b")).unwrap();
+        assert!(below.files.contains_key(Path::new("deep/er/file2")) && below.files.len() == 2);
+        let bytes = std::fs::read(root.join(".git/index")).unwrap();
+        for length in 0..bytes.len() {
+            // Wherever it is cut, it is no panic.
+            std::fs::write(root.join(".git/index"), &bytes[..length]).unwrap();
+            let _ = Index::of(&repository, &root);
+        }
+        std::fs::write(root.join(".git/index"), bytes).unwrap();
+    }
+    git(&root, &["update-index", "--split-index"]);
+    assert!(Index::of(&Repository::of(&root).unwrap(), &root).is_none(), "its entries are in another file");
+}

@@ -144,7 +144,8 @@ impl Saving {
         // Where no limit bit, what was used of tokens changes nothing.
         let bit = |outcome| outcome == Outcome::BudgetExceeded;
         let with_usage = bit(result.outcome) || result.subagents.iter().any(|subagent| bit(subagent.outcome));
-        fs::write(at(SCRIPT_FILE), draft::script(&replies, &workspace, with_usage))?;
+        let script = draft::script(&replies, &workspace, with_usage, |agent, call| plan.has_no(agent, call));
+        fs::write(at(SCRIPT_FILE), script)?;
         if !plan.inputs.is_empty() {
             let inputs = plan.inputs.iter().map(|(name, value)| (name.clone(), value.clone()));
             fs::write(at(INPUTS_FILE), yaml::written(&Value::Object(inputs.collect())))?;

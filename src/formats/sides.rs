@@ -25,17 +25,17 @@ pub(super) fn page(comparison: &Comparison, look: Look) -> String {
     for side in [one, other].into_iter().filter(|side| side.outcome.is_none()) {
         page.line(&format!("{} has not ended: its figures are those of its journals.", side.run_id));
     }
-    page.row("job", [one, other].map(|side| side.job.clone()));
-    page.row("outcome", [one, other].map(|side| side.outcome.map_or("not ended".to_owned(), |it| it.to_string())));
-    page.row("model", [one, other].map(|side| side.model.clone()));
-    page.row("turns", [one, other].map(|side| side.turns.to_string()));
-    page.row("tool calls", [one, other].map(|side| side.tool_calls.to_string()));
-    page.row("tokens", [one, other].map(|side| figures::usage(&side.usage)));
-    page.row("cost", [one, other].map(|side| figures::cost(side.cost_usd)));
+    page.row("job", &[one, other].map(|side| side.job.clone()));
+    page.row("outcome", &[one, other].map(|side| side.outcome.map_or("not ended".to_owned(), |it| it.to_string())));
+    page.row("model", &[one, other].map(|side| side.model.clone()));
+    page.row("turns", &[one, other].map(|side| side.turns.to_string()));
+    page.row("tool calls", &[one, other].map(|side| side.tool_calls.to_string()));
+    page.row("tokens", &[one, other].map(|side| figures::usage(&side.usage)));
+    page.row("cost", &[one, other].map(|side| figures::cost(side.cost_usd)));
     let unknown = || "unknown".to_owned();
     page.unmarked("time", &[one, other].map(|side| side.duration_ms.map_or_else(unknown, figures::duration)));
-    page.row("sandbox", [one, other].map(|side| side.sandbox.clone().unwrap_or_else(unknown)));
-    page.row("files", [0, 1].map(|at| files(&comparison.files, &comparison.runs[at], at)));
+    page.row("sandbox", &[one, other].map(|side| side.sandbox.clone().unwrap_or_else(unknown)));
+    page.row("files", &[0, 1].map(|at| files(&comparison.files, &comparison.runs[at], at)));
     page.tools(one, other);
     page.subagents(one, other);
     page.checks(one, other);
@@ -97,9 +97,9 @@ impl Page {
         self.unmarked("", &names.map(Clone::clone));
     }
 
-    fn row(&mut self, label: &str, values: [String; 2]) {
+    fn row(&mut self, label: &str, values: &[String; 2]) {
         let mark = if values[0] == values[1] { ' ' } else { '*' };
-        self.marked(label, mark, &values);
+        self.marked(label, mark, values);
     }
 
     fn unmarked(&mut self, label: &str, values: &[String; 2]) {
@@ -128,7 +128,7 @@ impl Page {
         self.heading("calls");
         for name in names {
             let calls = |side: &Side| side.tools.get(name).copied().unwrap_or_default().to_string();
-            self.row(&format!("  {name}"), [calls(one), calls(other)]);
+            self.row(&format!("  {name}"), &[calls(one), calls(other)]);
         }
     }
 
@@ -141,7 +141,7 @@ impl Page {
         self.heading("subagents");
         for id in ids {
             let child = |side: &Side| side.subagents.iter().find(|child| child.id == *id).map(spent);
-            self.row(&format!("  {id}"), [one, other].map(|side| child(side).unwrap_or_else(|| "-".to_owned())));
+            self.row(&format!("  {id}"), &[one, other].map(|side| child(side).unwrap_or_else(|| "-".to_owned())));
         }
     }
 
@@ -157,7 +157,7 @@ impl Page {
         }
         self.heading("checks");
         for name in names {
-            self.row(&format!("  {name}"), [one, other].map(|side| passed(&side.checks, name)));
+            self.row(&format!("  {name}"), &[one, other].map(|side| passed(&side.checks, name)));
         }
     }
 

@@ -60,6 +60,10 @@ fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
     let finding = Diagnostic::warning("unknown-model", place, message);
     let is_same_version = |meant: &&str| digits(meant) == digits(&model.name);
     let certain = only_nearest(&model.name, prices.models(model.price_list())).filter(is_same_version);
+    if model.provider == "openai-chat" && certain.is_none() {
+        // Most of what speaks this API has models of its own.
+        return None;
+    }
     Some(match (certain, nearest(&model.name, prices.models(model.price_list()))) {
         (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
         // Other digits are another version, which may be newer than the table.
@@ -109,9 +113,18 @@ fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<
         let finding = bad("a model is named with its provider");
         // Letters that mean the same in every kind of quotes.
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
-        return Err(Box::new(match text.starts_with("claude") && text.chars().all(is_plain) {
-            true => finding.help(format!("write `anthropic/{text}`")).replace_with(format!("anthropic/{text}")),
-            false => finding.help(form),
+        let is_of_openai = ["gpt-", "o1", "o3", "o4"].iter().any(|start| text.starts_with(start));
+        let provider = match text {
+            _ if !text.chars().all(is_plain) => None,
+            _ if text.starts_with("claude") => Some("anthropic"),
+            _ if is_of_openai && !text.starts_with("gpt-oss") => Some("openai"),
+            _ => None,
+        };
+        return Err(Box::new(match provider {
+            Some(provider) => {
+                finding.help(format!("write `{provider}/{text}`")).replace_with(format!("{provider}/{text}"))
+            }
+            None => finding.help(form),
         }));
     };
     if providers::find(provider).is_none() {

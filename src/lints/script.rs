@@ -6,6 +6,7 @@ use crate::diagnostic::{Diagnostic, Source, nearest, only_nearest};
 use crate::job::{GENERAL, Job, ToolEntry};
 use crate::providers::replay::{Call, Script};
 use crate::tools::TOOLS;
+use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
 use crate::yaml::Spanned;
 
@@ -13,8 +14,6 @@ use super::listed;
 
 /// The parent's id.
 const PARENT: &str = "parent";
-/// The tool of an agent that ends with data.
-const SUBMIT_RESULT: &str = "submit_result";
 /// How a script says that a model gets something wrong.
 const ON_PURPOSE: &str = "with `mistaken: true` beside it, the model makes that mistake and is told so";
 
@@ -75,7 +74,7 @@ fn tools<'a>(agent: &str, job: &'a Job) -> Option<Vec<&'a str>> {
         let mut names: Vec<&str> = entries.iter().map(|entry| entry.value.name()).collect();
         let is_known = |name: &&str| TOOLS.iter().any(|tool| tool.name == *name);
         names.iter().all(is_known).then(|| {
-            names.extend(returns.then_some(SUBMIT_RESULT));
+            names.extend(returns.then_some(SubmitResult::NAME));
             names
         })
     };

@@ -5,7 +5,7 @@ mod lines;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use self::lines::unified;
+pub use self::lines::{operations, unified};
 use super::Plan;
 
 /// Lists whose items are known by a key of their own; the order of all others says something.
@@ -23,7 +23,7 @@ pub struct Difference {
     /// What it is; none where it isn't there any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
-    /// The same as the hunks of a unified diff, where both are texts and one has several lines.
+    /// The same as the hunks of a unified diff, where both are texts and one has several lines or is a prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
@@ -135,7 +135,9 @@ fn difference(path: &str, before: Option<&Value>, after: Option<&Value>) -> Diff
     let text = |value: Option<&Value>| value.map(|value| value.as_str().unwrap_or_default().to_owned());
     let are_texts = [before, after].into_iter().flatten().all(Value::is_string);
     let (old, new) = (text(before).unwrap_or_default(), text(after).unwrap_or_default());
-    let several = are_texts && (old.trim_end().contains('\n') || new.trim_end().contains('\n'));
+    // What a model is told is shown as a diff even where it is one line.
+    let is_told = [".system", ".prompt"].iter().any(|key| path.ends_with(key));
+    let several = are_texts && (is_told || old.trim_end().contains('\n') || new.trim_end().contains('\n'));
     let diff = several.then(|| unified(&old, &new));
     Difference { path: path.to_owned(), before: before.cloned(), after: after.cloned(), diff }
 }

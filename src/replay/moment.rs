@@ -118,3 +118,81 @@ fn paired(calls: Vec<Moment>) -> Vec<Moment> {
     ordered.append(&mut rest);
     ordered
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Asked, CallFinished, CallStarted, Outcome, PARENT, Resumed, Usage};
+    use crate::message::ToolResult;
+
+    fn moments(events: impl IntoIterator<Item = Event>) -> Vec<Moment> {
+        let at = Timestamp::from_second(1).unwrap();
+        (1..).zip(events).map(|(seq, event)| Moment { seq, at, turn: 1, event }).collect()
+    }
+
+    fn shown(agent: &str, events: impl IntoIterator<Item = Event>) -> Vec<(u64, u32)> {
+        in_order(agent, moments(events)).iter().map(|moment| (moment.seq, moment.turn)).collect()
+    }
+
+    fn asked(turn: u32) -> Event {
+        Asked { turn, max_tokens: 1, tools_allowed: true, reserved_tokens: 1, reserved_cost_usd: None }.into()
+    }
+
+    fn started(call_id: &str, child: Option<&str>) -> Event {
+        let (call_id, child) = (call_id.to_owned(), child.map(str::to_owned));
+        CallStarted { call_id, tool: "task".into(), about: String::new(), child }.into()
+    }
+
+    fn answered(call_id: &str) -> Event {
+        let result = ToolResult { call_id: call_id.to_owned(), text: String::new(), is_error: false };
+        CallFinished { tool: "task".into(), result, duration_ms: 1, seen: None }.into()
+    }
+
+    fn ended(id: &str, outcome: Outcome) -> Event {
+        AgentFinished {
+            id: id.to_owned(),
+            subagent: (id != PARENT).then(|| "a".to_owned()),
+            description: None,
+            outcome,
+            text: String::new(),
+            result: None,
+            turns: 1,
+            tool_calls: 0,
+            usage: Usage::default(),
+            cost_usd: None,
+            duration_ms: 1,
+        }
+        .into()
+    }
+
+    fn resumed() -> Event {
+        Resumed { version: "1".into(), workspace: "/w".into(), sandbox: "off".into(), commit: None }.into()
+    }
+
+    #[test]
+    fn calls_side_by_side_stand_one_after_the_other_with_their_ends() {
+        let events = [
+            asked(2),
+            started("1", Some("a-1")),
+            started("2", Some("a-2")),
+            ended("a-2", Outcome::Completed),
+            answered("2"),
+            ended("a-1", Outcome::Completed),
+            answered("1"),
+            asked(3),
+        ];
+        let expected = [(1, 2), (2, 2), (6, 2), (7, 2), (3, 2), (4, 2), (5, 2), (8, 3)];
+        assert_eq!(shown(PARENT, events), expected);
+    }
+
+    #[test]
+    fn what_was_cut_off_and_went_on_is_one_run() {
+        use Outcome::{Completed, Interrupted};
+        let events = [asked(1), ended("a-1", Interrupted), ended(PARENT, Interrupted), resumed(), asked(1)];
+        assert_eq!(shown(PARENT, events), [(5, 1)], "the request was made once more");
+        let events = [asked(1), ended(PARENT, Interrupted), resumed(), ended(PARENT, Interrupted)];
+        assert_eq!(shown(PARENT, events), [(1, 1), (4, 1)], "the last end stays");
+        assert_eq!(shown("a-1", [ended("a-1", Interrupted), asked(2), ended("a-1", Completed)]), [(2, 2), (3, 2)]);
+        assert_eq!(shown("a-1", [asked(1), ended("a-1", Interrupted)]), [(1, 1), (2, 1)]);
+    }
+}

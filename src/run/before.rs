@@ -69,11 +69,20 @@ impl Before {
         course
     }
 
-    /// How many replies each agent got.
+    /// How many replies each agent got: all that there are, where it had ended, for its own journal may end before.
     pub(super) fn replied(&self) -> BTreeMap<String, usize> {
         let is_reply = |entry: &&Entry| matches!(entry.event, Event::Replied(_));
         let count = |(agent, entries): (&String, &Vec<Entry>)| (agent.clone(), entries.iter().filter(is_reply).count());
-        self.journals.iter().map(count).collect()
+        let mut replied: BTreeMap<String, usize> = self.journals.iter().map(count).collect();
+        for entry in self.journals.get(PARENT).into_iter().flatten() {
+            if let Event::AgentFinished(end) = &entry.event
+                && end.id != PARENT
+                && !end.outcome.can_be_resumed()
+            {
+                replied.insert(end.id.clone(), usize::MAX);
+            }
+        }
+        replied
     }
 
     /// What each agent goes on from.

@@ -1,5 +1,7 @@
 //! The two looks at the workspace, at the start and at the end of a run, on a thread of their own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -18,6 +20,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 pub(super) struct First {
     looker: Looker,
     look: Option<JoinHandle<()>>,
+    give_up: Arc<AtomicBool>,
 }
 
 impl First {
@@ -26,15 +29,27 @@ impl First {
     pub(super) fn begin(looker: Looker, before: Option<&Before>, signals: &Signals) -> (Self, watch::Receiver<bool>) {
         let is_late = looker.has_start() || before.is_some_and(Before::has_acted);
         let (tell, ready) = watch::channel(is_late);
+        let pace = Pace::new(LONGEST_START, signals.caught());
+        let give_up = pace.given_up();
         let look = (!is_late).then(|| {
-            let (looker, pace) = (looker.clone(), Pace::new(LONGEST_START, signals.caught()));
+            let looker = looker.clone();
             tokio::task::spawn_blocking(move || {
                 // Without it nobody can say what has changed, and the result says so: `changes` is null.
                 let _ = looker.begin(&pace);
                 let _ = tell.send(true);
             })
         });
-        (Self { looker, look }, ready)
+        (Self { looker, look, give_up }, ready)
+    }
+
+    /// For a run that has begun no call and no check: it has changed nothing, and nobody has to look.
+    pub(super) async fn give_up(self) -> Changed {
+        self.give_up.store(true, Ordering::Relaxed);
+        if let Some(look) = self.look {
+            // It ends within some files; a disk that doesn't answer isn't waited for.
+            let _ = tokio::time::timeout(PATIENCE, look).await;
+        }
+        Changed { changes: Vec::new(), patch: String::new(), incomplete: None }
     }
 
     /// What has changed since; `None` where nothing is known of the start, or the disk doesn't answer.

@@ -10,7 +10,8 @@ use crate::tools::environment::WITHHELD;
 use crate::tools::{Builtin, TOOLS};
 
 /// Models to begin with.
-pub(super) const MODELS: &[&str] = &["anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5"];
+pub(super) const MODELS: &[&str] =
+    &["anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5", "openai/gpt-6.1-terra"];
 
 /// Puts in what there is.
 pub(super) fn fill(schema: &mut Value) {

@@ -384,8 +384,8 @@ fn an_editor_finds_what_it_shows() {
 #[test]
 fn the_models_to_begin_with_have_prices() {
     for model in known::MODELS {
-        let (provider, name) = model.split_once('/').unwrap();
-        assert!(crate::price::Prices::new().knows(provider, name), "{model}");
+        let model = crate::lints::model_argument(model).unwrap();
+        assert!(crate::price::Prices::new().knows(model.price_list(), &model.name), "{model}");
     }
 }
 

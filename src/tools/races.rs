@@ -103,7 +103,9 @@ impl Swapped {
 fn holds(tool: &str, inputs: impl Fn(usize) -> Value + Sync) {
     let swapped = Swapped::new(&[tool]);
     let before = swapped.outside();
-    let succeeded = swapped.racing(|| swapped.call(tool, &inputs, CALLS));
+    // On a busy machine the racer can win every time for a while.
+    let mut rounds = (0..20).map(|_| swapped.racing(|| swapped.call(tool, &inputs, CALLS)));
+    let succeeded = rounds.find(|succeeded| *succeeded > 0).unwrap_or_default();
     assert_eq!(swapped.outside(), before, "{tool} changed something outside");
     assert!(succeeded > 0, "{tool} never succeeded in the race, so it wasn't tried");
     assert_eq!(Swapped::new(&[tool]).call(tool, &inputs, 30), 30, "{tool} fails without a race");

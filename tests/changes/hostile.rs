@@ -73,13 +73,15 @@ fn a_git_that_the_run_can_write_is_not_started() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = planted(&folder);
-    std::fs::create_dir(folder.at("bin")).unwrap();
-    commands(&folder, &[&format!("cp {program} bin/git; chmod +x bin/git; echo 4 >> a.txt")]);
+    // It is there at the start, does no harm yet, and is the first in PATH.
+    folder.write("bin/git", "#!/bin/sh\nPATH=/usr/local/bin:/usr/bin:/bin exec git \"$@\"\n");
+    std::fs::set_permissions(folder.at("bin/git"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    commands(&folder, &[&format!("cp {program} bin/git; echo 4 >> a.txt")]);
     let path = format!("{}:.:bin:{}", folder.at("bin").display(), std::env::var("PATH").unwrap());
     folder.legwork(RUN).arg("--allow-read").arg(folder.home()).env("PATH", path).run().code(0);
     let lines = told(&record(&folder).result()["changes"]);
     assert!(lines.contains(&"a.txt modified +1 -0".to_owned()), "{lines:?}");
-    assert!(lines.contains(&"bin/git added +3 -0".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"bin/git modified +2 -1".to_owned()), "{lines:?}");
     assert!(!folder.home().join("mark").exists());
 }
 
@@ -100,6 +102,22 @@ fn an_object_that_a_command_forged_is_not_believed() {
     let events = record(&folder).events();
     let changed = &events.iter().find(|event| event["type"] == "changed").unwrap()["data"];
     assert!(changed["incomplete"].as_str().unwrap().contains("`a.txt`"), "{changed}");
+}
+
+#[test]
+fn what_git_answers_is_hashed_again() {
+    let folder = prepared();
+    folder.write("job.yaml", "").commit_all();
+    let program = folder.home().join("programs/git");
+    std::fs::create_dir(program.parent().unwrap()).unwrap();
+    // As long as the right answer.
+    let answers = "#!/bin/sh\nread name; printf '%s blob 14\\none\\nTWO\\nthree\\n\\n' $name; cat > /dev/null\n";
+    std::fs::write(&program, answers).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    commands(&folder, &["echo 4 >> a.txt"]);
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    folder.legwork(RUN).env("PATH", path).run().code(0);
+    assert_eq!(told(&record(&folder).result()["changes"]), ["a.txt modified +? -?"]);
 }
 
 #[test]

@@ -71,6 +71,11 @@ impl Program {
         self.env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY)
     }
 
+    /// Points the providers `openai` and `openai-chat` at a test's server, with its key.
+    pub(crate) fn openai(self, server: &Server) -> Self {
+        self.env("OPENAI_BASE_URL", format!("{}/v1", server.url())).env("OPENAI_API_KEY", KEY)
+    }
+
     /// Starts in a folder below the workspace.
     pub(crate) fn below(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(self.workspace.join(folder));

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
+use similar::{DiffTag, group_diff_ops};
 
 use crate::formats::{Look, harmless};
+use crate::plan::difference::operations;
 
 /// Lines that are shown around a change.
 const AROUND: usize = 3;
@@ -24,8 +25,7 @@ pub(super) fn unified(name: &str, before: &str, after: &str, reader: For) -> Str
     let old: Vec<&str> = before.split_inclusive('\n').collect();
     let new: Vec<&str> = after.split_inclusive('\n').collect();
     let mut text = String::new();
-    let operations = capture_diff_slices(Algorithm::Myers, &old, &new);
-    for hunk in group_diff_ops(operations, AROUND) {
+    for hunk in group_diff_ops(operations(&old, &new, None), AROUND) {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
         if text.is_empty() {
             text += &reader.line("1", &format!("--- {}", quoted(&format!("a/{name}"))));

@@ -1,8 +1,9 @@
 //! Two texts, line by line.
 
 use std::ops::Range;
+use std::time::Instant;
 
-use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
+use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
 
 /// Lines that are shown around a change.
 const AROUND: usize = 3;
@@ -14,7 +15,7 @@ pub fn unified(before: &str, after: &str) -> String {
     let new: Vec<&str> = after.split_inclusive('\n').collect();
     let mut text = String::new();
     let is_noted = before.ends_with('\n') != after.ends_with('\n');
-    for hunk in group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), AROUND) {
+    for hunk in group_diff_ops(operations(&old, &new, None), AROUND) {
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
         let gone = numbers(first.old_range().start..last.old_range().end);
         let come = numbers(first.new_range().start..last.new_range().end);
@@ -29,6 +30,25 @@ pub fn unified(before: &str, after: &str) -> String {
         }
     }
     text
+}
+
+/// What makes one list of lines the other, in order. After `end` any way will do, not only a short one.
+pub fn operations(old: &[&str], new: &[&str], end: Option<Instant>) -> Vec<DiffOp> {
+    let found = capture_diff_slices_deadline(Algorithm::Myers, old, new, end);
+    // The place in the other list that comes with a removal or an addition isn't always where it happens.
+    let (mut old_index, mut new_index) = (0, 0);
+    let placed = found.into_iter().map(|operation| {
+        let (old_len, new_len) = (operation.old_range().len(), operation.new_range().len());
+        let placed = match operation.tag() {
+            DiffTag::Equal => DiffOp::Equal { old_index, new_index, len: old_len },
+            DiffTag::Delete => DiffOp::Delete { old_index, old_len, new_index },
+            DiffTag::Insert => DiffOp::Insert { old_index, new_index, new_len },
+            DiffTag::Replace => DiffOp::Replace { old_index, old_len, new_index, new_len },
+        };
+        (old_index, new_index) = (old_index + old_len, new_index + new_len);
+        placed
+    });
+    placed.collect()
 }
 
 fn put(text: &mut String, sign: char, lines: &[&str], is_noted: bool) {

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::api::Api;
 use super::request::Request;
 
 /// The versions that exist.
@@ -34,12 +35,15 @@ const FIELDS: [&str; 15] = [
 /// What is wrong with a request's first line and headers.
 pub(super) fn head(request: &Request, key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    if request.method() != "POST" || request.path() != "/v1/messages" {
+    if request.method() != "POST"
+        || !["/v1/messages", "/v1/chat/completions", "/v1/responses"].contains(&request.path())
+    {
         wrong.push(format!("{} {} instead of POST /v1/messages", request.method(), request.path()));
     }
-    match request.header("anthropic-version") {
-        Some(version) if VERSIONS.contains(&version) => {}
-        other => wrong.push(format!("anthropic-version is {other:?}")),
+    match (request.api(), request.header("anthropic-version")) {
+        (Api::Messages, Some(version)) if VERSIONS.contains(&version) => {}
+        (Api::Chat | Api::Responses, None) => {}
+        (_, other) => wrong.push(format!("anthropic-version is {other:?}")),
     }
     match request.header("content-type") {
         Some(kind) if kind.split(';').next() == Some("application/json") => {}

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::api::Api;
 use super::checks::is_thought;
 
 /// All conversations so far.
@@ -67,9 +68,9 @@ impl History {
     }
 
     /// Notes what a conversation was answered.
-    pub(super) fn answer(&mut self, index: usize, answer: &Answer) {
+    pub(super) fn answer(&mut self, index: usize, answer: &Answer, api: Api) {
         let paused = answer.stop_reason() == "pause_turn";
-        let content = answer.content();
+        let content = api.comes_back(answer);
         let blocks: Vec<Value> = content.iter().filter(|block| !is_blank_text(block)).map(one_form_block).collect();
         let whole = answer.is_whole();
         let short = answer.stop_reason() == "max_tokens";

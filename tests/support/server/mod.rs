@@ -1,14 +1,18 @@
-//! A loopback server that stands in for a provider: it speaks the Messages API's wire format and checks every request.
+//! A loopback server that stands in for a provider: it speaks the wire formats of the Messages API, of Chat Completions
+//! and of the Responses API, each at its own path, and checks every request.
 //!
 //! A request that the real API would refuse, or that breaks one of our own promises (the history only grows, a whole
 //! answer isn't asked for again), is answered with status 400 and recorded; [`Server::finish`], or else dropping the
 //! server, then fails the test.
 
 mod answer;
+mod api;
+mod chat;
 mod checks;
 mod history;
 mod http;
 mod request;
+mod responses;
 mod script;
 mod wire;
 
@@ -21,6 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use answer::{Answer, Form};
+pub(crate) use api::Api;
 pub(crate) use request::Request;
 pub(crate) use script::Script;
 
@@ -119,7 +124,8 @@ impl Server {
         Self { address, shared }
     }
 
-    /// The base address, as `ANTHROPIC_BASE_URL` takes it: no path, no slash at the end.
+    /// The base address, as `ANTHROPIC_BASE_URL` takes it: no path, no slash at the end. `OPENAI_BASE_URL` takes it with
+    /// `/v1` behind it.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -259,6 +265,7 @@ fn exchange(
     request: &Arc<Request>,
 ) -> bool {
     let mut wrong = checks::head(request, KEY);
+    wrong.extend(request.api().check(request.own_body()));
     wrong.extend(checks::body(request.body()));
     let mut conversation = None;
     {
@@ -281,7 +288,7 @@ fn exchange(
     let answer = answer.number_calls(request.number);
     if let Some(index) = conversation {
         // Before it goes out: the next request may be here before this thread runs again.
-        shared.seen().history.answer(index, &answer);
+        shared.seen().history.answer(index, &answer, request.api());
     }
     send(writer, reader, &answer, request).is_ok_and(|open| open)
 }
@@ -301,7 +308,7 @@ fn send(
         writer.write_all(piece)?;
     }
     if let Some(every) = answer.pings {
-        let ping = b"event: ping\ndata: {\"type\": \"ping\"}\n\n";
+        let ping = request.api().ping();
         let chunk = [format!("{:x}\r\n", ping.len()).as_bytes(), ping, b"\r\n"].concat();
         // Ends when the client goes away or the server is dropped.
         loop {

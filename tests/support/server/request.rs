@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::api::Api;
 use super::http::Head;
 
 /// One request to the server.
@@ -14,6 +15,7 @@ pub(crate) struct Request {
     pub(crate) connection: usize,
     head: Head,
     bytes: Vec<u8>,
+    own: OnceLock<Value>,
     parsed: OnceLock<Value>,
 }
 
@@ -27,7 +29,7 @@ pub(crate) struct ResultSeen {
 
 impl Request {
     pub(super) fn new(number: usize, connection: usize, head: Head, bytes: Vec<u8>) -> Self {
-        Self { number, connection, head, bytes, parsed: OnceLock::new() }
+        Self { number, connection, head, bytes, own: OnceLock::new(), parsed: OnceLock::new() }
     }
 
     pub(super) fn into_body(self) -> Vec<u8> {
@@ -52,9 +54,19 @@ impl Request {
         &self.bytes
     }
 
+    /// The API that is asked.
+    pub(crate) fn api(&self) -> Api {
+        Api::at(self.path())
+    }
+
     /// The body as JSON, parsed at the first use; null where it is none.
+    pub(crate) fn own_body(&self) -> &Value {
+        self.own.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or(Value::Null))
+    }
+
+    /// The body in the Messages API's form, whichever it came in.
     pub(crate) fn body(&self) -> &Value {
-        self.parsed.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or(Value::Null))
+        self.parsed.get_or_init(|| self.api().translate(self.own_body()))
     }
 
     pub(crate) fn model(&self) -> &str {

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Block, End};
+use super::api::{Api, event, halves};
 use super::request::Request;
+use super::{chat, responses};
 
 /// The longest piece of a call's input in one event.
 const LONGEST_PIECE: usize = 512 << 10;
@@ -27,7 +29,7 @@ impl Answer {
         }
         let streamed = self.streamed && request.wants_stream() && self.status == 200 && self.error.is_none();
         let parts = if streamed { self.events(request) } else { vec![self.whole(request).into_bytes()] };
-        let (parts, stays_open) = self.until_end(parts);
+        let (parts, stays_open) = self.until_end(parts, request.api());
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
         let kind = if streamed { "text/event-stream; charset=utf-8" } else { "application/json" };
         head.push_str(&format!("content-type: {kind}\r\nrequest-id: req_{:06}\r\n", request.number));
@@ -49,7 +51,7 @@ impl Answer {
     }
 
     /// What is left of the body's parts where it is cut or fails, and whether the response ends in good order.
-    fn until_end(&self, mut parts: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, bool) {
+    fn until_end(&self, mut parts: Vec<Vec<u8>>, api: Api) -> (Vec<Vec<u8>>, bool) {
         match &self.end {
             End::Whole => (parts, true),
             End::CutAfterEvents(events) => {
@@ -58,8 +60,7 @@ impl Answer {
             }
             End::FailAfterEvents(events, kind, message) => {
                 parts.truncate(*events);
-                let error = json!({"type": "error", "error": {"type": kind, "message": message}});
-                parts.push(event("error", &error));
+                parts.push(api.error_event(kind, message));
                 (parts, true)
             }
             End::CutAfterBytes(bytes) => {
@@ -118,13 +119,15 @@ impl Answer {
     fn whole(&self, request: &Request) -> String {
         if self.status == 200 && self.error.is_none() {
             let usage = self.usage_json(self.usage[1]);
-            return self.message(request, &self.content(), &json!(self.stop_reason()), &usage).to_string();
+            return match request.api() {
+                Api::Messages => self.message(request, &self.content(), &json!(self.stop_reason()), &usage),
+                Api::Chat => chat::whole(self, request),
+                Api::Responses => responses::whole(self, request),
+            }
+            .to_string();
         }
         match &self.error {
-            Some((kind, message)) => {
-                let id = format!("req_{:06}", request.number);
-                json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": id}).to_string()
-            }
+            Some((kind, message)) => request.api().error(kind, message, request).to_string(),
             None => String::new(),
         }
     }
@@ -142,6 +145,18 @@ impl Answer {
 
     /// The stream, event by event.
     fn events(&self, request: &Request) -> Vec<Vec<u8>> {
+        let events = match request.api() {
+            Api::Messages => self.messages(request),
+            Api::Chat => chat::events(self, request),
+            Api::Responses => responses::events(self, request),
+        };
+        match self.form {
+            Some(form) => events.iter().map(|event| form(event)).collect(),
+            None => events,
+        }
+    }
+
+    fn messages(&self, request: &Request) -> Vec<Vec<u8>> {
         let start = self.message(request, &[], &Value::Null, &self.usage_json(1));
         let mut events = vec![event("message_start", &json!({"type": "message_start", "message": start}))];
         for (index, block) in self.blocks.iter().enumerate() {
@@ -158,10 +173,7 @@ impl Answer {
         let usage = self.usage_json(self.usage[1]);
         events.push(event("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})));
         events.push(event("message_stop", &json!({"type": "message_stop"})));
-        match self.form {
-            Some(form) => events.iter().map(|event| form(event)).collect(),
-            None => events,
-        }
+        events
     }
 }
 
@@ -205,7 +217,7 @@ impl Block {
         match self {
             Self::Text(pieces) => pieces.iter().for_each(|piece| push("text_delta", "text", piece)),
             Self::Thinking { text, signature } => {
-                let (head, tail) = halves(text);
+                let [head, tail] = halves(text);
                 push("thinking_delta", "thinking", head);
                 push("thinking_delta", "thinking", tail);
                 push("signature_delta", "signature", signature);
@@ -220,7 +232,7 @@ impl Block {
                         push("input_json_delta", "partial_json", piece);
                         rest = later;
                     }
-                    let (head, tail) = halves(rest);
+                    let [head, tail] = halves(rest);
                     push("input_json_delta", "partial_json", head);
                     push("input_json_delta", "partial_json", tail);
                 }
@@ -228,18 +240,6 @@ impl Block {
             Self::Other(_) => {}
         }
     }
-}
-
-fn halves(text: &str) -> (&str, &str) {
-    let mut middle = text.len() / 2;
-    while !text.is_char_boundary(middle) {
-        middle -= 1;
-    }
-    text.split_at(middle)
-}
-
-fn event(name: &str, data: &Value) -> Vec<u8> {
-    format!("event: {name}\ndata: {data}\n\n").into_bytes()
 }
 
 fn reason(status: u16) -> &'static str {

@@ -1,0 +1,242 @@
+//! The same job over every provider's wire form, by changing `--model` alone.
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::program::{Ended, Program};
+use crate::support::server::{Answer, Api, Checks, KEY, Request, Script, Server};
+
+/// What `--model` says, and the API that is asked then.
+const MODELS: [(&str, Api); 3] = [
+    ("anthropic/claude-haiku-4-5", Api::Messages),
+    ("openai-chat/some-model", Api::Chat),
+    ("openai/some-model", Api::Responses),
+];
+
+const JOB: &str = "\
+model: anthropic/claude-sonnet-4-5
+parent:
+  system: You lead.
+  prompt: Find out.
+  tools: [bash, read_file, task]
+subagents:
+  explorer: { description: Looks around., system: You explore., tools: [read_file, glob] }
+limits: { tokens: 100000 }
+";
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB).write("notes/a.txt", "alpha\n");
+    folder
+}
+
+fn start(folder: &Folder, server: &Server, model: &str, more: &[&str]) -> Program {
+    folder.legwork(&["run", "job.yaml", "--model", model]).args(more).provider(server).openai(server)
+}
+
+fn run(folder: &Folder, server: &Server, model: &str) -> Ended {
+    start(folder, server, model, &[]).run()
+}
+
+/// Answers of a parent that delegates and of a subagent that looks; thoughts, several calls at once, one that fails.
+fn script(form: impl Fn(Answer) -> Answer) -> Script {
+    let task = json!({"agent": "explorer", "description": "notes", "prompt": "Explore the notes."});
+    let parent = [
+        Answer::calls(&[("read_file", json!({"path": "missing.txt"})), ("bash", json!({"command": "echo \"é\""}))])
+            .then_text("I look — é😀.")
+            .thinking("Where to look?", "c2lnbmF0dXJl"),
+        Answer::calls(&[("task", task)]),
+        Answer::text("It says alpha."),
+    ];
+    let explorer = [
+        Answer::calls(&[("glob", json!({"pattern": "notes/*"})), ("read_file", json!({"path": "notes/a.txt"}))]),
+        Answer::text("The note says alpha.").usage(20, 9).cache(100, 30),
+    ];
+    Script::new().agent("Find out.", parent.map(&form)).agent("Explore the notes.", explorer.map(&form))
+}
+
+fn check(ended: &Ended, requests: &[std::sync::Arc<Request>], api: Api) {
+    ended.code(0).stdout_is("It says alpha.\n").nowhere(KEY);
+    let record = ended.run_folder();
+    record.nowhere(KEY);
+    let result = record.result();
+    assert_eq!(
+        (&result["outcome"], &result["turns"], &result["tool_calls"]),
+        (&json!("completed"), &json!(3), &json!(3))
+    );
+    let usage = json!({"input_tokens": 68, "output_tokens": 37, "cache_read_tokens": 100, "cache_write_tokens": 30});
+    assert_eq!(result["usage"], usage);
+    assert_eq!(result["cost_usd"].is_null(), api != Api::Messages, "at another address nobody knows the price");
+    let of_parent: Vec<_> = requests.iter().filter(|request| request.prompt() == "Find out.").collect();
+    let of_explorer: Vec<_> = requests.iter().filter(|request| request.prompt() == "Explore the notes.").collect();
+    assert_eq!((of_parent.len(), of_explorer.len()), (3, 2));
+    assert!(requests.iter().all(|request| request.api() == api && request.streams()));
+    assert_eq!((of_parent[0].system().as_str(), of_explorer[0].system().as_str()), ("You lead.", "You explore."));
+    assert_eq!(of_parent[0].tools(), ["bash", "read_file", "task"]);
+    let results = of_parent[1].results();
+    assert!(results[0].is_error && results[0].text.contains("missing.txt"), "{results:?}");
+    assert!(!results[1].is_error && results[1].text.contains('é'), "{results:?}");
+    assert!(of_parent[2].results()[0].text.contains("The note says alpha."));
+    assert!(of_explorer[1].results()[1].text.contains("alpha"));
+}
+
+#[test]
+fn the_same_job_runs_over_every_provider() {
+    for (model, api) in MODELS {
+        let folder = folder();
+        let server = Server::start(script(|answer| answer));
+        let ended = run(&folder, &server, model);
+        check(&ended, &server.finish(), api);
+        let transcript = ended.run_folder().transcript();
+        assert!(transcript.contains("I look — é😀.") && transcript.contains("It says alpha."), "{transcript}");
+    }
+}
+
+#[test]
+fn bytes_one_by_one_and_answers_in_one_piece_are_the_same() {
+    for (model, api) in MODELS {
+        for form in [|answer: Answer| answer.chunk(1), |answer: Answer| answer.non_streaming()] {
+            let folder = folder();
+            let server = Server::start(script(form));
+            check(&run(&folder, &server, model), &server.finish(), api);
+        }
+    }
+}
+
+fn answering(answers: impl IntoIterator<Item = Answer>) -> Server {
+    Server::start(Script::of(answers))
+}
+
+fn retries(ended: &Ended) -> Vec<String> {
+    let events = ended.run_folder().events();
+    let retries = events.iter().filter(|event| event["type"] == "retrying");
+    retries.map(|event| event["data"]["retry"]["why"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_passes_is_tried_again_and_asks_the_same() {
+    for (model, _) in MODELS {
+        let folder = folder();
+        let server = answering([
+            Answer::status(429).error("rate_limit_error", "Slow down.").header("retry-after-ms", "5"),
+            Answer::text("Cut.").cut_after_events(2),
+            Answer::text("Failing.").fail_after_events(2, "overloaded_error", "Too busy."),
+            Answer::text("Done."),
+        ]);
+        let ended = start(&folder, &server, model, &[]).env("LEGWORK_RETRY_BASE_MS", "1").run();
+        ended.code(0).stdout_is("Done.\n");
+        let retries = retries(&ended);
+        assert_eq!(retries.len(), 3, "{retries:?}");
+        assert!(retries[0].contains("Slow down.") && retries[2].contains("Too busy."), "{retries:?}");
+        let requests = server.finish();
+        assert!(requests.windows(2).all(|pair| pair[0].bytes() == pair[1].bytes()));
+    }
+}
+
+#[test]
+fn ends_of_every_kind_are_told() {
+    for (model, _) in MODELS {
+        for (answer, code, outcome) in [
+            (Answer::text("Half").stop("max_tokens"), 4, "reply_cut"),
+            (Answer::text("No.").stop("refusal"), 1, "refused"),
+            (Answer::status(400).error("invalid_request_error", "prompt is too long: 9 > 8"), 4, "context_full"),
+            (Answer::status(401).error("authentication_error", "No such key."), 5, "provider_rejected"),
+            (
+                Answer::status(500).error("api_error", "Broken.").header("x-should-retry", "false"),
+                75,
+                "provider_failed",
+            ),
+        ] {
+            let folder = folder();
+            let server = answering([answer]);
+            let ended = run(&folder, &server, model);
+            ended.code(code).nowhere(KEY);
+            assert_eq!(ended.run_folder().result()["outcome"], outcome, "{model}");
+        }
+    }
+}
+
+#[test]
+fn the_last_request_lists_the_tools_and_forbids_them() {
+    for (model, _) in MODELS {
+        let folder = Folder::new();
+        folder.write(
+            "job.yaml",
+            "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [glob], max_turns: 2 }\nlimits: { tokens: 100000 }\n",
+        );
+        let server = answering([
+            Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+            Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+            Answer::text("Summed up."),
+        ]);
+        run(&folder, &server, model).code(4);
+        let requests = server.finish();
+        assert!(requests[1].may_call() && !requests[2].may_call());
+        assert_eq!(requests[2].tools(), ["glob"]);
+        assert!(requests[2].last_text().contains("The work ends here") && requests[2].results().len() == 1);
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_with_what_was_said() {
+    for (model, _) in MODELS {
+        let folder = folder();
+        let server = Server::with(Checks::AllButRepeats, script(|answer| answer));
+        let cut = start(&folder, &server, model, &["--sandbox", "off"]).env("LEGWORK_KILL_AFTER", "8").run();
+        assert_eq!(cut.signal(), Some(9));
+        let ended = folder.legwork(&["resume", "latest", "--sandbox", "off"]).provider(&server).openai(&server).run();
+        ended.code(0).stdout_is("It says alpha.\n");
+        server.finish();
+    }
+}
+
+#[test]
+fn a_limit_on_cost_needs_a_price() {
+    let folder = Folder::new();
+    let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 1 }\n";
+    folder.write("job.yaml", job);
+    let server = Server::start(|_: &Request| Answer::text("never"));
+    for model in ["openai-chat/gpt-5.1", "openai/gpt-5.1"] {
+        run(&folder, &server, model).code(5).stderr_has(model).stderr_has("limits.tokens");
+        folder.legwork(&["run", "job.yaml", "--model", model, "--dry-run"]).run().code(0).stdout_has("$1.00");
+        let unknown = format!("{}/nonesuch", model.split('/').next().unwrap());
+        run(&folder, &server, &unknown).code(3).stderr_has("unknown-price");
+    }
+    assert_eq!(server.count(), 0);
+    assert!(!folder.exists("runs"));
+}
+
+#[test]
+fn only_openais_own_address_needs_a_key() {
+    let folder = folder();
+    for model in ["openai-chat/gpt-5.1", "openai/gpt-5.1"] {
+        let without = folder.legwork(&["run", "job.yaml", "--model", model]).run();
+        without.code(5).stderr_has("OPENAI_API_KEY is not set");
+        // Without checks, for they insist on a key.
+        let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
+            None => Answer::text("Hello."),
+            Some(_) => Answer::status(400),
+        });
+        let ended = folder.legwork(&["run", "job.yaml", "--model", model]).openai(&server);
+        ended.env_remove("OPENAI_API_KEY").run().code(0).stdout_is("Hello.\n");
+        assert_eq!(server.count(), 1);
+    }
+}
+
+#[test]
+fn thinking_is_asked_for_in_each_providers_words() {
+    let asked = |model: &str| -> Value {
+        let folder = Folder::new();
+        let options = format!("model: {{ name: {model}, thinking: low }}");
+        folder.write(
+            "job.yaml",
+            format!("{options}\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ tokens: 100000 }}\n"),
+        );
+        let server = answering([Answer::text("Hello.")]);
+        folder.legwork(&["run", "job.yaml"]).provider(&server).openai(&server).run().code(0);
+        server.finish()[0].own_body().clone()
+    };
+    assert_eq!(asked("openai-chat/some-model")["reasoning_effort"], "low");
+    assert_eq!(asked("openai/some-model")["reasoning"], json!({"effort": "low"}));
+    assert_eq!(asked("anthropic/claude-haiku-4-5")["thinking"]["type"], "enabled");
+}

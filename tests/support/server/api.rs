@@ -1,0 +1,152 @@
+//! The APIs that the server speaks. Inside it has one form for all, that of the Messages API: a request of another API is
+//! translated into it when it comes, an answer out of it when it goes.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Block};
+use super::request::Request;
+use super::{chat, responses};
+
+/// An API, known by the path that it is asked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Messages,
+    Chat,
+    Responses,
+}
+
+impl Api {
+    pub(super) fn at(path: &str) -> Self {
+        match path {
+            "/v1/chat/completions" => Self::Chat,
+            "/v1/responses" => Self::Responses,
+            _ => Self::Messages,
+        }
+    }
+
+    /// A request's body in the Messages API's form.
+    pub(super) fn translate(self, body: &Value) -> Value {
+        match self {
+            Self::Messages => body.clone(),
+            Self::Chat => chat::translate(body),
+            Self::Responses => responses::translate(body),
+        }
+    }
+
+    /// What is wrong with a body as it came.
+    pub(super) fn check(self, body: &Value) -> Vec<String> {
+        match self {
+            Self::Messages => Vec::new(),
+            Self::Chat => chat::check(body),
+            Self::Responses => responses::check(body),
+        }
+    }
+
+    /// The blocks of an answer as they are to come back, in the Messages API's form.
+    pub(super) fn comes_back(self, answer: &Answer) -> Vec<Value> {
+        match self {
+            Self::Messages | Self::Responses => answer.content(),
+            Self::Chat => chat::comes_back(answer),
+        }
+    }
+
+    /// An error's body.
+    pub(super) fn error(self, kind: &str, message: &str, request: &Request) -> Value {
+        match self {
+            Self::Messages => {
+                let id = format!("req_{:06}", request.number);
+                json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": id})
+            }
+            Self::Chat | Self::Responses => {
+                json!({"error": {"message": message, "type": kind, "param": null, "code": null}})
+            }
+        }
+    }
+
+    /// An error within a stream.
+    pub(super) fn error_event(self, kind: &str, message: &str) -> Vec<u8> {
+        let inner = json!({"type": kind, "message": message});
+        match self {
+            Self::Messages => event("error", &json!({"type": "error", "error": inner})),
+            Self::Responses => {
+                let code = kind.strip_suffix("_error").map_or(kind, |_| "server_error");
+                event("error", &json!({"type": "error", "code": code, "message": message, "param": null}))
+            }
+            Self::Chat => data(&json!({"error": inner})),
+        }
+    }
+
+    /// A sign of life.
+    pub(super) fn ping(self) -> &'static [u8] {
+        match self {
+            Self::Messages => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
+            Self::Chat | Self::Responses => b": still here\n\n",
+        }
+    }
+}
+
+/// A named event of a stream.
+pub(super) fn event(name: &str, data: &Value) -> Vec<u8> {
+    format!("event: {name}\ndata: {data}\n\n").into_bytes()
+}
+
+/// An event without a name.
+pub(super) fn data(data: &Value) -> Vec<u8> {
+    format!("data: {data}\n\n").into_bytes()
+}
+
+/// A text in two parts, either of which may be empty.
+pub(super) fn halves(text: &str) -> [&str; 2] {
+    let (head, tail) = text.split_at(text.floor_char_boundary(text.len() / 2));
+    [head, tail]
+}
+
+/// A message's blocks appended to the last message, where that is of the same role.
+pub(super) fn append(messages: &mut Vec<Value>, role: &str, block: Value) {
+    match messages.last_mut().filter(|last| last["role"] == role) {
+        Some(last) => last["content"].as_array_mut().expect("a list of blocks").push(block),
+        None => messages.push(json!({"role": role, "content": [block]})),
+    }
+}
+
+/// An answer to a call: these APIs have no mark for a failed one but the words that it begins with.
+pub(super) fn answered(id: &Value, text: &Value) -> Value {
+    let text = text.as_str().unwrap_or_default();
+    match text.strip_prefix("Error: ") {
+        Some(why) => json!({"type": "tool_result", "tool_use_id": id, "content": why, "is_error": true}),
+        None => json!({"type": "tool_result", "tool_use_id": id, "content": text}),
+    }
+}
+
+/// A call that comes back: its input is JSON in a text.
+pub(super) fn called(id: &Value, name: &Value, arguments: &Value) -> Value {
+    let input: Value = serde_json::from_str(arguments.as_str().unwrap_or_default()).unwrap_or(Value::Null);
+    json!({"type": "tool_use", "id": id, "name": name, "input": input})
+}
+
+/// What is common to both of OpenAI's APIs: the fields that are known, and those that must be there.
+pub(super) fn fields(body: &Value, known: &[&str], limit: &str) -> Vec<String> {
+    let Some(fields) = body.as_object() else { return vec![String::from("the body is no JSON object")] };
+    let mut wrong: Vec<String> = fields
+        .keys()
+        .filter(|field| !known.contains(&field.as_str()))
+        .map(|field| format!("unknown field {field:?}"))
+        .collect();
+    if body[limit].as_u64().is_none_or(|tokens| tokens < 1) {
+        wrong.push(format!("{limit} is {}", body[limit]));
+    }
+    if let Some(choice) = fields.get("tool_choice")
+        && !["none", "auto", "required"].iter().any(|word| choice == word)
+    {
+        wrong.push(format!("tool_choice is {choice}"));
+    }
+    wrong
+}
+
+/// A call's id, once it has one.
+pub(super) fn id_of(block: &Block) -> &str {
+    match block {
+        Block::Call { id: Some(id), .. } => id,
+        _ => "",
+    }
+}
