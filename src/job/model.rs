@@ -33,6 +33,17 @@ pub struct ModelOptions {
 
     /// How much it may think before it answers.
     pub thinking: Option<Spanned<Thinking>>,
+
+    /// How freely it picks its words: 0 for the likeliest ones. What it may be depends on the provider.
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<Spanned<f64>>,
+
+    /// Texts at which a reply ends.
+    pub stop: Option<Spanned<Vec<Spanned<String>>>>,
+
+    /// How many tokens its prompt and reply may have together. Default: what the table of prices says.
+    #[schemars(range(min = 1))]
+    pub context: Option<Spanned<u64>>,
 }
 
 impl ModelSpec {
@@ -44,11 +55,11 @@ impl ModelSpec {
         }
     }
 
-    /// How much it may think, where the job says.
-    pub fn thinking(&self) -> Option<&Spanned<Thinking>> {
+    /// What is asked of it beyond the defaults.
+    pub fn options(&self) -> Option<&ModelOptions> {
         match self {
             Self::Name(_) => None,
-            Self::Options(options) => options.thinking.as_ref(),
+            Self::Options(options) => Some(options),
         }
     }
 }

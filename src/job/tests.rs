@@ -34,7 +34,7 @@ limits: { wall_clock: 1h, tool_calls: none, subagents: 3 }
 ";
     let job = read(text).whole().unwrap();
     assert_eq!(job.model.value.name(), "anthropic/x");
-    assert_eq!(job.model.value.thinking().unwrap().value, Thinking::High);
+    assert_eq!(job.model.value.options().unwrap().thinking.as_ref().unwrap().value, Thinking::High);
     assert!(
         matches!(&job.parent.system.unwrap().value, PromptText::File(file) if file.file.value == "prompts/system.md")
     );

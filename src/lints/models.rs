@@ -14,7 +14,7 @@ pub(super) struct Models;
 const RULES: &[Rule] = &[
     rule!(Error "bad-model"),
     rule!(Error "unknown-provider"),
-    rule!(Error "thinking-not-taken"),
+    rule!(Error "option-not-taken"),
     rule!(Warning "unknown-model"),
 ];
 
@@ -85,15 +85,25 @@ fn digits(name: &str) -> String {
 pub fn resolve(spec: &Spanned<ModelSpec>) -> Result<Model, Box<Diagnostic>> {
     let node = name_node(spec);
     let mut model = parse(spec.value.name(), |range| node.place_of(range))?;
-    if let Some(thinking) = spec.value.thinking() {
-        if !providers::find(&model.provider).is_some_and(|provider| provider.takes_thinking) {
-            let message = format!("the provider `{}` takes no `thinking`", model.provider);
-            let finding = Diagnostic::error("thinking-not-taken", thinking.place(), message);
-            return Err(Box::new(finding.help("remove it")));
+    let Some(options) = spec.value.options() else { return Ok(model) };
+    model.thinking = options.thinking.as_ref().map(|thinking| thinking.value);
+    model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
+    model.stop = options.stop.iter().flat_map(|stop| &stop.value).map(|text| text.value.clone()).collect();
+    model.context = options.context.as_ref().map(|context| context.value);
+    let untaken = providers::find(&model.provider).map(|entry| (entry.untaken)(&model)).unwrap_or_default();
+    match untaken.into_iter().next() {
+        Some(untaken) => {
+            let place = match untaken.option {
+                "thinking" => options.thinking.as_ref().map(Spanned::place),
+                "temperature" => options.temperature.as_ref().map(Spanned::place),
+                "stop" => options.stop.as_ref().map(Spanned::place),
+                _ => options.context.as_ref().map(Spanned::place),
+            };
+            let place = place.unwrap_or_else(|| node.place());
+            Err(Box::new(Diagnostic::error("option-not-taken", place, untaken.why).help(untaken.help)))
         }
-        model.thinking = Some(thinking.value);
+        None => Ok(model),
     }
-    Ok(model)
 }
 
 /// A model as `--model` names it.
@@ -142,7 +152,7 @@ fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
-    Ok(Model { provider: provider.to_owned(), name: name.to_owned(), thinking: None })
+    Ok(Model::new(provider, name))
 }
 
 #[cfg(test)]

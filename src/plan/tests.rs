@@ -305,7 +305,7 @@ subagents:
     assert_eq!(plan.subagents["a"].model.name, "y");
     assert_eq!(plan.subagents["b"].model, plan.parent.model);
     assert_eq!(plan.parent.model.thinking, Some(crate::job::Thinking::Low));
-    let model = Model { provider: "replay".to_owned(), name: "x.yaml".to_owned(), thinking: None };
+    let model = Model::new("replay", "x.yaml");
     let facts = RunFacts { model_override: Some(model.clone()), ..facts() };
     let (plan, _) = Plan::new(&job, &Given::default(), &facts).unwrap();
     assert_eq!(plan.parent.model, model);

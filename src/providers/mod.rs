@@ -29,7 +29,7 @@ use crate::message::{Message, Reply, Usage};
 use crate::tools::ToolSpec;
 
 /// A model as a job names it: `provider/name`, with what it is asked to do beyond the defaults.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
     /// The provider's name, such as `anthropic`.
     pub provider: String,
@@ -38,9 +38,23 @@ pub struct Model {
     /// How much the model may think before it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
+    /// How freely it picks its words; what the numbers mean is the provider's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Texts at which a reply ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// How many tokens its prompt and reply may have together, where the job says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<u64>,
 }
 
 impl Model {
+    /// A model without options.
+    pub fn new(provider: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { provider: provider.into(), name: name.into(), ..Self::default() }
+    }
+
     /// What its replies come from: models of one provider share it, but each script is a source of its own.
     pub fn source(&self) -> String {
         if self.provider == "replay" { self.to_string() } else { self.provider.clone() }
@@ -64,12 +78,23 @@ pub struct Entry {
     pub name: &'static str,
     /// The environment variables that hold its keys. They are never given to a tool and never shown.
     pub keys: &'static [&'static str],
-    /// Whether a job may say how much its models think.
-    pub takes_thinking: bool,
+    /// What a model is asked for and it, or the provider, is known not to take. A name that isn't known takes everything.
+    pub untaken: fn(&Model) -> Vec<Untaken>,
     /// The provider of this name in the table of prices has its prices; empty for none.
     pub prices: &'static str,
     /// Makes it ready. Contacts nobody: a missing or malformed key is found here, before anything else happens.
     pub connect: fn(&Connect<'_>) -> Result<Arc<dyn Provider>, Fault>,
+}
+
+/// An option that a model is asked for and doesn't take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untaken {
+    /// The option's key in the job file: `thinking`.
+    pub option: &'static str,
+    /// Why, in one sentence.
+    pub why: String,
+    /// What to do about it.
+    pub help: String,
 }
 
 /// What a provider gets from outside the job.

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::form;
-use crate::job::MODEL_PATTERN;
+use crate::job::{MODEL_PATTERN, Thinking};
 use crate::lints::provider_keys;
-use crate::providers::{Entry, PROVIDERS};
+use crate::providers::{Entry, Model, PROVIDERS};
 use crate::tools::environment::WITHHELD;
 use crate::tools::{Builtin, TOOLS};
 
@@ -48,7 +48,7 @@ fn models(schema: &mut Value) {
             }
             if parts.get("properties").is_some_and(|options| options.get("thinking").is_some()) {
                 let none: Vec<&str> =
-                    PROVIDERS.iter().filter(|entry| !entry.takes_thinking).map(|entry| entry.name).collect();
+                    PROVIDERS.iter().filter(|entry| takes_no_thinking(entry)).map(|entry| entry.name).collect();
                 let takes_none = json!({ "pattern": format!("^({})/", none.join("|")) });
                 parts.insert("if".to_owned(), json!({ "required": ["name"], "properties": { "name": takes_none } }));
                 let message = "this provider takes no `thinking`";
@@ -59,6 +59,12 @@ fn models(schema: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(models),
         _ => {}
     }
+}
+
+/// Whether a provider refuses the option whatever the model.
+fn takes_no_thinking(entry: &Entry) -> bool {
+    let model = Model { thinking: Some(Thinking::Low), ..Model::new(entry.name, "any") };
+    (entry.untaken)(&model).iter().any(|untaken| untaken.option == "thinking")
 }
 
 /// Keeps out the variables that no tool sees.

@@ -160,7 +160,7 @@ impl Loading {
         for name in &secrets {
             given.set(&format!("{name}={}", cases::stand_in(name)), |_| Err(std::io::ErrorKind::NotFound.into()));
         }
-        let model = Model { provider: "replay".to_owned(), name: SCRIPT_FILE.to_owned(), thinking: None };
+        let model = Model::new("replay", SCRIPT_FILE);
         let facts = RunFacts {
             workspace: "/workspace".to_owned(),
             run_id: "<run.id>".to_owned(),

@@ -29,7 +29,7 @@ const HOST: &str = "api.anthropic.com";
 
 /// How a job names this provider.
 pub const ENTRY: Entry =
-    Entry { name: "anthropic", keys: &[NAMES.key], takes_thinking: true, prices: "anthropic", connect };
+    Entry { name: "anthropic", keys: &[NAMES.key], untaken: |_| Vec::new(), prices: "anthropic", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let key = http::key(connect.variable, NAMES.key)?;

@@ -165,7 +165,7 @@ pub(super) fn setup(dialect: &dyn Dialect) -> Setup {
     let [name, _] = dialect.model().map(str::to_owned);
     Setup {
         agent: "parent".to_owned(),
-        model: Model { provider: dialect.entry().name.to_owned(), name, thinking: None },
+        model: Model::new(dialect.entry().name, name),
         system: "Be brief.".to_owned(),
         tools: vec![tool("glob"), tool("grep")],
     }

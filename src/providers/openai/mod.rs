@@ -36,7 +36,7 @@ const LONGEST_NAME: usize = 64;
 
 /// How a job names this provider.
 pub const ENTRY: Entry =
-    Entry { name: "openai", keys: &[endpoint::KEY], takes_thinking: true, prices: "openai", connect };
+    Entry { name: "openai", keys: &[endpoint::KEY], untaken: |_| Vec::new(), prices: "openai", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Responses API", "/responses")?;

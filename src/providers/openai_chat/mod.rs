@@ -24,7 +24,7 @@ use super::{Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup};
 
 /// How a job names this provider.
 pub const ENTRY: Entry =
-    Entry { name: "openai-chat", keys: &[endpoint::KEY], takes_thinking: true, prices: "openai", connect };
+    Entry { name: "openai-chat", keys: &[endpoint::KEY], untaken: |_| Vec::new(), prices: "openai", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 pub use self::moved::{moved, value as moved_value};
 pub use self::read::{Call, Read, ScriptFile};
 pub use self::script::{Left, List, Script};
-use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup, Watch};
+use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Model, Provider, Setup, Untaken, Watch};
 use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, Message, Reply, View};
 
@@ -21,7 +21,22 @@ use crate::message::{Block, Message, Reply, View};
 pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
 
 /// How a job names this provider.
-pub const ENTRY: Entry = Entry { name: "replay", keys: &[], takes_thinking: false, prices: "", connect };
+pub const ENTRY: Entry = Entry { name: "replay", keys: &[], untaken, prices: "", connect };
+
+/// What is written down takes no wishes; how long a conversation may be is ours to keep.
+fn untaken(model: &Model) -> Vec<Untaken> {
+    let asked = [
+        ("thinking", model.thinking.is_some()),
+        ("temperature", model.temperature.is_some()),
+        ("stop", !model.stop.is_empty()),
+    ];
+    let untaken = |(option, _)| Untaken {
+        option,
+        why: format!("the provider `replay` takes no `{option}`"),
+        help: "remove it".to_owned(),
+    };
+    asked.into_iter().filter(|(_, asked)| *asked).map(untaken).collect()
+}
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     match &connect.script {

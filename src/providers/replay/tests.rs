@@ -35,7 +35,7 @@ impl Watch for Seen {
 
 fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
     let connect = Connect { variable: &|_| None, script: Some(script.clone()), user_agent: "", mask: &Mask::default() };
-    let model = Model { provider: "replay".to_owned(), name: "tour.script.yaml".to_owned(), thinking: None };
+    let model = Model::new("replay", "tour.script.yaml");
     let setup = Setup { agent: agent.to_owned(), model, system: "abc".to_owned(), tools: Vec::new() };
     (ENTRY.connect)(&connect).unwrap().open(setup).unwrap()
 }

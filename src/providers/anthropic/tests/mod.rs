@@ -53,7 +53,7 @@ pub(super) fn setup(thinking: Option<Thinking>) -> Setup {
     };
     Setup {
         agent: "parent".to_owned(),
-        model: Model { provider: "anthropic".to_owned(), name: "claude-sonnet-4-5".to_owned(), thinking },
+        model: Model { thinking, ..Model::new("anthropic", "claude-sonnet-4-5") },
         system: "Be brief.".to_owned(),
         tools: vec![tool("glob"), tool("grep")],
     }

@@ -61,7 +61,7 @@ fn texts_that_follow_each_other_become_one() {
 fn openais_models_think_as_they_can() {
     let of = |model: &str, thinking: Option<Thinking>, with_tools: bool| {
         let mut setup = setup(&Spoken);
-        setup.model = Model { provider: "openai-chat".to_owned(), name: model.to_owned(), thinking };
+        setup.model = Model { thinking, ..Model::new("openai-chat", model) };
         if !with_tools {
             setup.tools.clear();
         }
