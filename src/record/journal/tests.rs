@@ -1,0 +1,135 @@
+use super::*;
+use crate::event::{Event, Told};
+
+fn written(texts: &[&str]) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut journal = Journal::new(file.reopen().unwrap(), Some(file.path().to_owned()), 0, String::new());
+    for text in texts {
+        let event = Event::Told(Told { text: (*text).to_owned() });
+        let at = "2026-01-02T03:04:05Z".parse().unwrap();
+        let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+        journal.append(&entry, Durability::Written, &Trial::default()).unwrap();
+    }
+    std::fs::read_to_string(file.path()).unwrap()
+}
+
+fn read(text: impl AsRef<[u8]>) -> (Vec<u64>, Option<Flaw>) {
+    let (mut seqs, mut flaw) = (Vec::new(), None);
+    for entry in Entries::new(text.as_ref()) {
+        match entry {
+            Ok(entry) => seqs.push(entry.seq),
+            Err(found) => flaw = Some(found),
+        }
+    }
+    (seqs, flaw)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (seqs, flaw) = read(written(&["a", "b\n,\"sum\":\"", "c"]));
+    assert_eq!(seqs, [1, 2, 3]);
+    assert!(flaw.is_none());
+}
+
+#[test]
+fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
+    type Attack = (&'static str, fn(&Path));
+    let attacks: [Attack; 5] = [
+        ("touch", |path| {
+            File::options().append(true).open(path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        }),
+        ("add", |path| File::options().append(true).open(path).unwrap().write_all(b"{}\n").unwrap()),
+        ("cut", |path| File::options().write(true).open(path).unwrap().set_len(10).unwrap()),
+        ("change", |path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            std::fs::write(path, text.replace("one", "two")).unwrap();
+        }),
+        // Even with a checksum that fits.
+        ("another", |path| std::fs::write(path, written(&["two"])).unwrap()),
+    ];
+    for (name, attack) in attacks {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let opened = File::options().read(true).append(true).open(file.path()).unwrap();
+        let mut journal = Journal::new(opened, None, 0, String::new());
+        let mut append = |text: &str| {
+            let event = Event::Told(Told { text: text.to_owned() });
+            let at = "2026-01-02T03:04:05Z".parse().unwrap();
+            let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+            journal.append(&entry, Durability::Written, &Trial::default())
+        };
+        append("one").unwrap();
+        attack(file.path());
+        assert_eq!(append("next").is_ok(), name == "touch", "{name}");
+        if name == "touch" {
+            assert_eq!(read(std::fs::read_to_string(file.path()).unwrap()).0, [1, 2]);
+        }
+    }
+}
+
+#[test]
+fn a_cut_anywhere_loses_only_the_torn_line() {
+    // Inside of characters as well.
+    let text = written(&["one", "zwölf", "three"]);
+    for cut in 0..text.len() {
+        let text = &text.as_bytes()[..cut];
+        let (seqs, flaw) = read(text);
+        let whole = text.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(seqs.len(), whole, "cut at {cut}");
+        let at_an_end = text.last().is_none_or(|last| *last == b'\n');
+        assert_eq!(flaw.is_none(), at_an_end, "cut at {cut}: {flaw:?}");
+        assert!(flaw.is_none_or(|flaw| matches!(flaw, Flaw::Torn { .. })), "cut at {cut}");
+    }
+}
+
+#[test]
+fn no_changed_byte_passes_for_a_torn_line() {
+    let text = written(&["one", "zwölf"]);
+    for at in 0..text.len() {
+        for with in [b'\n', b'x', 0, 0xff] {
+            let mut bytes = text.clone().into_bytes();
+            if std::mem::replace(&mut bytes[at], with) == with {
+                continue;
+            }
+            let (seqs, flaw) = read(&bytes);
+            assert_eq!(seqs.len(), usize::from(at > text.find('\n').unwrap()), "{with} at {at}");
+            assert!(matches!(flaw, Some(Flaw::Changed { .. })), "{with} at {at}: {flaw:?}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_line_and_a_missing_line_are_found() {
+    let text = written(&["one", "two", "three"]);
+    let (seqs, flaw) = read(text.replace("two", "twO"));
+    assert_eq!(seqs, [1]);
+    assert!(matches!(flaw, Some(Flaw::Changed { line: 2, .. })));
+    let without: Vec<&str> = text.lines().enumerate().filter(|(at, _)| *at != 1).map(|(_, line)| line).collect();
+    let (seqs, flaw) = read(format!("{}\n", without.join("\n")));
+    assert_eq!(seqs, [1]);
+    assert!(matches!(flaw, Some(Flaw::Changed { line: 2, .. })));
+}
+
+/// Lines with right checksums, whatever is in them.
+fn summed(bodies: &[&str]) -> String {
+    let mut before = String::new();
+    let mut text = String::new();
+    for body in bodies {
+        before = checksum(&before, body);
+        text.push_str(&format!("{body}{SUM}{before}\"}}\n"));
+    }
+    text
+}
+
+#[test]
+fn what_another_version_wrote_is_told_from_what_was_changed() {
+    let line = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"run_started","data":{"format":7"#;
+    let (_, flaw) = read(summed(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
+    assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0"));
+    let (_, flaw) = read(format!("{line}}}}}\n"));
+    assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: None })), "its sums may be others");
+    let (_, flaw) = read(summed(&[&format!("{}}}", line.replace('7', "1"))]));
+    assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, .. })), "{flaw:?}");
+    let painted = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"painted","data":{}"#;
+    let (_, flaw) = read(summed(&[painted]));
+    assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, why }) if why.contains("painted")));
+}
