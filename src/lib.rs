@@ -25,6 +25,8 @@ pub mod diagnostic;
 
 pub mod yaml;
 
+pub mod toml_file;
+
 pub mod template;
 
 pub mod data;

@@ -64,7 +64,7 @@ fn findings_say_where_to_learn_more() {
 }
 
 /// Rules that no text can show, each with its reason.
-const WITHOUT_EXAMPLES: [(&str, &str); 8] = [
+const WITHOUT_EXAMPLES: [(&str, &str); 9] = [
     ("bad-set", "the command line is refused before"),
     ("empty-file", "there would be nothing to see"),
     ("not-utf8", "a page is UTF-8"),
@@ -72,6 +72,7 @@ const WITHOUT_EXAMPLES: [(&str, &str); 8] = [
     ("too-large", "4 MiB"),
     ("too-many", "more than a hundred mistakes"),
     ("too-many-includes", "a dozen files"),
+    ("toml-syntax", "the file lies in the user's configuration folder"),
     ("unreadable", "a file that isn't there"),
 ];
 

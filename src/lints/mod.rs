@@ -35,6 +35,7 @@ use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source};
 use crate::job::{self, Job};
 use crate::providers::replay;
 use crate::template::{self, Folder};
+use crate::toml_file;
 use crate::yaml::{self, Decoded, Node, Spanned};
 
 pub use checks::{truth, unclear};
@@ -78,8 +79,16 @@ pub static LINTS: &[&dyn Lint] = &[
 
 /// Everything that checking a file can find.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let beside =
-        [yaml::RULES, template::RULES, data::RULES, job::RULES, crate::tools::RULES, replay::RULES, allow::RULES];
+    let beside = [
+        yaml::RULES,
+        toml_file::RULES,
+        template::RULES,
+        data::RULES,
+        job::RULES,
+        crate::tools::RULES,
+        replay::RULES,
+        allow::RULES,
+    ];
     LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
 }
 

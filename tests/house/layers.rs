@@ -3,10 +3,11 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 27] = [
     "message",
     "diagnostic",
     "yaml",
+    "toml_file",
     "template",
     "data",
     "job",

@@ -1,0 +1,73 @@
+use super::*;
+
+/// What is found in a file with two known keys and a table of named tables, as `line:column code: message`.
+fn found(text: &str) -> Vec<String> {
+    let source = source("x.toml", text.as_bytes()).unwrap();
+    let (reading, root) = Reading::parse(&source);
+    let mut fields = Fields::new(&reading, root.get_ref(), 0..0);
+    fields.text("name");
+    fields.number("rate");
+    fields.count("tokens");
+    for (_, mut entry) in fields.named("models") {
+        if entry.number("input").is_none() {
+            entry.missing("input", "say it");
+        }
+        entry.list("tiers").into_iter().for_each(Fields::finish);
+        entry.finish();
+    }
+    fields.finish();
+    let shown = |finding: Diagnostic| {
+        let (line, column) = finding.place.start();
+        format!("{line}:{column} {}: {}", finding.code, finding.message)
+    };
+    reading.finish().into_iter().map(shown).collect()
+}
+
+#[test]
+fn what_is_right_is_taken() {
+    let text = "\u{feff}name = 'ä'\r\nrate = 3 # ok\r\ntokens = 0xff\n[models.\"a/b\"]\ninput = 1e-1\n[[models.'a/b'.tiers]]\n";
+    assert_eq!(found(text), [""; 0]);
+    assert_eq!(found(""), [""; 0]);
+    assert_eq!(found("rate = inf\ntokens = 1_000"), [""; 0]);
+}
+
+#[test]
+fn every_mistake_is_found_at_once_in_its_place() {
+    let text =
+        "naem = 'ä'\nrate = \"3\"\r\ntokens = -1\nmodels.x = 3\n[models.\"a/b\"]\ntiers = [1, {x = 2}]\n[other]\n";
+    assert_eq!(
+        found(text),
+        [
+            "1:1 unknown-key: unknown key `naem`",
+            "2:8 wrong-type: expected a number, found the string \"3\"",
+            "3:10 out-of-range: `tokens` is less than 0",
+            "4:12 wrong-type: expected a table, found the integer 3",
+            "5:9 missing-key: required key `input` is missing",
+            "6:10 wrong-type: expected a table, found the integer 1",
+            "6:14 unknown-key: unknown key `x`",
+            "7:2 unknown-key: unknown key `other`",
+        ]
+    );
+    assert_eq!(found("rate = 1e999\ntokens = 99999999999999999999").len(), 1);
+}
+
+#[test]
+fn of_a_broken_line_only_that_is_said_and_the_rest_is_read() {
+    let text = "name = \nrate = = 3\ntokens = true\ntokens = 4\n[models.a\ninput = 1\n";
+    let found = found(text);
+    let starts: Vec<&str> = found.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(
+        starts,
+        ["1:8 toml-syntax", "2:8 toml-syntax", "3:10 wrong-type", "4:1 duplicate-key", "5:10 toml-syntax"],
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn what_is_no_text_is_refused() {
+    assert_eq!(source("x", b"a\0").unwrap_err().code, "toml-syntax");
+    assert_eq!(source("x", b"a = '\xff'").unwrap_err().code, "not-utf8");
+    assert!(!found(&"[".repeat(100_000)).is_empty());
+    assert!(!found(&format!("name = {}", "[".repeat(100_000))).is_empty());
+    assert!(!found("name = \"\u{1b}[2J\"").is_empty());
+}
