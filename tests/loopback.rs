@@ -167,7 +167,7 @@ fn a_stream_has_the_events_of_the_real_one() {
         .then_text("Grüße aus dem Süden")
         .then_call("bash", &json!({"command": "ls"}))
         .then_call("bash", &json!({}))
-        .then_block(json!({"type": "new_kind", "data": [1, 2]}))
+        .then_novel_block(json!({"type": "new_kind", "data": [1, 2]}))
         .thinking("first", "sig")
         .usage(20, 9)
         .cache(3, 4)]));

@@ -18,6 +18,7 @@ mod ci_logs;
 mod commands;
 #[cfg(target_os = "linux")]
 mod confinement;
+mod counterparties;
 mod delegation;
 mod diff;
 mod dry_run;

@@ -505,7 +505,7 @@ fn a_reply_comes_whole_or_in_single_bytes_and_every_block_goes_back_as_it_came()
         let first = Answer::text("Ähm.")
             .thinking("First this.", "c2lnbmVk")
             .then_block(json!({"type": "redacted_thinking", "data": "b3BhcXVl"}))
-            .then_block(unknown.clone())
+            .then_novel_block(unknown.clone())
             .then_call("glob", &json!({"pattern": "*"}));
         let server = Server::start(Script::of([way(first), way(Answer::text("Done."))]));
         run(&folder, &server).code(0).stdout_is("Done.\n");

@@ -6,6 +6,9 @@
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it is a program of its own")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that can't go on says so and stops")]
 
+#[allow(dead_code, reason = "the tests use more of it")]
+#[path = "../../tests/support/bodies.rs"]
+mod bodies;
 mod cases;
 mod changes;
 mod files;

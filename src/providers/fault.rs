@@ -3,6 +3,8 @@
 //! Which statuses are worth another try is what the official clients of all the APIs do: 408, 409, 429 and 5xx, unless
 //! `x-should-retry` says otherwise.
 
+use std::time::Duration;
+
 use reqwest::StatusCode;
 
 use super::http::{Answer, Endpoint};
@@ -22,6 +24,8 @@ pub(super) struct Said {
     pub(super) status: Option<u16>,
     /// The request that it is about.
     pub(super) request_id: Option<String>,
+    /// The pause that it asks for.
+    pub(super) pause: Option<Duration>,
 }
 
 /// What an error means, where its status alone doesn't say.
@@ -33,6 +37,10 @@ pub(super) enum Meaning {
     Unpaid,
     /// This one request is more than the account may ever send at once.
     TooMuch,
+    /// The account may ask no more today.
+    DayIsSpent,
+    /// The key is none, whatever the status.
+    BadKey,
 }
 
 /// How one API speaks of errors.
@@ -53,8 +61,15 @@ fn hint(status: u16, meaning: Option<Meaning>, model: &str, endpoint: &Endpoint)
         (Some(Meaning::TooMuch), _) => {
             "the account's limit is lower than this one request: use another model or account".to_owned()
         }
-        (_, 401) if !endpoint.has_key() => format!("no key was sent: put one into {}", names.key),
-        (_, 401) => format!("the key came from {}; is it whole, still valid, and meant for {shown}?", names.key),
+        (Some(Meaning::DayIsSpent), _) => {
+            "the account's limit for a day is used up: try again tomorrow, or have it raised".to_owned()
+        }
+        (_, 401) | (Some(Meaning::BadKey), _) if !endpoint.has_key() => {
+            format!("no key was sent: put one into {}", names.key)
+        }
+        (_, 401) | (Some(Meaning::BadKey), _) => {
+            format!("the key came from {}; is it whole, still valid, and meant for {shown}?", names.key)
+        }
         (_, 403) => format!("the key from {} may not use this model or endpoint", names.key),
         (_, 404) => format!("is `{model}` the model's name, and {shown} the right address ({})?", names.base),
         (_, 413) => "the conversation is larger than the API takes in one request".to_owned(),
@@ -69,12 +84,18 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
     let passing = matches!(status, 408 | 409 | 429 | 500..) && meaning.is_none();
     let kind = match meaning {
         Some(Meaning::Full) => FaultKind::ContextFull,
+        Some(Meaning::DayIsSpent) => FaultKind::Failed,
         None if passing => FaultKind::Failed,
         _ => FaultKind::Rejected,
     };
     let mut fault = Fault::new(kind, what);
     fault.hint = hint(status, meaning, model, endpoint);
-    Failure { fault, again: if passing { Again::Soon } else { Again::Never } }
+    let again = match said.pause {
+        _ if !passing => Again::Never,
+        Some(pause) => Again::After(pause),
+        None => Again::Soon,
+    };
+    Failure { fault, again }
 }
 
 fn sentence(status: &str, said: &Said, endpoint: &Endpoint) -> String {
@@ -128,7 +149,7 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
         }
         _ => {}
     }
-    if failure.again == Again::Soon
+    if failure.again != Again::Never
         && let Some(pause) = asked_pause(answer.headers())
     {
         failure.again = Again::After(pause);

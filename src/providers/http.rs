@@ -1,6 +1,7 @@
 //! One endpoint of one provider: where it is, how it is asked, how long we wait, and what may be said about it.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -91,7 +92,8 @@ pub(super) struct Names {
     pub(super) api: &'static str,
 }
 
-/// Where a provider is.
+/// Where a provider is. A clone shares its connections.
+#[derive(Clone)]
 pub(super) struct Endpoint {
     url: Url,
     /// The URL without credentials and query.
@@ -103,13 +105,13 @@ pub(super) struct Endpoint {
     /// What is struck out of foreign texts, beside what is masked.
     secrets: Vec<String>,
     mask: Mask,
-    client: OnceCell<Client>,
+    client: Arc<OnceCell<Client>>,
 }
 
 impl Endpoint {
     /// The endpoint `path` below the base URL that the environment names, or below `default`. A base may end with a
-    /// slash, with `path` itself, or with the `/v1` that `path` begins with; its credentials and query are kept for the
-    /// request and never shown.
+    /// slash, with `path` itself, or with the version (`/v1`, `/v1beta`) that `path` begins with; its credentials and
+    /// query are kept for the request and never shown.
     ///
     /// # Errors
     /// The base isn't an http or https URL.
@@ -127,7 +129,8 @@ impl Endpoint {
         };
         let below = url.path().trim_end_matches('/');
         let below = below.strip_suffix(path).unwrap_or(below);
-        let version = if path.starts_with("/v1/") { "/v1" } else { "" };
+        let version = path.match_indices('/').nth(1).map_or("", |(end, _)| &path[..end]);
+        let version = if version.starts_with("/v1") { version } else { "" };
         let below = below.strip_suffix(version).unwrap_or(below).trim_end_matches('/');
         let whole = format!("{below}{path}");
         url.set_path(&whole);
@@ -146,8 +149,19 @@ impl Endpoint {
             timeouts,
             secrets: secrets.into_iter().filter(|secret| secret.len() >= 4).collect(),
             mask: connect.mask.clone(),
-            client: OnceCell::new(),
+            client: Arc::default(),
         })
+    }
+
+    /// The endpoint one segment further down, over the same connections, with one more pair in its query.
+    pub(super) fn below(&self, segment: &str, (name, value): (&str, &str)) -> Self {
+        let mut below = self.clone();
+        if let Ok(mut segments) = below.url.path_segments_mut() {
+            segments.pop_if_empty().push(segment);
+        }
+        below.url.query_pairs_mut().append_pair(name, value);
+        below.shown = format!("{}{}", below.url.origin().ascii_serialization(), below.url.path());
+        below
     }
 
     /// Sends a header with every request.

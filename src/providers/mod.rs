@@ -5,6 +5,7 @@ pub mod anthropic;
 mod conformance;
 mod dialogue;
 mod fault;
+pub mod gemini;
 mod http;
 mod input;
 mod lossy;
@@ -110,7 +111,7 @@ pub struct Connect<'a> {
 }
 
 /// Every provider that a job can name.
-pub static PROVIDERS: &[Entry] = &[anthropic::ENTRY, openai::ENTRY, openai_chat::ENTRY, replay::ENTRY];
+pub static PROVIDERS: &[Entry] = &[anthropic::ENTRY, openai::ENTRY, openai_chat::ENTRY, gemini::ENTRY, replay::ENTRY];
 
 /// The provider of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {

@@ -8,6 +8,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+#[path = "../../tests/support/bodies.rs"]
+#[allow(clippy::disallowed_methods, reason = "where tests leave what they saw is a matter of their environment")]
+pub(super) mod bodies;
+
 /// What follows the bytes of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum End {
@@ -76,6 +80,7 @@ pub(super) struct Server {
     /// Its base URL.
     pub(super) url: String,
     received: Arc<Mutex<Vec<Received>>>,
+    novel: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -86,13 +91,22 @@ impl Server {
         let received = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(Mutex::new(answers.into_iter().collect::<VecDeque<_>>()));
         let kept = received.clone();
+        let test = bodies::test();
+        let novel = Arc::new(Mutex::new(Vec::new()));
+        let known = novel.clone();
         tokio::spawn(async move {
             for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, connection, answers.clone(), kept.clone()));
+                tokio::spawn(serve(stream, connection, answers.clone(), kept.clone(), (test.clone(), known.clone())));
             }
         });
-        Self { url, received }
+        Self { url, received, novel }
+    }
+
+    /// Says that parts of these types, which the real API doesn't know, come from this server and go back to it.
+    pub(super) fn novel(self, types: &[&str]) -> Self {
+        self.novel.lock().unwrap().extend(types.iter().map(|name| (*name).to_owned()));
+        self
     }
 
     /// Every request so far.
@@ -106,9 +120,15 @@ async fn serve(
     connection: usize,
     answers: Arc<Mutex<VecDeque<Answer>>>,
     received: Arc<Mutex<Vec<Received>>>,
+    (test, novel): (String, Arc<Mutex<Vec<String>>>),
 ) {
     stream.set_nodelay(true).unwrap();
     while let Some(request) = read(&mut stream, connection).await {
+        if bodies::is_ours(request.headers.get("user-agent").map(String::as_str)) {
+            let path = request.line.split(' ').nth(1).unwrap_or_default();
+            let novel = novel.lock().unwrap().clone();
+            bodies::keep(bodies::What::Request, &bodies::Origin { path, test: &test, novel: &novel }, &request.body);
+        }
         received.lock().unwrap().push(request);
         let Answer(parts, end) = {
             let mut answers = answers.lock().unwrap();

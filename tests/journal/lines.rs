@@ -25,7 +25,9 @@ fn troubled() -> Vec<Value> {
         call("echo one").thinking("hm", "c2lnbmF0dXJl"),
         Answer::empty().then_broken_call("bash", "{\"command\": \"touch r").stop("max_tokens"),
         Answer::status(400).error("invalid_request_error", "no credit"),
-        call("echo two").then_block(json!({ "type": "block_of_tomorrow", "x": [1.5, null] })).stop("stop_of_tomorrow"),
+        call("echo two")
+            .then_novel_block(json!({ "type": "block_of_tomorrow", "x": [1.5, null] }))
+            .stop("stop_of_tomorrow"),
         Answer::text("So far."),
     ];
     let server = Server::with(Checks::AllButRepeats, Script::of(answers));

@@ -17,6 +17,7 @@ fn read(json: &str) -> Option<Said> {
         code: text(error.pointer("/details/error_code")),
         status: None,
         request_id: text(value.get("request_id")),
+        pause: None,
     })
 }
 

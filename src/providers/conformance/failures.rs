@@ -6,6 +6,7 @@ const JSON: &str = "content-type: application/json\r\n";
 
 fn error(dialect: &dyn Dialect, status: u16, headers: &str) -> Answer {
     let body = dialect.error(status, &format!("sorry\u{1b}[31m\nfor {SECRET}")).to_string();
+    keep(dialect, What::Error, &body);
     Answer::new(&format!("{status} Words"), &format!("{JSON}{headers}"), &body)
 }
 

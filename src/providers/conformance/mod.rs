@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::dialogue::Growth;
+use super::scripted::bodies::{self, What};
 use super::scripted::{Answer, Server};
 use super::sse::Decoder;
 use super::{Ask, Connect, Conversation, Entry, Fault, Model, Provider, Retry, Setup, Watch};
@@ -24,13 +25,14 @@ pub(super) fn dialects() -> Vec<Box<dyn Dialect>> {
         Box::new(super::anthropic::tests::Spoken),
         Box::new(super::openai::tests::Spoken),
         Box::new(super::openai_chat::tests::Spoken),
+        Box::new(super::gemini::tests::Spoken),
     ]
 }
 
 /// The key that goes with every request and into no message.
 pub(super) const SECRET: &str = "sk-ant-test-0123456789";
 
-/// What every reply here has used.
+/// What every reply here has used, where the server counts all of it.
 pub(super) const USAGE: Usage =
     Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5 };
 
@@ -94,7 +96,11 @@ pub(super) trait Dialect {
     fn line(&self) -> &'static str;
     /// A model, and how the server names it.
     fn model(&self) -> [&'static str; 2];
-    /// A reply as a stream, event by event, with [`USAGE`].
+    /// What every reply has used, as this server counts it.
+    fn usage(&self) -> Usage {
+        USAGE
+    }
+    /// A reply as a stream, event by event, with that usage.
     fn events(&self, said: &Said) -> Vec<String>;
     /// How many of these events make the reply complete.
     fn enough(&self, events: &[String]) -> usize {
@@ -191,7 +197,21 @@ pub(super) fn request() -> Ask {
 }
 
 pub(super) fn streamed(dialect: &dyn Dialect, said: &Said) -> Answer {
-    Answer::stream([dialect.events(said).concat().as_bytes()])
+    let body = dialect.events(said).concat();
+    keep(dialect, What::Stream, &body);
+    Answer::stream([body.as_bytes()])
+}
+
+/// The same in one piece.
+pub(super) fn in_one_piece(dialect: &dyn Dialect, said: &Said) -> Answer {
+    let body = dialect.whole(said).to_string();
+    keep(dialect, What::Whole, &body);
+    Answer::new("200 OK", "content-type: application/json\r\n", &body)
+}
+
+fn keep(dialect: &dyn Dialect, what: What, body: &str) {
+    let path = dialect.line().split(' ').nth(1).unwrap_or_default();
+    bodies::keep(what, &bodies::Origin { path, test: &bodies::test(), novel: &[] }, body.as_bytes());
 }
 
 /// Asks once, of a server that answers with this and then with that.

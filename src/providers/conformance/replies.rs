@@ -9,7 +9,7 @@ async fn a_text_comes_in_pieces_and_is_one() {
         let reply = reply.unwrap();
         assert_eq!(reply.text(), "Hello ä€😀");
         assert_eq!(*seen.text.lock().unwrap(), "Hello ä€😀");
-        assert_eq!((reply.stop, reply.usage), (Stop::EndTurn, USAGE));
+        assert_eq!((reply.stop, reply.usage), (Stop::EndTurn, dialect.usage()));
         assert_eq!(reply.model.as_deref(), Some(dialect.model()[1]));
         assert_eq!(reply.request_id.as_deref(), Some("req_head"));
         assert_eq!(reply.blocks.len(), 1);
@@ -25,7 +25,7 @@ async fn calls_come_in_pieces_and_in_order() {
         let expected =
             [["toolu_1", "glob", "{\"pattern\": \"**/*.toml\"}"], ["toolu_2", "grep", "{\"pattern\":\"é\\n\"}"]];
         assert_eq!(calls, expected);
-        assert_eq!((reply.stop, reply.usage), (Stop::ToolUse, USAGE));
+        assert_eq!((reply.stop, reply.usage), (Stop::ToolUse, dialect.usage()));
         assert!(matches!(&reply.blocks[0].view, View::Thinking(text) if text == "Let me see — é😀"));
         let text = reply.blocks.iter().position(|block| matches!(block.view, View::Text(_)));
         assert_eq!(text, Some(1));
@@ -49,8 +49,7 @@ async fn every_ending_has_its_word() {
 async fn an_answer_in_one_piece_is_the_same_reply() {
     for dialect in dialects() {
         for said in [hello(), calling()] {
-            let whole = Answer::new("200 OK", "content-type: application/json\r\n", &dialect.whole(&said).to_string());
-            let (reply, seen, _) = asked(&*dialect, vec![whole]).await;
+            let (reply, seen, _) = asked(&*dialect, vec![in_one_piece(&*dialect, &said)]).await;
             let reply = reply.unwrap();
             let mut other = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
             assert!(reply.request_id.is_some());
@@ -113,7 +112,7 @@ async fn a_stream_that_is_cut_is_tried_again() {
                 let closed = Answer::stream([(part + half).as_bytes()]).cut(End::Close);
                 for answer in [in_order, closed] {
                     let (reply, seen, requests) = asked(&*dialect, vec![answer, streamed(&*dialect, &said)]).await;
-                    assert_eq!(reply.unwrap().usage, USAGE);
+                    assert_eq!(reply.unwrap().usage, dialect.usage());
                     assert_eq!(requests, 2, "cut after {cut} of {events:?}");
                     let retries = seen.retries.lock().unwrap();
                     let why = &retries[0].why;

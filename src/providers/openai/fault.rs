@@ -23,6 +23,7 @@ fn read(json: &str) -> Option<Said> {
         code: word(error.get("code")),
         status: number(error.get("code")).or_else(|| number(error.get("status"))),
         request_id: word(value.get("request_id")),
+        pause: None,
     };
     (said.message.is_some() || said.kind.is_some() || said.code.is_some()).then_some(said)
 }
@@ -100,9 +101,9 @@ fn meaning(status: u16, said: &Said) -> Option<Meaning> {
     }
 }
 
-/// Whether a message says that the prompt doesn't fit: few servers have a code for it.
-fn says_too_long(message: &str) -> bool {
-    const WHOLE: [&str; 9] = [
+/// Whether a message, in small letters, says that the prompt doesn't fit: few servers have a code for it.
+pub(in crate::providers) fn says_too_long(message: &str) -> bool {
+    const WHOLE: [&str; 8] = [
         "maximum context length",
         "prompt is too long",
         "input is too long",
@@ -111,10 +112,9 @@ fn says_too_long(message: &str) -> bool {
         "maximum prompt length",
         "reduce the length of the messages",
         "greater than the context length",
-        "input token count exceeds",
     ];
     let exceeds = message.contains("exceed") || message.contains("longer than") || message.contains("larger than");
-    let window = ["context size", "context window", "context length", "context limit"];
+    let window = ["context size", "context window", "context length", "context limit", "input token count"];
     WHOLE.iter().any(|words| message.contains(words)) || (exceeds && window.iter().any(|words| message.contains(words)))
 }
 
@@ -198,6 +198,7 @@ mod tests {
             "request (4476 tokens) exceeds the available context size (4096 tokens), try increasing it",
             "the request exceeds the available context size. try increasing the context size or enable context shift",
             "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+            "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
             "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
             "Trying to keep the first 5000 tokens when context the overflows. The number of tokens to keep from the initial \
              prompt is greater than the context length",

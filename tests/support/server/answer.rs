@@ -26,6 +26,10 @@ pub(crate) struct Answer {
     pub(super) pings: Option<Duration>,
     pub(super) streamed: bool,
     pub(super) raw: Option<Vec<u8>>,
+    /// Whether the real API would never say this.
+    pub(super) odd: bool,
+    /// The types of the blocks that it doesn't know.
+    pub(super) novel: Vec<String>,
 }
 
 /// What becomes of an event's bytes.
@@ -76,6 +80,8 @@ impl Answer {
             pings: None,
             streamed: true,
             raw: None,
+            odd: false,
+            novel: Vec::new(),
         }
     }
 
@@ -103,7 +109,7 @@ impl Answer {
 
     /// These bytes instead of a response; the connection is closed after them.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { raw: Some(bytes.into()), ..Self::empty() }
+        Self { raw: Some(bytes.into()), odd: true, ..Self::empty() }
     }
 
     pub(crate) fn then_text(mut self, text: &str) -> Self {
@@ -146,6 +152,12 @@ impl Answer {
     pub(crate) fn then_block(mut self, block: Value) -> Self {
         self.blocks.push(Block::Other(block));
         self
+    }
+
+    /// A block of a kind that the real API doesn't know.
+    pub(crate) fn then_novel_block(mut self, block: Value) -> Self {
+        self.novel.push(block["type"].as_str().unwrap_or_default().to_owned());
+        self.then_block(block).odd()
     }
 
     /// Why the model stopped; otherwise `tool_use` after calls and `end_turn` after anything else.
@@ -216,7 +228,7 @@ impl Answer {
     /// Sends each event in another form.
     pub(crate) fn form(mut self, form: Form) -> Self {
         self.form = Some(form);
-        self
+        self.odd()
     }
 
     /// After what comes before the cut, sends pings until the client goes.
@@ -228,6 +240,12 @@ impl Answer {
     /// Answers with one JSON body, even to a request that asks for a stream.
     pub(crate) fn non_streaming(mut self) -> Self {
         self.streamed = false;
+        self
+    }
+
+    /// The real API would never say this: the official clients' types need not know it.
+    pub(crate) fn odd(mut self) -> Self {
+        self.odd = true;
         self
     }
 

@@ -70,7 +70,10 @@ impl Api {
             Self::Messages => event("error", &json!({"type": "error", "error": inner})),
             Self::Responses => {
                 let code = kind.strip_suffix("_error").map_or(kind, |_| "server_error");
-                event("error", &json!({"type": "error", "code": code, "message": message, "param": null}))
+                event(
+                    "error",
+                    &json!({"type": "error", "sequence_number": 0, "code": code, "message": message, "param": null}),
+                )
             }
             Self::Chat => data(&json!({"error": inner})),
         }

@@ -29,6 +29,7 @@ pub(crate) use api::Api;
 pub(crate) use request::Request;
 pub(crate) use script::Script;
 
+use super::bodies::{self, What};
 use history::History;
 use http::Incoming;
 
@@ -73,6 +74,10 @@ pub(crate) struct Server {
 }
 
 struct Shared {
+    /// The name of the test that it was started in.
+    test: String,
+    /// The types of all blocks so far that the real API doesn't know.
+    novel: Mutex<Vec<String>>,
     answers: Box<dyn Answers>,
     checks: Checks,
     stopping: AtomicBool,
@@ -101,6 +106,8 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
         let address = listener.local_addr().expect("the port's number");
         let shared = Arc::new(Shared {
+            test: bodies::test(),
+            novel: Mutex::default(),
             answers: Box::new(answers),
             checks,
             stopping: AtomicBool::new(false),
@@ -201,6 +208,12 @@ impl Shared {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps a body for those who check it with the official clients' types.
+    fn keep(&self, what: What, request: &Request, body: &[u8]) {
+        let novel = self.novel.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies::keep(what, &bodies::Origin { path: request.path(), test: &self.test, novel: &novel }, body);
+    }
+
     fn violation(&self, number: usize, what: &str) {
         self.seen().violations.push(format!("request {number}: {what}"));
     }
@@ -242,9 +255,12 @@ fn serve(shared: &Shared, stream: TcpStream) {
         };
         let number = shared.numbers.fetch_add(1, Ordering::SeqCst);
         let request = Request::new(number, connection, head, body);
+        if bodies::is_ours(request.header("user-agent")) {
+            shared.keep(What::Request, &request, request.bytes());
+        }
         let open = if shared.checks == Checks::None {
             let answer = shared.decide(&request);
-            let open = send(&mut writer, &mut reader, &answer, &request).is_ok_and(|open| open);
+            let open = send(shared, &mut writer, &mut reader, &answer, &request).is_ok_and(|open| open);
             room = request.into_body();
             open
         } else {
@@ -290,17 +306,22 @@ fn exchange(
         // Before it goes out: the next request may be here before this thread runs again.
         shared.seen().history.answer(index, &answer, request.api());
     }
-    send(writer, reader, &answer, request).is_ok_and(|open| open)
+    send(shared, writer, reader, &answer, request).is_ok_and(|open| open)
 }
 
 /// Sends an answer; whether the connection stays open.
 fn send(
+    shared: &Shared,
     writer: &mut TcpStream,
     reader: &mut BufReader<TcpStream>,
     answer: &Answer,
     request: &Request,
 ) -> std::io::Result<bool> {
+    shared.novel.lock().unwrap_or_else(PoisonError::into_inner).extend(answer.novel.iter().cloned());
     let wire = answer.wire(request);
+    if let Some((what, body)) = &wire.ordinary {
+        shared.keep(*what, request, body);
+    }
     if !answer.delay.is_zero() {
         thread::sleep(answer.delay);
     }

@@ -178,19 +178,31 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
             begun[field] = empty;
         }
         push("response.output_item.added", json!({"output_index": place, "item": begun}));
-        let delta =
-            |piece: &str| json!({"output_index": place, "item_id": done["id"], "content_index": 0, "delta": piece});
+        let of_item = |more: Value| {
+            let mut data = json!({"output_index": place, "item_id": done["id"]});
+            data.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+            data
+        };
         match block {
             Block::Text(pieces) => {
-                pieces.iter().for_each(|piece| push("response.output_text.delta", delta(piece)));
-                push("response.output_text.done", json!({"output_index": place, "text": pieces.concat()}));
+                for piece in pieces {
+                    let delta = json!({"content_index": 0, "logprobs": [], "delta": piece});
+                    push("response.output_text.delta", of_item(delta));
+                }
+                let whole = json!({"content_index": 0, "logprobs": [], "text": pieces.concat()});
+                push("response.output_text.done", of_item(whole));
             }
             Block::Thinking { text, .. } => {
-                halves(text).iter().for_each(|piece| push("response.reasoning_summary_text.delta", delta(piece)));
+                for piece in halves(text) {
+                    let delta = json!({"summary_index": 0, "delta": piece});
+                    push("response.reasoning_summary_text.delta", of_item(delta));
+                }
             }
             Block::Call { input, .. } => {
-                halves(input).iter().for_each(|piece| push("response.function_call_arguments.delta", delta(piece)));
-                push("response.function_call_arguments.done", json!({"output_index": place, "arguments": input}));
+                for piece in halves(input) {
+                    push("response.function_call_arguments.delta", of_item(json!({"delta": piece})));
+                }
+                push("response.function_call_arguments.done", of_item(json!({"arguments": input})));
             }
             Block::Other(_) => {}
         }

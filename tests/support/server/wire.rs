@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Block, End};
 use super::api::{Api, event, halves};
 use super::request::Request;
-use super::{chat, responses};
+use super::{What, chat, responses};
 
 /// The longest piece of a call's input in one event.
 const LONGEST_PIECE: usize = 512 << 10;
@@ -16,16 +16,18 @@ pub(super) struct Wire {
     pub(super) pieces: Vec<Vec<u8>>,
     pub(super) hang: bool,
     pub(super) stays_open: bool,
+    /// What it is and its body, unless the API would never say it.
+    pub(super) ordinary: Option<(What, Vec<u8>)>,
 }
 
 impl Answer {
     /// The bytes that go out for this request.
     pub(super) fn wire(&self, request: &Request) -> Wire {
         if let Some(raw) = &self.raw {
-            return Wire { pieces: vec![raw.clone()], hang: self.hang, stays_open: false };
+            return Wire { pieces: vec![raw.clone()], hang: self.hang, stays_open: false, ordinary: None };
         }
         if self.hang && matches!(self.end, End::Whole) {
-            return Wire { pieces: Vec::new(), hang: true, stays_open: false };
+            return Wire { pieces: Vec::new(), hang: true, stays_open: false, ordinary: None };
         }
         let streamed = self.streamed && request.wants_stream() && self.status == 200 && self.error.is_none();
         let parts = if streamed { self.events(request) } else { vec![self.whole(request).into_bytes()] };
@@ -42,7 +44,16 @@ impl Answer {
             let length = self.whole(request).len();
             head.push_str(&format!("content-length: {length}\r\n\r\n"));
         }
-        Wire { pieces: self.framed(head, &parts, streamed, stays_open), hang: self.hang, stays_open }
+        let what = match (streamed, self.status == 200 && self.error.is_none()) {
+            (true, _) => What::Stream,
+            (false, true) => What::Whole,
+            (false, false) => What::Error,
+        };
+        // Of bytes that are cut anywhere, nobody can make anything.
+        let is_readable = !self.odd && !matches!(self.end, End::CutAfterBytes(_)) && !parts.concat().is_empty();
+        let ordinary = is_readable.then(|| (what, parts.concat()));
+        let pieces = self.framed(head, &parts, streamed, stays_open);
+        Wire { pieces, hang: self.hang, stays_open, ordinary }
     }
 
     /// The same answer with its bytes made once, to be sent again and again; the connection is closed after it.
@@ -170,7 +181,8 @@ impl Answer {
         }
         let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": null});
         // Cumulative: the last word on usage.
-        let usage = self.usage_json(self.usage[1]);
+        let mut usage = self.usage_json(self.usage[1]);
+        usage.as_object_mut().expect("an object").shift_remove("service_tier");
         events.push(event("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})));
         events.push(event("message_stop", &json!({"type": "message_stop"})));
         events

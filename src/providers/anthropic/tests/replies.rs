@@ -23,8 +23,10 @@ fn mixed() -> String {
             said("Hello ä€"),
             called("toolu_1", &["", "{\"pat", "tern\": ", "\"**/*.toml\"}"]),
             (
-                json!({ "type": "text", "text": "cited", "citations": [{ "a": 1.50 }] }),
-                vec![json!({ "type": "citations_delta", "citation": { "b": 12345678901234567890u64 } })],
+                json!({ "type": "text", "text": "cited", "citations": [{ "type": "tomorrows", "a": 1.50 }] }),
+                vec![
+                    json!({ "type": "citations_delta", "citation": { "type": "tomorrows", "b": 12345678901234567890u64 } }),
+                ],
             ),
             (
                 json!({ "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {} }),
@@ -46,7 +48,7 @@ fn mixed_sent_back() -> Value {
         { "type": "redacted_thinking", "data": "opaque" },
         { "type": "text", "text": "Hello ä€" },
         { "type": "tool_use", "id": "toolu_1", "name": "glob", "input": { "pattern": "**/*.toml" } },
-        { "type": "text", "text": "cited", "citations": [{ "a": 1.50 }, { "b": 12345678901234567890u64 }] },
+        { "type": "text", "text": "cited", "citations": [{ "type": "tomorrows", "a": 1.50 }, { "type": "tomorrows", "b": 12345678901234567890u64 }] },
         { "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": { "query": "x" } },
         { "type": "novelty", "content": "begun", "n": 7 },
     ])
@@ -55,7 +57,7 @@ fn mixed_sent_back() -> Value {
 #[tokio::test]
 async fn every_block_is_kept_and_sent_back_as_it_came() {
     let body = mixed();
-    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let server = Server::start([Answer::stream([body.as_bytes()])]).await.novel(&["novelty", "tomorrows"]);
     let mut conversation = prompted(&server.url);
     let seen = Seen::default();
     let reply = conversation.ask(request(), &seen).await.unwrap();

@@ -26,7 +26,7 @@ pub(super) fn usage() -> Value {
 /// A response with these items.
 pub(super) fn response(items: &[Value], status: &str, reason: Option<&str>) -> Value {
     json!({ "id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-5.1-2025-11-13", "status": status,
-        "error": null, "incomplete_details": reason.map(|reason| json!({ "reason": reason })), "output": items,
+        "error": null, "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "incomplete_details": reason.map(|reason| json!({ "reason": reason })), "output": items,
         "usage": if status == "in_progress" { Value::Null } else { usage() } })
 }
 
@@ -61,18 +61,23 @@ fn grow(index: usize, part: &Part, events: &mut Vec<Value>) {
     }
     let mut push = |kind: &str, more: Value| {
         let mut event = json!({ "type": kind, "output_index": index });
+        if !kind.starts_with("response.output_item.") {
+            event["item_id"] = done["id"].clone();
+        }
         event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         events.push(event);
     };
     push("response.output_item.added", json!({ "item": begun }));
     match part {
         Part::Text(pieces) => {
-            push("response.content_part.added", json!({ "content_index": 0, "part": { "type": "output_text" } }));
+            let empty = json!({ "type": "output_text", "annotations": [], "logprobs": [], "text": "" });
+            push("response.content_part.added", json!({ "content_index": 0, "part": empty }));
             for piece in pieces {
                 let delta = json!({ "content_index": 0, "delta": piece, "logprobs": [], "obfuscation": "x" });
                 push("response.output_text.delta", delta);
             }
-            push("response.output_text.done", json!({ "content_index": 0, "text": pieces.concat() }));
+            let done = json!({ "content_index": 0, "logprobs": [], "text": pieces.concat() });
+            push("response.output_text.done", done);
         }
         Part::Thought(text) => {
             push("response.reasoning_summary_text.delta", json!({ "summary_index": 0, "delta": text }));

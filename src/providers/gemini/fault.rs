@@ -1,0 +1,149 @@
+//! How the Gemini API speaks of errors: `{"error": {"code", "message", "status", "details"}}`, also as the only element of a
+//! list (<https://ai.google.dev/gemini-api/docs/troubleshooting>; the details are those of <https://google.aip.dev/193>).
+//! Gateways before it speak as those of OpenAI's APIs do.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::providers::fault::{Manners, Meaning, Said};
+use crate::providers::openai::fault as openai;
+
+/// Its ways.
+pub(super) static MANNERS: Manners = Manners { read, status, meaning };
+
+/// The code of a limit that counts by the day.
+const BY_THE_DAY: &str = "per_day";
+
+fn read(json: &str) -> Option<Said> {
+    let mut said = (openai::MANNERS.read)(json)?;
+    let value: Value = serde_json::from_str(json).ok()?;
+    let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    for detail in value.pointer("/error/details").and_then(Value::as_array).into_iter().flatten() {
+        said.code = text(detail.get("reason")).or(said.code);
+        said.pause = text(detail.get("retryDelay")).and_then(|delay| seconds(&delay)).or(said.pause);
+        for violation in detail.get("violations").and_then(Value::as_array).into_iter().flatten() {
+            if text(violation.get("quotaId")).is_some_and(|quota| quota.contains("PerDay")) {
+                said.code = Some(BY_THE_DAY.to_owned());
+            }
+        }
+    }
+    Some(said)
+}
+
+/// `34.5s`, as JSON writes a duration of protocol buffers.
+fn seconds(delay: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+}
+
+fn status(said: &Said) -> u16 {
+    // The codes of <https://google.aip.dev/193>, as HTTP maps them.
+    match (said.status, said.kind.as_deref()) {
+        (Some(status), _) => status,
+        (None, Some("INVALID_ARGUMENT" | "FAILED_PRECONDITION" | "OUT_OF_RANGE")) => 400,
+        (None, Some("UNAUTHENTICATED")) => 401,
+        (None, Some("PERMISSION_DENIED")) => 403,
+        (None, Some("NOT_FOUND")) => 404,
+        (None, Some("RESOURCE_EXHAUSTED")) => 429,
+        _ => (openai::MANNERS.status)(said),
+    }
+}
+
+fn meaning(status: u16, said: &Said) -> Option<Meaning> {
+    let message = said.message.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    match status {
+        400 if said.code.as_deref() == Some("API_KEY_INVALID") => Some(Meaning::BadKey),
+        400 if has(&["api key not valid", "api key expired", "api key not found"]) => Some(Meaning::BadKey),
+        400 if has(&["enable billing"]) => Some(Meaning::Unpaid),
+        // Of the whole body in bytes.
+        400 if has(&["request payload size exceeds"]) => Some(Meaning::Full),
+        429 if has(&["credits are depleted", "spending cap", "spend cap"]) => Some(Meaning::Unpaid),
+        429 if said.code.as_deref() == Some(BY_THE_DAY) => Some(Meaning::DayIsSpent),
+        _ => (openai::MANNERS.meaning)(status, said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read_as(error: &Value) -> (Said, Option<Meaning>) {
+        let said = read(&error.to_string()).unwrap();
+        let meaning = meaning(status(&said), &said);
+        (said, meaning)
+    }
+
+    fn error(code: u16, message: &str, status: &str, details: &Value) -> Value {
+        json!({ "error": { "code": code, "message": message, "status": status, "details": details } })
+    }
+
+    #[test]
+    fn what_an_error_says_is_read() {
+        let details = json!([
+            { "@type": "type.googleapis.com/google.rpc.Help", "links": [] },
+            { "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+              "violations": [{ "quotaId": "GenerateRequestsPerMinutePerProjectPerModel" }] },
+            { "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s" },
+        ]);
+        let throttled = error(429, "You exceeded your current quota.", "RESOURCE_EXHAUSTED", &details);
+        for error in [json!([throttled]), throttled] {
+            let (said, meaning) = read_as(&error);
+            assert_eq!((said.kind.as_deref(), said.status), (Some("RESOURCE_EXHAUSTED"), Some(429)));
+            assert_eq!(said.message.as_deref(), Some("You exceeded your current quota."));
+            assert_eq!((said.pause, meaning), (Some(Duration::from_millis(34_500)), None));
+        }
+        for delay in ["", "s", "-1s", "34", "1e400s"] {
+            assert_eq!(seconds(delay), None, "{delay}");
+        }
+        assert!(read("<html>").is_none());
+    }
+
+    #[test]
+    fn an_error_without_a_number_has_the_one_of_its_word() {
+        for (word, number) in [
+            ("INVALID_ARGUMENT", 400),
+            ("UNAUTHENTICATED", 401),
+            ("PERMISSION_DENIED", 403),
+            ("NOT_FOUND", 404),
+            ("RESOURCE_EXHAUSTED", 429),
+            ("UNAVAILABLE", 503),
+            ("INTERNAL", 500),
+        ] {
+            let said = read(&json!({ "error": { "message": "m", "status": word } }).to_string()).unwrap();
+            assert_eq!(status(&said), number, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_no_later_try_mends_is_known() {
+        let reason = |reason: &str| json!([{ "reason": reason, "domain": "googleapis.com" }]);
+        let daily = json!([
+            { "violations": [{ "quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier" }] },
+            { "retryDelay": "3s" },
+        ]);
+        let none = json!([]);
+        let bad = "INVALID_ARGUMENT";
+        for (error, expected) in [
+            (
+                error(400, "API key not valid. Please pass a valid API key.", bad, &reason("API_KEY_INVALID")),
+                Meaning::BadKey,
+            ),
+            (error(400, "API key expired. Please renew the API key.", bad, &none), Meaning::BadKey),
+            (
+                error(400, "The input token count (9) exceeds the maximum number of tokens allowed (8).", bad, &none),
+                Meaning::Full,
+            ),
+            (error(400, "Request payload size exceeds the limit: 20971520 bytes.", bad, &none), Meaning::Full),
+            (error(429, "You exceeded your current quota.", "RESOURCE_EXHAUSTED", &daily), Meaning::DayIsSpent),
+            (error(429, "Your prepayment credits are depleted.", "RESOURCE_EXHAUSTED", &none), Meaning::Unpaid),
+        ] {
+            assert_eq!(read_as(&error).1, Some(expected), "{error}");
+        }
+        let (_, meaning) = read_as(&error(400, "Function call is missing a thought_signature", bad, &none));
+        assert_eq!(meaning, None);
+    }
+}

@@ -1,0 +1,97 @@
+//! Google's models over the Gemini API: `POST {base}/v1beta/models/MODEL:streamGenerateContent?alt=sse`, the key in
+//! `x-goog-api-key`.
+//!
+//! The form is that of <https://ai.google.dev/api/generate-content>. The variables are those of Google's own clients (the
+//! package google-genai, 3.4): `GOOGLE_API_KEY` goes before `GEMINI_API_KEY`, and `GOOGLE_GEMINI_BASE_URL` is another address.
+//! What a model said goes back part by part as it came, signatures of its thoughts included; Gemini 3 and later refuse
+//! calls without (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+
+mod ability;
+mod fault;
+mod history;
+mod part;
+mod reply;
+mod request;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::sync::Arc;
+
+use self::ability::Ability;
+use self::request::Body;
+use super::dialogue::{Dialogue, Shared};
+use super::http::{self, Endpoint, Names};
+use super::retry::Patience;
+use super::{Connect, Conversation, Entry, Fault, FaultKind, Model, Provider, Setup, Untaken};
+
+const HOST: &str = "generativelanguage.googleapis.com";
+const KEY: &str = "GEMINI_API_KEY";
+/// Older, and shared with other services of Google's.
+const FIRST_KEY: &str = "GOOGLE_API_KEY";
+const BASE: &str = "GOOGLE_GEMINI_BASE_URL";
+/// The most that the API takes.
+const MOST_STOPS: usize = 5;
+
+/// How a job names this provider.
+pub const ENTRY: Entry = Entry { name: "gemini", keys: &[KEY, FIRST_KEY], untaken, prices: "google", connect };
+
+fn untaken(model: &Model) -> Vec<Untaken> {
+    let ability = Ability::of(&model.name);
+    let mut untaken = Vec::new();
+    if let Err(why) = ability.check(&model.name, model.thinking) {
+        let help = "leave `thinking` out, or choose another model".to_owned();
+        untaken.push(Untaken { option: "thinking", why, help });
+    }
+    if model.temperature.is_some() && ability.ignores_temperature {
+        let why = format!("{} ignores `temperature`", model.name);
+        untaken.push(Untaken { option: "temperature", why, help: "leave `temperature` out".to_owned() });
+    }
+    if model.stop.len() > MOST_STOPS {
+        let why = format!("the Gemini API takes at most {MOST_STOPS} texts in `stop`");
+        untaken.push(Untaken { option: "stop", why, help: "leave some out".to_owned() });
+    }
+    untaken
+}
+
+fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
+    let is_set = |name| (connect.variable)(name).is_some_and(|key| !key.is_empty());
+    let key = if is_set(FIRST_KEY) { FIRST_KEY } else { KEY };
+    let names = Names { key, base: BASE, api: "the Gemini API" };
+    let mut endpoint = Endpoint::new(connect, names, &format!("https://{HOST}"), "/v1beta/models")?;
+    if is_set(key) || endpoint.is_at(HOST) {
+        let key = http::key(connect.variable, key)?;
+        endpoint.secret_header("x-goog-api-key", "", &key);
+    }
+    let has_two = is_set(FIRST_KEY) && is_set(KEY) && (connect.variable)(FIRST_KEY) != (connect.variable)(KEY);
+    Ok(Arc::new(Gemini { endpoint, patience: Patience::new(connect.variable)?, has_two }))
+}
+
+struct Gemini {
+    /// The folder of the models.
+    endpoint: Endpoint,
+    patience: Patience,
+    /// Whether there are two keys, and not the same.
+    has_two: bool,
+}
+
+impl Provider for Gemini {
+    fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
+        let is_official = self.endpoint.is_at(HOST);
+        if let Some(Untaken { why, help, .. }) = untaken(&setup.model).into_iter().next().filter(|_| is_official) {
+            return Err(Fault::new(FaultKind::Rejected, why).hint(help));
+        }
+        let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
+        let endpoint = self.endpoint.below(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
+        let shared = Shared { endpoint, patience: self.patience.clone(), manners: &fault::MANNERS };
+        Dialogue::open(&Arc::new(shared), setup.model.name.clone(), Body::new(&setup))
+    }
+
+    fn warning(&self) -> Option<String> {
+        let two = || format!("{FIRST_KEY} and {KEY} are both set: {FIRST_KEY} is used, as Google's own clients do");
+        self.endpoint.warning().or_else(|| self.has_two.then(two))
+    }
+
+    fn has_known_prices(&self) -> bool {
+        self.endpoint.is_at(HOST)
+    }
+}

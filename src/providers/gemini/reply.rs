@@ -1,0 +1,226 @@
+//! A reply out of the events of a stream, or out of one JSON body. Knows no network.
+//!
+//! Every event is a whole `GenerateContentResponse` with the parts that are new; the last has a `finishReason`. The counts of
+//! tokens are those so far. A server that doesn't know `alt=sse` sends a list of the same.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::part::{Fields, Parts};
+use crate::message::{Block, Reply, Stop, Usage, View};
+use crate::providers::dialogue::{self, Broken};
+use crate::providers::lossy::Lossy;
+use crate::providers::openai::Estimate;
+
+/// A reply that is being received.
+#[derive(Debug)]
+pub(super) struct Growth {
+    estimate: Estimate,
+    id: Option<String>,
+    model: Option<String>,
+    parts: Parts,
+    counts: Counts,
+    end: Option<End>,
+}
+
+/// Why it ended.
+#[derive(Debug)]
+struct End {
+    /// In one of the API's words.
+    reason: String,
+    /// In a sentence.
+    message: Option<String>,
+    /// Whether the prompt was refused, and there is no reply.
+    is_blocked: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Response {
+    candidates: Option<Vec<Candidate>>,
+    prompt_feedback: Option<Feedback>,
+    usage_metadata: Option<Counts>,
+    model_version: Option<Lossy>,
+    response_id: Option<Lossy>,
+    error: Option<Box<RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Candidate {
+    content: Option<Content>,
+    finish_reason: Option<Lossy>,
+    finish_message: Option<Lossy>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Content {
+    parts: Option<Vec<Fields>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Feedback {
+    block_reason: Option<Lossy>,
+    block_reason_message: Option<Lossy>,
+}
+
+/// Token counts as the API names them. `prompt_token_count` has what was read from a cache in it, but not what tools of
+/// Google's own added; the reply's tokens don't have the thoughts in them.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Counts {
+    prompt_token_count: Option<u64>,
+    cached_content_token_count: Option<u64>,
+    tool_use_prompt_token_count: Option<u64>,
+    candidates_token_count: Option<u64>,
+    thoughts_token_count: Option<u64>,
+}
+
+impl Counts {
+    fn update(&mut self, later: Self) {
+        self.prompt_token_count = later.prompt_token_count.or(self.prompt_token_count);
+        self.cached_content_token_count = later.cached_content_token_count.or(self.cached_content_token_count);
+        self.tool_use_prompt_token_count = later.tool_use_prompt_token_count.or(self.tool_use_prompt_token_count);
+        self.candidates_token_count = later.candidates_token_count.or(self.candidates_token_count);
+        self.thoughts_token_count = later.thoughts_token_count.or(self.thoughts_token_count);
+    }
+
+    /// `None` where nothing was counted.
+    fn usage(self) -> Option<Usage> {
+        let prompt = self.prompt_token_count.filter(|tokens| *tokens > 0)?;
+        let read = self.cached_content_token_count.unwrap_or_default().min(prompt);
+        let added = self.tool_use_prompt_token_count.unwrap_or_default();
+        let said = self.candidates_token_count.unwrap_or_default();
+        Some(Usage {
+            input_tokens: (prompt - read).saturating_add(added),
+            output_tokens: said.saturating_add(self.thoughts_token_count.unwrap_or_default()),
+            cache_read_tokens: read,
+            cache_write_tokens: 0,
+        })
+    }
+}
+
+impl Growth {
+    /// A reply to a prompt of so many bytes.
+    pub(super) fn new(prompt_bytes: usize) -> Self {
+        let estimate = Estimate::new(prompt_bytes);
+        Self { estimate, id: None, model: None, parts: Parts::default(), counts: Counts::default(), end: None }
+    }
+
+    /// Takes one response; whether it is one.
+    fn take(&mut self, json: &str, say: &dyn Fn(&str)) -> Result<bool, Broken> {
+        let response: Response = serde_json::from_str(json)
+            .map_err(|error| Broken::Nonsense(format!("a response can't be read: {error}")))?;
+        if response.error.is_some_and(|error| error.get() != "null") {
+            return Err(Broken::Error(json.to_owned()));
+        }
+        let word = |word: Option<Lossy>| word.map(|Lossy(word)| word).filter(|word| !word.is_empty());
+        let is_one = response.candidates.is_some() || response.prompt_feedback.is_some();
+        self.id = word(response.response_id).or(self.id.take());
+        self.model = word(response.model_version).or(self.model.take());
+        self.counts.update(response.usage_metadata.unwrap_or_default());
+        let feedback = response.prompt_feedback.unwrap_or_default();
+        if let Some(reason) = word(feedback.block_reason) {
+            self.end = Some(End { reason, message: word(feedback.block_reason_message), is_blocked: true });
+        }
+        if let Some(candidate) = response.candidates.into_iter().flatten().next() {
+            for part in candidate.content.unwrap_or_default().parts.unwrap_or_default() {
+                self.estimate.hear(self.parts.grow(part, say));
+            }
+            if let Some(reason) = word(candidate.finish_reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED") {
+                self.end = Some(End { reason, message: word(candidate.finish_message), is_blocked: false });
+            }
+        }
+        Ok(is_one)
+    }
+}
+
+impl dialogue::Growth for Growth {
+    fn event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), Broken> {
+        match data.trim_start() {
+            data if data.starts_with('{') => match self.take(data, say) {
+                Err(Broken::Nonsense(_)) if !matches!(name, "" | "message") => Ok(()),
+                outcome => outcome.map(|_| ()),
+            },
+            data if data.starts_with("[{") => self.whole(data.as_bytes(), say),
+            // Such as the `[DONE]` that some gateways send.
+            _ => Ok(()),
+        }
+    }
+
+    fn whole(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), Broken> {
+        let json = String::from_utf8_lossy(body);
+        let json = json.trim();
+        let responses: Vec<Box<RawValue>> = if json.starts_with('[') {
+            serde_json::from_str(json)
+        } else {
+            serde_json::from_str(json).map(|response| vec![response])
+        }
+        .map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
+        let mut is_one = false;
+        for response in &responses {
+            is_one |= self.take(response.get(), say)?;
+        }
+        if is_one { Ok(()) } else { Err(Broken::Nonsense("it is JSON, but no reply".to_owned())) }
+    }
+
+    fn ended(&self) -> bool {
+        self.end.is_some() && self.counts.usage().is_some()
+    }
+
+    fn may_end(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn usage(&self) -> Usage {
+        self.estimate.usage(self.counts.usage(), self.end.is_some())
+    }
+
+    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+        let usage = self.usage();
+        let Some(End { reason, message, is_blocked }) = self.end else {
+            return Err(Broken::Nonsense("a reply without a finish reason, so without its end".to_owned()));
+        };
+        let blocks = self.parts.finish();
+        let mut blocks = blocks.map_err(|error| Broken::Nonsense(format!("a part can't be read: {error}")))?;
+        let has_calls = blocks.iter().any(|block| matches!(block.view, View::Call(_)));
+        let stop = match reason.as_str() {
+            "STOP" if has_calls => Stop::ToolUse,
+            "STOP" => Stop::EndTurn,
+            // The latter is the bound on a single request, which may be lower than what was asked for.
+            "MAX_TOKENS" | "CONTINUATION" => Stop::MaxTokens,
+            // What the model meant as a call is lost, and the next try may well be one.
+            "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" => {
+                let why = message.map(|message| format!(": {message}")).unwrap_or_default();
+                return Err(Broken::Nonsense(format!("a reply that the API itself can't read ({reason}){why}")));
+            }
+            _ if is_blocked || is_refusal(&reason) => {
+                if blocks.is_empty() {
+                    // Else nothing would say why.
+                    blocks.push(Block::from(View::Other(reason)));
+                }
+                Stop::Refusal
+            }
+            _ => Stop::Other(reason),
+        };
+        Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
+    }
+}
+
+/// The reasons of <https://ai.google.dev/api/generate-content#FinishReason> that a filter gives.
+fn is_refusal(reason: &str) -> bool {
+    const FILTERS: [&str; 8] = [
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MODEL_ARMOR",
+        "ESCALATION",
+        "PUP_LIMITED_DISABLED",
+    ];
+    const OF_IMAGES: [&str; 3] = ["IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"];
+    FILTERS.contains(&reason) || OF_IMAGES.contains(&reason)
+}

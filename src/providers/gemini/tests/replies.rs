@@ -1,0 +1,211 @@
+use serde_json::{Value, json};
+
+use super::dialect::{SIGNED, response, sent};
+use super::{Spoken, answers, of_model, reply_of, sent_back, streamed};
+use crate::message::{Message, Stop, Usage, View};
+use crate::providers::FaultKind;
+use crate::providers::conformance::{Dialect, asked, hello};
+use crate::providers::scripted::Answer;
+
+fn views(reply: &crate::message::Reply) -> Vec<String> {
+    let view = |view: &View| match view {
+        View::Text(text) => format!("text {text}"),
+        View::Thinking(text) => format!("thought {text}"),
+        View::Call(call) => format!("call {}", call.tool),
+        View::Other(kind) => format!("other {kind}"),
+    };
+    reply.blocks.iter().map(|block| view(&block.view)).collect()
+}
+
+#[tokio::test]
+async fn signatures_keep_their_place_whatever_the_stream_cuts() {
+    let signed = |text: &str| json!({ "text": text, "thoughtSignature": SIGNED });
+    let call = json!({ "functionCall": { "name": "glob", "args": {}, "id": "x1" }, "thoughtSignature": SIGNED });
+    let plain = |text: &str| json!({ "text": text });
+    let thought = |text: &str| json!({ "text": text, "thought": true });
+    for (parts, expected_views, back) in [
+        // The signature of a text comes with its last piece, or in a part of its own.
+        (vec![plain("Hel"), plain("lo"), signed(" you")], vec!["text Hello you"], vec![plain("Hello"), signed(" you")]),
+        (vec![plain("Hi"), signed("")], vec!["text Hi"], vec![plain("Hi"), signed("")]),
+        (vec![signed("a"), plain("b"), plain("c")], vec!["text abc"], vec![signed("a"), plain("bc")]),
+        (vec![signed("")], vec!["thought "], vec![signed("")]),
+        (
+            vec![json!({ "thoughtSignature": SIGNED })],
+            vec!["thought "],
+            vec![json!({ "thoughtSignature": SIGNED, "text": "" })],
+        ),
+        (
+            vec![thought("Let"), thought(" me"), plain("I "), plain("look."), call.clone()],
+            vec!["thought Let me", "text I look.", "call glob"],
+            vec![thought("Let me"), plain("I look."), call.clone()],
+        ),
+        (
+            vec![thought("A"), signed(""), call.clone()],
+            vec!["thought A", "thought ", "call glob"],
+            vec![thought("A"), signed(""), call],
+        ),
+        (vec![plain(""), json!({}), plain("x")], vec!["text x"], vec![plain("x")]),
+    ] {
+        let texts: Vec<String> = parts.iter().map(Value::to_string).collect();
+        let reply = reply_of(&texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(views(&reply), expected_views, "{parts:?}");
+        // Through the journal's form, as on resume.
+        let recorded: crate::message::Reply = serde_json::from_str(&serde_json::to_string(&reply).unwrap()).unwrap();
+        let contents = sent_back(&of_model("gemini-3.8-flash"), [Message::Assistant(recorded)]);
+        assert_eq!(contents, json!([{ "role": "model", "parts": back }]), "{parts:?}");
+    }
+}
+
+#[tokio::test]
+async fn parts_that_nobody_knows_go_back_as_they_came() {
+    let parts = [
+        r#"{"executableCode":{"language":"PYTHON","code":"1+1"}}"#,
+        r#"{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"2"},"thoughtSignature":"eA=="}"#,
+        r#"{"text":"2","partMetadata":{"a": 1}}"#,
+    ];
+    let reply = reply_of(&parts).await;
+    assert_eq!(views(&reply), ["other executableCode", "other codeExecutionResult", "text 2"]);
+    let contents = sent_back(&of_model("gemini-3.8-flash"), [Message::Assistant(reply)]);
+    let expected: Vec<Value> = parts.iter().map(|part| serde_json::from_str(part).unwrap()).collect();
+    assert_eq!(contents[0]["parts"], json!(expected));
+}
+
+#[tokio::test]
+async fn a_call_without_an_id_gets_one_that_stays_here() {
+    let calls = [r#"{"functionCall":{"name":"glob","args":{"a":1}}}"#, r#"{"functionCall":{"name":"grep"}}"#];
+    let reply = reply_of(&calls).await;
+    let ids: Vec<String> = reply.calls().map(|call| call.id.clone()).collect();
+    assert_eq!((ids[0].as_str(), ids[1].as_str()), ("call00001", "call00002"));
+    assert_eq!((reply.calls().last().unwrap().input.get(), &reply.stop), ("{}", &Stop::ToolUse));
+    let answered = answers(&[&ids[0], &ids[1]]);
+    let contents = sent_back(&of_model("gemini-2.5-flash"), [Message::Assistant(reply), answered]);
+    let answer = |name: &str| json!({ "functionResponse": { "name": name, "response": { "output": "found" } } });
+    let calls: Vec<Value> = calls.iter().map(|call| serde_json::from_str(call).unwrap()).collect();
+    assert_eq!(
+        contents,
+        json!([{ "role": "model", "parts": calls }, { "role": "user", "parts": [answer("glob"), answer("grep")] }])
+    );
+}
+
+#[tokio::test]
+async fn an_id_that_is_in_use_is_another_here_and_stays_there() {
+    let call = r#"{"functionCall":{"name":"glob","args":{},"id":"a"},"thoughtSignature":"eA=="}"#;
+    let reply = reply_of(&[call, call]).await;
+    let ids: Vec<String> = reply.calls().map(|call| call.id.clone()).collect();
+    assert_eq!(ids[0], "a");
+    assert_ne!(ids[1], "a");
+    let answered = answers(&[&ids[0], &ids[1]]);
+    let contents = sent_back(&of_model("gemini-3.8-flash"), [Message::Assistant(reply), answered]);
+    assert_eq!(contents[0]["parts"][1], serde_json::from_str::<Value>(call).unwrap());
+    assert_eq!(contents[1]["parts"][1]["functionResponse"]["id"], "a");
+}
+
+#[tokio::test]
+async fn endings_have_their_own_words() {
+    let text = r#"{"text":"x"}"#.to_owned();
+    for (reason, stop) in [
+        ("STOP", Stop::EndTurn),
+        ("MAX_TOKENS", Stop::MaxTokens),
+        ("CONTINUATION", Stop::MaxTokens),
+        ("SAFETY", Stop::Refusal),
+        ("RECITATION", Stop::Refusal),
+        ("SPII", Stop::Refusal),
+        ("OTHER", Stop::Other("OTHER".to_owned())),
+        ("UNEXPECTED_TOOL_CALL", Stop::Other("UNEXPECTED_TOOL_CALL".to_owned())),
+        ("A_NEW_ONE", Stop::Other("A_NEW_ONE".to_owned())),
+    ] {
+        let (reply, _) = streamed(&[response(std::slice::from_ref(&text), Some(reason))]).await;
+        assert_eq!((reply.text().as_str(), reply.stop), ("x", stop), "{reason}");
+    }
+    let (silent, _) = streamed(&[response(&[], Some("PROHIBITED_CONTENT"))]).await;
+    assert_eq!((views(&silent), silent.stop), (vec!["other PROHIBITED_CONTENT".to_owned()], Stop::Refusal));
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_blocked_is_refused() {
+    let blocked = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" },
+        "usageMetadata": { "promptTokenCount": 9, "totalTokenCount": 9 }, "responseId": "r1" });
+    let (reply, _) = streamed(&[blocked.to_string()]).await;
+    assert_eq!((views(&reply), &reply.stop), (vec!["other PROHIBITED_CONTENT".to_owned()], &Stop::Refusal));
+    assert_eq!(reply.usage, Usage { input_tokens: 9, ..Usage::default() });
+    let json = Answer::new("200 OK", "content-type: application/json\r\n", &blocked.to_string());
+    assert_eq!(asked(&Spoken, vec![json]).await.0.unwrap().stop, Stop::Refusal);
+}
+
+#[tokio::test]
+async fn a_call_that_the_api_cant_read_is_tried_again() {
+    let mut broken: Value = serde_json::from_str(&response(&[], Some("MALFORMED_FUNCTION_CALL"))).unwrap();
+    broken["candidates"][0]["finishMessage"] = json!("Malformed function call: glob(");
+    let answer = Answer::stream([sent(&[broken.to_string()]).concat().as_bytes()]);
+    let good = Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
+    let (reply, seen, requests) = asked(&Spoken, vec![answer, good]).await;
+    assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 2));
+    let retry = seen.retries.lock().unwrap()[0].clone();
+    assert!(retry.why.ends_with("(MALFORMED_FUNCTION_CALL): Malformed function call: glob("), "{}", retry.why);
+    assert_eq!((retry.spent.output_tokens, retry.spent.cache_read_tokens), (42, 7));
+}
+
+#[tokio::test]
+async fn tokens_are_counted_in_disjoint_kinds() {
+    let counted = |counts: Value| {
+        let mut last: Value = serde_json::from_str(&response(&[r#"{"text":"x"}"#.to_owned()], Some("STOP"))).unwrap();
+        last["usageMetadata"] = counts;
+        last.to_string()
+    };
+    let all = json!({ "promptTokenCount": 100, "cachedContentTokenCount": 60, "toolUsePromptTokenCount": 5,
+        "candidatesTokenCount": 7, "thoughtsTokenCount": 30, "totalTokenCount": 142 });
+    let (reply, _) = streamed(&[counted(all)]).await;
+    let expected = Usage { input_tokens: 45, output_tokens: 37, cache_read_tokens: 60, cache_write_tokens: 0 };
+    assert_eq!((reply.usage, reply.usage.total()), (expected, 142));
+    // What an earlier response said stays where the last says nothing of it.
+    let first = counted(json!({ "promptTokenCount": 100, "cachedContentTokenCount": 60 }));
+    let first = first.replace(r#","finishReason":"STOP""#, "");
+    let (reply, _) = streamed(&[first, counted(json!({ "candidatesTokenCount": 7 }))]).await;
+    assert_eq!((reply.usage.cache_read_tokens, reply.usage.output_tokens), (60, 7));
+    // Where nobody counts, it is estimated.
+    let (reply, _) = streamed(&[counted(Value::Null)]).await;
+    assert!(reply.usage.input_tokens > 50, "{:?}", reply.usage);
+}
+
+#[tokio::test]
+async fn a_list_of_responses_is_one_reply() {
+    let parts = |text: &str| vec![json!({ "text": text }).to_string()];
+    let list = format!("[{},\n{}]", response(&parts("Hel"), None), response(&parts("lo"), Some("STOP")));
+    let whole = Answer::new("200 OK", "content-type: application/json\r\n", &list);
+    let (reply, seen, _) = asked(&Spoken, vec![whole]).await;
+    assert_eq!((reply.unwrap().text().as_str(), seen.text.lock().unwrap().as_str()), ("Hello", "Hello"));
+    let failing = format!("[{},{}]", response(&parts("Hel"), None), Spoken.error(403, "no"));
+    let failing = Answer::new("200 OK", "content-type: application/json\r\n", &failing);
+    let (fault, _, requests) = asked(&Spoken, vec![failing]).await;
+    assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 1));
+}
+
+#[tokio::test]
+async fn the_pause_that_an_error_asks_for_is_kept() {
+    let retry = |delay: &str| {
+        let mut error = Spoken.error(429, "Slow down.");
+        error["error"]["details"] =
+            json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay }]);
+        error.to_string()
+    };
+    let json = |body: &str| Answer::new("429 Too Many Requests", "content-type: application/json\r\n", body);
+    let good = || Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
+    let (_, seen, requests) = asked(&Spoken, vec![json(&retry("0.04s")), good()]).await;
+    assert_eq!((seen.retries.lock().unwrap()[0].wait_ms, requests), (40, 2));
+    let in_stream = Answer::stream([format!("data: {}\n\n", retry("0.03s")).as_bytes()]);
+    let (_, seen, _) = asked(&Spoken, vec![in_stream, good()]).await;
+    assert_eq!(seen.retries.lock().unwrap()[0].wait_ms, 30);
+    // Longer than is left: not waited for.
+    assert_eq!(asked(&Spoken, vec![json(&retry("3600s")), good()]).await.2, 1);
+}
+
+#[tokio::test]
+async fn a_bad_key_is_named() {
+    let mut error = Spoken.error(400, "API key not valid. Please pass a valid API key.");
+    error["error"]["details"] = json!([{ "reason": "API_KEY_INVALID", "domain": "googleapis.com" }]);
+    let answer = Answer::new("400 Bad Request", "content-type: application/json\r\n", &error.to_string());
+    let (fault, _, requests) = asked(&Spoken, vec![answer]).await;
+    let fault = fault.unwrap_err();
+    assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
+    assert!(fault.hint.unwrap().starts_with("the key came from GEMINI_API_KEY"));
+}

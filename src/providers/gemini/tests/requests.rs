@@ -1,0 +1,210 @@
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use super::{Spoken, answers, of_model, reply_of, sent_back};
+use crate::job::Thinking;
+use crate::message::{Block, Message, Reply, Stop, ToolCall, Usage, UserMessage, View};
+use crate::providers::conformance::{SECRET, Seen, calling, connect, request, result, setup, streamed};
+use crate::providers::gemini::request::Body;
+use crate::providers::gemini::{ENTRY, untaken};
+use crate::providers::scripted::Server;
+use crate::providers::{Ask, FaultKind, Model, Setup, dialogue::Body as _};
+
+fn written(setup: &Setup, ask: &Ask) -> Value {
+    let mut body = Body::new(setup).unwrap();
+    body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
+    serde_json::from_slice(&body.pieces(ask).concat()).unwrap()
+}
+
+#[test]
+fn a_request_is_what_the_api_expects() {
+    let tool = |name: &str| json!({ "name": name, "description": "does \"it\"", "parametersJsonSchema": { "type": "object" } });
+    let mut expected = json!({
+        "generationConfig": { "maxOutputTokens": 8000 },
+        "systemInstruction": { "parts": [{ "text": "Be brief." }] },
+        "tools": [{ "functionDeclarations": [tool("glob"), tool("grep")] }],
+        "contents": [{ "role": "user", "parts": [{ "text": "Hello" }] }],
+    });
+    assert_eq!(written(&setup(&Spoken), &request()), expected);
+    let mut asking = of_model("gemini-2.5-flash");
+    asking.model.temperature = Some(0.5);
+    asking.model.stop = vec!["END".to_owned(), "\n\n".to_owned()];
+    asking.model.thinking = Some(Thinking::Low);
+    expected["generationConfig"] = json!({ "maxOutputTokens": 8000, "temperature": 0.5, "stopSequences": ["END", "\n\n"],
+        "thinkingConfig": { "thinkingBudget": 2048, "includeThoughts": true } });
+    assert_eq!(written(&asking, &request()), expected);
+    expected["toolConfig"] = json!({ "functionCallingConfig": { "mode": "NONE" } });
+    assert_eq!(written(&asking, &Ask { tools_allowed: false, ..request() }), expected);
+}
+
+#[tokio::test]
+async fn parts_go_back_as_they_came_and_answers_apart_from_texts() {
+    let server = Server::start([streamed(&Spoken, &calling())]).await;
+    let mut conversation = crate::providers::conformance::prompted(&Spoken, &server.url);
+    let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.push(&Message::Assistant(reply));
+    let results = vec![result("toolu_1", "found", false), result("toolu_2", "no such file", true)];
+    conversation.push(&Message::User(UserMessage { results, text: Some("Go on.".to_owned()) }));
+    conversation.ask(request(), &Seen::default()).await.unwrap();
+    let received = server.received();
+    let body = String::from_utf8(received[1].body.clone()).unwrap();
+    let call = r#"{"functionCall":{"name":"glob","args":{"pattern": "**/*.toml"},"id":"toolu_1"},"thoughtSignature":"EhcKFQHRFKi4cGl6emE="}"#;
+    assert!(body.contains(call), "byte for byte: {body}");
+    let answer = |id: &str, name: &str, response: Value| json!({ "functionResponse": { "id": id, "name": name, "response": response } });
+    let contents = received[1].json()["contents"].clone();
+    assert_eq!(
+        contents[2],
+        json!({ "role": "user", "parts": [
+            answer("toolu_1", "glob", json!({ "output": "found" })),
+            answer("toolu_2", "grep", json!({ "error": "no such file" })),
+        ] })
+    );
+    assert_eq!(contents[3], json!({ "role": "user", "parts": [{ "text": "Go on." }] }));
+    assert_eq!(contents.as_array().unwrap().len(), 4);
+}
+
+/// Another provider's reply, with its own JSON.
+fn foreign() -> Reply {
+    let raw = |json: Value| Some(Arc::from(serde_json::value::to_raw_value(&json).unwrap()));
+    let call = |id: &str, raw| {
+        let input = Arc::from(serde_json::value::RawValue::from_string("{\"a\":1}".to_owned()).unwrap());
+        Block { view: View::Call(ToolCall { id: id.to_owned(), tool: "glob".to_owned(), input, broken: None }), raw }
+    };
+    let blocks = vec![
+        Block {
+            view: View::Thinking("Hm.".to_owned()),
+            raw: raw(json!({ "type": "thinking", "thinking": "Hm.", "signature": "s" })),
+        },
+        Block {
+            view: View::Text("I look.".to_owned()),
+            raw: raw(json!({ "type": "text", "text": "I look.", "citations": [1] })),
+        },
+        Block { view: View::Other("server_tool_use".to_owned()), raw: raw(json!({ "type": "server_tool_use" })) },
+        call(
+            "toolu_1",
+            raw(json!({ "type": "tool_use", "id": "toolu_1", "name": "glob", "input": { "a": 1 }, "x": 2 })),
+        ),
+        call("toolu_2", raw(json!({ "extra_content": { "google": { "thought_signature": "s" } } }))),
+        call("toolu_3", None),
+    ];
+    Reply { blocks, stop: Stop::ToolUse, usage: Usage::default(), model: None, request_id: None }
+}
+
+#[test]
+fn replies_of_others_are_written_anew() {
+    let ids = ["toolu_1", "toolu_2", "toolu_3"];
+    let messages = || [Message::Assistant(foreign()), answers(&ids)];
+    let call = |id: &str, is_first: bool| {
+        let mut part = json!({ "functionCall": { "id": id, "name": "glob", "args": { "a": 1 } } });
+        if is_first {
+            part["thoughtSignature"] = json!("skip_thought_signature_validator");
+        }
+        part
+    };
+    let contents = sent_back(&of_model("gemini-3.8-flash"), messages());
+    let expected = json!([{ "text": "I look." }, call(ids[0], true), call(ids[1], false), call(ids[2], false)]);
+    assert_eq!(contents[0]["parts"], expected);
+    assert_eq!(contents[1]["parts"][2]["functionResponse"]["id"], "toolu_3");
+    // Older models know neither signatures nor, everywhere, ids.
+    let contents = sent_back(&of_model("gemini-2.5-flash"), messages());
+    let call = json!({ "functionCall": { "name": "glob", "args": { "a": 1 } } });
+    assert_eq!(contents[0]["parts"], json!([{ "text": "I look." }, call, call, call]));
+    assert_eq!(
+        contents[1]["parts"][2],
+        json!({ "functionResponse": { "name": "glob", "response": { "output": "found" } } })
+    );
+}
+
+#[tokio::test]
+async fn what_is_masked_renamed_or_unsigned_is_written_anew() {
+    let named = |name: &str| {
+        format!(r#"{{"functionCall":{{"name":"{name}","args":{{}},"id":"a"}},"thoughtSignature":"eA=="}}"#)
+    };
+    let back =
+        |reply: Reply| sent_back(&of_model("gemini-3.8-flash"), [Message::Assistant(reply)])[0]["parts"][0].clone();
+    let masked = |mut reply: Reply| {
+        reply.blocks[0].raw = None;
+        reply
+    };
+    let expected = |name: &str, signature: &str| json!({ "functionCall": { "name": name, "args": {}, "id": "a" }, "thoughtSignature": signature });
+    let nobody = "skip_thought_signature_validator";
+    assert_eq!(back(masked(reply_of(&[&named("glob")]).await)), expected("glob", nobody));
+    assert_eq!(back(reply_of(&[&named("functions.bash x")]).await), expected("functions_bash_x", "eA=="));
+    assert_eq!(back(reply_of(&[&named("7up")]).await), expected("_7up", "eA=="));
+    let unsigned = r#"{"functionCall":{"name":"glob","args":{},"id":"a"}}"#;
+    assert_eq!(back(reply_of(&[unsigned]).await), expected("glob", nobody));
+    let broken = r#"{"functionCall":{"name":"glob","args":[1],"id":"a"},"thoughtSignature":"eA=="}"#;
+    let reply = reply_of(&[broken]).await;
+    assert!(reply.calls().next().unwrap().broken.is_some());
+    assert_eq!(back(reply), expected("glob", "eA=="));
+}
+
+#[tokio::test]
+async fn the_address_and_the_key_are_those_of_googles_own_clients() {
+    let url_of = async |model: &str, path: &str, keys: &[(&'static str, &str)]| {
+        let server = Server::start([streamed(&Spoken, &calling())]).await;
+        let mut variables = vec![("GOOGLE_GEMINI_BASE_URL", format!("{}{path}", server.url))];
+        variables.extend(keys.iter().map(|(name, key)| (*name, (*key).to_owned())));
+        let provider = connect(&ENTRY, &variables).unwrap();
+        assert!(!provider.has_known_prices());
+        let mut conversation = provider.open(of_model(model)).unwrap();
+        conversation.push(&Message::User(UserMessage::text("Hello")));
+        conversation.ask(request(), &Seen::default()).await.unwrap();
+        let received = server.received().remove(0);
+        (received.line, received.headers.get("x-goog-api-key").cloned())
+    };
+    let (first, second) = ("first-key-0123", "second-key-0123");
+    let at = |path: &str| format!("POST {path} HTTP/1.1");
+    let line = at("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse");
+    for (path, keys, sent) in [
+        ("", vec![("GEMINI_API_KEY", second)], Some(second)),
+        ("/", vec![("GOOGLE_API_KEY", first)], Some(first)),
+        ("/v1beta", vec![("GEMINI_API_KEY", second), ("GOOGLE_API_KEY", first)], Some(first)),
+        ("/v1beta/models/", vec![("GEMINI_API_KEY", second), ("GOOGLE_API_KEY", "")], Some(second)),
+        ("", vec![], None),
+    ] {
+        assert_eq!(url_of("gemini-2.5-pro", path, &keys).await, (line.clone(), sent.map(str::to_owned)), "{path}");
+    }
+    let (line, _) = url_of("models/a b/../c?d", "/gate?team=7", &[]).await;
+    assert_eq!(line, at("/gate/v1beta/models/a%20b%2F..%2Fc%3Fd:streamGenerateContent?team=7&alt=sse"));
+}
+
+#[test]
+fn two_keys_are_told() {
+    let warning = |keys: &[(&str, &str)]| {
+        let variables: Vec<(&str, String)> = keys.iter().map(|(name, key)| (*name, (*key).to_owned())).collect();
+        let provider = connect(&ENTRY, &variables).unwrap();
+        assert!(provider.has_known_prices());
+        provider.warning()
+    };
+    assert_eq!(warning(&[("GEMINI_API_KEY", SECRET)]), None);
+    assert_eq!(warning(&[("GEMINI_API_KEY", SECRET), ("GOOGLE_API_KEY", SECRET)]), None);
+    let two = warning(&[("GEMINI_API_KEY", SECRET), ("GOOGLE_API_KEY", "another-key")]).unwrap();
+    assert!(two.contains("GOOGLE_API_KEY is used") && !two.contains(SECRET), "{two}");
+    let fault = connect(&ENTRY, &[("GOOGLE_API_KEY", "a b".to_owned())]).err().unwrap();
+    assert!(fault.message.starts_with("GOOGLE_API_KEY holds a space"), "{}", fault.message);
+}
+
+#[test]
+fn what_a_model_does_not_take_is_known() {
+    let options = |name: &str, change: fn(&mut Model)| {
+        let mut model = Model::new("gemini", name);
+        change(&mut model);
+        untaken(&model).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
+    };
+    assert_eq!(options("gemini-2.5-pro", |model| model.thinking = Some(Thinking::Off)), ["thinking"]);
+    assert_eq!(options("gemini-2.5-flash", |model| model.thinking = Some(Thinking::Off)), [""; 0]);
+    assert_eq!(options("gemini-3.8-flash", |model| model.temperature = Some(0.0)), ["temperature"]);
+    assert_eq!(options("gemini-2.5-pro", |model| model.temperature = Some(0.0)), [""; 0]);
+    assert_eq!(options("any", |model| model.stop = vec!["x".to_owned(); 6]), ["stop"]);
+    assert_eq!(options("any", |model| model.stop = vec!["x".to_owned(); 5]), [""; 0]);
+    let open = |base: &str| {
+        let variables = [("GOOGLE_GEMINI_BASE_URL", base.to_owned()), ("GEMINI_API_KEY", SECRET.to_owned())];
+        let mut setup = of_model("gemini-2.5-pro");
+        setup.model.thinking = Some(Thinking::Off);
+        let opened = connect(&ENTRY, &variables).unwrap().open(setup);
+        opened.map(|_| ()).map_err(|fault| (fault.kind, fault.hint.is_some()))
+    };
+    assert_eq!(open(""), Err((FaultKind::Rejected, true)));
+    assert_eq!(open("http://localhost:1"), Ok(()));
+}

@@ -1,0 +1,126 @@
+"""The three APIs in the words of their official SDKs: the types of requests, of replies, and of errors."""
+
+import json
+
+from anthropic.types import Message, RawMessageStreamEvent, message_create_params
+from anthropic.types.shared.error_response import ErrorResponse
+from openai.types.chat import ChatCompletion, ChatCompletionChunk, completion_create_params
+from openai.types.responses import Response, ResponseStreamEvent, response_create_params
+from openai.types.shared.error_object import ErrorObject
+from pydantic import TypeAdapter
+
+from strict import Reader
+
+# What is said beyond OpenAI's own types, by the type's name. Servers that aren't OpenAI's have reasoning in fields of their
+# own (DeepSeek's, OpenRouter's), and signatures of calls (Google's): it is sent back as it came.
+REASONING = ("reasoning", "reasoning_content", "reasoning_details")
+BEYOND_REQUESTS = {
+    "ChatCompletionAssistantMessageParam": REASONING,
+    "ChatCompletionMessageFunctionToolCallParam": ("extra_content",),
+}
+BEYOND_REPLIES = {
+    "ChoiceDelta": REASONING,
+    "ChatCompletionMessage": REASONING,
+    # What `include_obfuscation`, which is the API's default, adds to each delta.
+    "ResponseTextDeltaEvent": ("obfuscation",),
+}
+
+
+class Api:
+    """One API: its name, the end of its path, and its types."""
+
+    def __init__(self, name, path, request, whole, event, error):
+        self.name, self.path = name, path
+        self.request, self.whole, self.event, self.error = request, whole, event, error
+        self.adapters = {id(kind): TypeAdapter(kind) for kind in (whole, event, error)}
+
+    def of_request(self, body, novel=()):
+        """What is wrong with a request's JSON, beside parts of types that only a test's server knows and that go back."""
+        body = without(body, novel) if novel else body
+        return Reader(models=False, more=BEYOND_REQUESTS).problems(body, self.request)
+
+    def of_reply(self, value, kind):
+        """What is wrong with a reply's JSON: by our reading of the types, and by pydantic's own strict one."""
+        wrong = Reader(models=True, more=BEYOND_REPLIES).problems(value, kind)
+        if not wrong:
+            self.adapters[id(kind)].validate_json(json.dumps(value), strict=True)
+        return wrong
+
+    def of_whole(self, text):
+        return self.of_reply(json.loads(text), self.whole)
+
+    def of_error(self, value):
+        if self.name == "anthropic":
+            return self.of_reply(value, self.error)
+        if not isinstance(value, dict) or list(value) != ["error"]:
+            return ["an error is an object with the one key `error`"]
+        return self.of_reply(value["error"], self.error)
+
+    def of_stream(self, text):
+        """What is wrong with each event of a stream."""
+        wrong = []
+        for name, data in events(text):
+            wrong += [f"event {name or ''}{problem}" for problem in self.of_event(name, data)]
+        return wrong
+
+    def of_event(self, name, data):
+        if self.name == "openai-chat":
+            if name is not None:
+                return [": it has a name"]
+            if data == "[DONE]":
+                return []
+        value = json.loads(data)
+        if self.name != "openai-chat" and value.get("type") != name:
+            return [f": it is of type {value.get('type')!r}"]
+        if self.name == "anthropic" and name == "ping":
+            return [] if value == {"type": "ping"} else [": a ping says no more"]
+        if self.name == "anthropic" and name == "error":
+            return self.of_error(value)
+        if self.name == "openai-chat" and "error" in value:
+            return self.of_error(value)
+        return self.of_reply(value, self.event)
+
+
+APIS = (
+    Api("anthropic", "/v1/messages", message_create_params.MessageCreateParams, Message, RawMessageStreamEvent, ErrorResponse),
+    Api("openai", "/v1/responses", response_create_params.ResponseCreateParams, Response, ResponseStreamEvent, ErrorObject),
+    Api(
+        "openai-chat",
+        "/chat/completions",
+        completion_create_params.CompletionCreateParams,
+        ChatCompletion,
+        ChatCompletionChunk,
+        ErrorObject,
+    ),
+)
+
+
+def without(value, novel):
+    """The value without the parts of lists that are of these types."""
+    if isinstance(value, dict):
+        return {key: without(inner, novel) for key, inner in value.items()}
+    if isinstance(value, list):
+        kept = [inner for inner in value if not (isinstance(inner, dict) and inner.get("type") in novel)]
+        return [without(inner, novel) for inner in kept]
+    return value
+
+
+def api_at(path):
+    """The API that is asked at this path, or None."""
+    path = path.split("?")[0]
+    return next((api for api in APIS if path.endswith(api.path)), None)
+
+
+def events(text):
+    """The events of a stream with their names; comments are left out."""
+    for block in text.split("\n\n"):
+        name, data = None, []
+        for line in block.split("\n"):
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                data.append(value)
+        if data:
+            yield name, "\n".join(data)

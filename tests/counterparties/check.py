@@ -1,0 +1,120 @@
+"""Holds all that crossed the wire in the tests against the types of the official SDKs.
+
+    check.py FOLDER
+
+The tests leave it in FOLDER when LEGWORK_TEST_BODIES names that. Every request of our clients, and every reply of the
+loopback servers that isn't marked as odd where it is made, has to fit its type: no unknown key, none missing, every value of
+its kind. What doesn't is printed with its place, and the exit code is 1; so it is where an API has too few bodies.
+"""
+
+import collections
+import copy
+import json
+import pathlib
+import sys
+
+import anthropic
+import openai
+
+from apis import APIS, api_at
+
+# Fewer than that of an API would mean that nobody has looked.
+LEAST = {"request": 40, "stream": 25, "whole": 2, "error": 5}
+MOST_SHOWN = 40
+
+
+def bodies(folder):
+    for place in sorted(folder.iterdir()):
+        if place.name.startswith("."):
+            continue
+        head, _, body = place.read_bytes().partition(b"\n")
+        yield place.name, json.loads(head), body.decode()
+
+
+def problems(api, what, text, novel):
+    try:
+        match what:
+            case "request":
+                return api.of_request(json.loads(text), novel)
+            case "whole":
+                return api.of_whole(text)
+            case "stream":
+                return api.of_stream(text)
+            case "error":
+                return api.of_error(json.loads(text))
+    except ValueError as error:
+        return [f": {error}"]
+    return [f": nobody knows a {what!r}"]
+
+
+def is_free(holder, key):
+    """Whether what stands there is the caller's own: a JSON Schema, a tool's input."""
+    return key in ("input_schema", "parameters", "metadata") or (key == "input" and holder.get("type") == "tool_use")
+
+
+def breakable(value):
+    """All JSON objects in a request whose keys are the API's."""
+    if isinstance(value, dict):
+        yield value
+        for key, inner in value.items():
+            if not is_free(value, key):
+                yield from breakable(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from breakable(inner)
+
+
+def unseen(api, text):
+    """Breaks a good request at each of its places in turn; returns what went through all the same."""
+    missed = []
+    good = json.loads(text)
+    for at, _ in enumerate(breakable(good)):
+        bad = copy.deepcopy(good)
+        list(breakable(bad))[at]["nobodys_key"] = 1
+        if not api.of_request(bad):
+            missed.append(f"an unknown key in object {at} wasn't seen: {text[:200]}")
+    for key in ("model", "messages" if "messages" in good else "input"):
+        if not api.of_request({**good, key: 7}):
+            missed.append(f"{key} = 7 wasn't seen")
+    return missed
+
+
+def main(folder):
+    counts, wrong, longest = collections.Counter(), collections.defaultdict(list), {}
+    for name, head, text in bodies(folder):
+        api = api_at(head["path"])
+        if api is None:
+            counts["elsewhere"] += 1
+            continue
+        what = head["what"]
+        counts[api.name, what] += 1
+        for problem in problems(api, what, text, head.get("novel", [])):
+            wrong[f"{api.name} {what} {problem}"].append((name, head["test"]))
+        if what == "request" and len(text) < 20_000 and len(text) > len(longest.get(api, "")):
+            longest[api] = text
+    print(f"anthropic {anthropic.__version__}, openai {openai.__version__}")
+    failed = False
+    for api in APIS:
+        seen = {what: counts[api.name, what] for what in LEAST}
+        print(f"{api.name}: " + ", ".join(f"{count} of kind {what}" for what, count in seen.items()))
+        for what, least in LEAST.items():
+            if seen[what] < least:
+                failed = True
+                print(f"  only {seen[what]} of kind {what}, where {least} are the least: did the tests run?")
+        for missed in unseen(api, longest[api]) if api in longest else []:
+            failed = True
+            print(f"  the check itself is blind: {missed}")
+    if counts["elsewhere"]:
+        print(f"of APIs without a type here: {counts['elsewhere']}")
+    for problem, places in list(wrong.items())[:MOST_SHOWN]:
+        tests = sorted({test for _, test in places})
+        print(f"\n{problem}\n  {len(places)} times, first in {places[0][0]}; tests: {', '.join(tests[:5])}")
+    if len(wrong) > MOST_SHOWN:
+        print(f"\nand {len(wrong) - MOST_SHOWN} more")
+    return 1 if failed or wrong else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(main(pathlib.Path(sys.argv[1])))

@@ -1,0 +1,84 @@
+//! What crossed the wire in tests, kept for whoever checks it with somebody else's types: `tests/counterparties/check.py`.
+//!
+//! `LEGWORK_TEST_BODIES` names the folder; without it nothing is kept. Each file holds one JSON line about the body and then
+//! the body as it was. The same body is kept once, and the file appears whole, so that tests may run side by side.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+/// What a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum What {
+    /// A request of our own client. Each has to be one that the API takes.
+    Request,
+    /// A reply in one piece.
+    Whole,
+    /// The events of a reply, all or those up to where it was cut.
+    Stream,
+    /// An error in the place of a reply.
+    Error,
+}
+
+impl What {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Whole => "whole",
+            Self::Stream => "stream",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The folder, if bodies are kept.
+fn folder() -> Option<&'static PathBuf> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = PathBuf::from(std::env::var_os("LEGWORK_TEST_BODIES")?);
+        std::fs::create_dir_all(&folder).expect("the folder that LEGWORK_TEST_BODIES names");
+        Some(folder)
+    });
+    folder.as_ref()
+}
+
+/// A place where bodies come from.
+#[derive(Clone)]
+pub(crate) struct Origin<'a> {
+    /// The path that was asked.
+    pub(crate) path: &'a str,
+    /// The test's name.
+    pub(crate) test: &'a str,
+    /// Types of parts that only this test's server knows, and that go back to it in requests.
+    pub(crate) novel: &'a [String],
+}
+
+/// Keeps a body.
+pub(crate) fn keep(what: What, from: &Origin<'_>, body: &[u8]) {
+    let Some(folder) = folder() else { return };
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let mut hash = DefaultHasher::new();
+    (what, from.path, body).hash(&mut hash);
+    let place = folder.join(format!("{}-{:016x}", what.word(), hash.finish()));
+    if place.exists() {
+        return;
+    }
+    let head = json!({"what": what.word(), "path": from.path, "test": from.test, "novel": from.novel});
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let part = folder.join(format!(".part-{}-{number}", std::process::id()));
+    std::fs::write(&part, [format!("{head}\n").as_bytes(), body].concat()).expect("a body is kept");
+    std::fs::rename(&part, &place).expect("a body is kept");
+}
+
+/// Whether a request with these values of `user-agent` is our own client's, and not one that a test wrote by hand.
+pub(crate) fn is_ours(user_agent: Option<&str>) -> bool {
+    user_agent.is_some_and(|name| name.starts_with("legwork/"))
+}
+
+/// The name of the test that runs in this thread.
+pub(crate) fn test() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
+}
