@@ -8,10 +8,12 @@ mod conclude;
 mod failures;
 mod listener;
 mod masked;
+mod messages;
 mod past;
 mod recall;
 mod recorded;
 mod review;
+mod room;
 mod submitted;
 mod tree;
 
@@ -20,16 +22,20 @@ use tokio::time::Instant;
 pub use self::bounds::{Recorded, Step};
 use self::failures::Failures;
 use self::listener::{Ended, Listener};
+use self::messages::Messages;
 use self::past::Calls;
 pub use self::past::{Past, Stopwatch};
 pub use self::recall::INTERRUPTED;
 pub use self::review::{Review, Reviewed};
+use self::room::Effort;
+pub use self::room::Way;
 use self::submitted::Submitted;
 pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::{LimitHit, Wish};
 use crate::event::{
     AgentFinished, AgentStarted, AskFailed, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied,
 };
+use crate::job::Compaction;
 use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::providers::{Ask, Conversation, FaultKind, Setup};
@@ -43,6 +49,10 @@ pub struct Agent<'t> {
     description: Option<String>,
     planned: &'t PlannedAgent,
     conversation: Box<dyn Conversation>,
+    /// What was said, where it may have to be said in fewer words.
+    messages: Messages,
+    /// The model's window in tokens, as far as it is known, once it was looked up.
+    window: Option<Option<u64>>,
     toolbox: Toolbox,
     pending: Option<UserMessage>,
     limit: Option<LimitHit>,
@@ -62,6 +72,17 @@ pub struct Agent<'t> {
     past: Past,
     /// The calls of the last reply that were begun before the run was cut off.
     calls: Calls,
+}
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// The next turn.
+    Turn,
+    /// The last word, without tools.
+    Closing,
+    /// A summary of all but so many of the last turns.
+    Summary { kept_turns: u32, max_tokens: u32 },
 }
 
 /// What came of a request.
@@ -154,6 +175,8 @@ impl<'t> Agent<'t> {
             description,
             planned,
             conversation,
+            messages: Messages::default(),
+            window: None,
             toolbox,
             pending: None,
             limit: None,
@@ -179,8 +202,11 @@ impl<'t> Agent<'t> {
             model: self.planned.model.to_string(),
             prompt: prompt.clone(),
         })?;
+        self.messages = Messages::new(&prompt);
         self.pending = Some(UserMessage::text(prompt));
         let mut asked_again = false;
+        // What is done about a window that the last reply filled.
+        let mut effort = Effort::default();
         loop {
             if let Some(hit) = self.limit.take() {
                 let hit = self.tree.limit(&self.id, hit);
@@ -193,7 +219,7 @@ impl<'t> Agent<'t> {
                 };
                 return self.close(Outcome::TurnLimit, "max_turns", &message).await;
             }
-            let reply = match self.ask(true).await? {
+            let reply = match self.ask(true, std::mem::take(&mut effort)).await? {
                 Answer::Reply(reply) => reply,
                 Answer::Limit(hit) => return self.close(Outcome::BudgetExceeded, hit.limit, &hit.message).await,
                 Answer::Full(message) => {
@@ -215,7 +241,14 @@ impl<'t> Agent<'t> {
                     continue;
                 }
                 Stop::Refusal => return Ok(Outcome::Refused),
-                Stop::ContextFull => return Ok(Outcome::ContextFull),
+                Stop::ContextFull if asked_again || !self.can_make_room() => return Ok(Outcome::ContextFull),
+                Stop::ContextFull => {
+                    asked_again = true;
+                    let why = "the reply was cut: the conversation fills the model's window".to_owned();
+                    self.refused(&mut effort, why.clone());
+                    self.record(Dropped { why })?;
+                    continue;
+                }
                 Stop::EndTurn | Stop::ToolUse | Stop::Pause | Stop::Other(_) => {}
             }
             asked_again = false;
@@ -229,7 +262,7 @@ impl<'t> Agent<'t> {
                 }
             }
             let tokens = reply.usage.total();
-            self.conversation.push(&Message::Assistant(reply));
+            self.say(Message::Assistant(reply));
             self.known = Some((tokens, self.conversation.size()));
             if !calls.is_empty() {
                 self.pending = Some(self.answer(calls).await?);
@@ -246,33 +279,61 @@ impl<'t> Agent<'t> {
         }
     }
 
-    async fn ask(&mut self, tools_allowed: bool) -> Result<Answer, Halt> {
-        if let Some(message) = self.pending.take() {
-            self.conversation.push(&Message::User(message));
+    /// Adds a message to the conversation.
+    fn say(&mut self, message: Message) {
+        self.conversation.push(&message);
+        if self.tree.plan.compaction != Compaction::Off {
+            self.messages.push(message);
         }
+    }
+
+    /// Asks for the next reply, in a conversation that fits the model's window.
+    async fn ask(&mut self, tools_allowed: bool, mut effort: Effort) -> Result<Answer, Halt> {
+        if let Some(message) = self.pending.take() {
+            self.say(Message::User(message));
+        }
+        loop {
+            if let Some(answer) = self.make_room(&mut effort, tools_allowed).await? {
+                return Ok(answer);
+            }
+            match self.request(if tools_allowed { Kind::Turn } else { Kind::Closing }).await? {
+                Answer::Full(why) => self.refused(&mut effort, why),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Makes one request with the conversation as it is.
+    async fn request(&mut self, kind: Kind) -> Result<Answer, Halt> {
         // First of all: what was done before is told even where there is no time left to do more.
-        if let Some(answer) = self.recall() {
+        if let Some(answer) = self.recall(kind) {
             return answer;
         }
-        self.tree.may(&self.id, Step::Request(tools_allowed))?;
+        let is_closing = matches!(kind, Kind::Closing);
+        let (max_tokens, keeps_turns) = match kind {
+            Kind::Turn | Kind::Closing => (self.planned.max_tokens, None),
+            Kind::Summary { kept_turns, max_tokens } => (max_tokens, Some(kept_turns)),
+        };
+        self.tree.may(&self.id, Step::Request(!is_closing))?;
         let (tree, model) = (self.tree, &self.planned.model);
         let rates = tree.rates(model, self.prompt_tokens());
         let wish = Wish {
             prompt_tokens: self.prompt_tokens(),
-            max_tokens: self.planned.max_tokens,
+            max_tokens,
             rates,
-            leaves_a_last_one: tools_allowed && !self.toolbox.is_empty(),
+            leaves_a_last_one: !is_closing && !self.toolbox.is_empty(),
         };
         let reserved = tokio::select! {
             biased;
             halt = tree.cut_off(&self.id) => return Err(halt),
-            reserved = tree.reserve(&self.id, tools_allowed, wish) => reserved,
+            reserved = tree.reserve(&self.id, keeps_turns.is_some(), wish) => reserved,
         };
         let reservation = match reserved {
             Ok(reservation) => reservation,
             Err(hit) => return Ok(Answer::Limit(hit)),
         };
-        self.lowered = Some(reservation.max_tokens).filter(|left| *left < self.planned.max_tokens);
+        self.lowered = Some(reservation.max_tokens).filter(|left| *left < max_tokens);
+        let tools_allowed = matches!(kind, Kind::Turn);
         let turn = if tools_allowed { self.turns + 1 } else { self.turns };
         self.record(Asked {
             turn,
@@ -280,6 +341,7 @@ impl<'t> Agent<'t> {
             tools_allowed,
             reserved_tokens: reservation.tokens,
             reserved_cost_usd: rates.map(|_| reservation.cost),
+            keeps_turns,
         })?;
         let begun = Instant::now();
         let watch = Listener::new(tree, &self.id, model, &reservation);
@@ -330,11 +392,14 @@ impl<'t> Agent<'t> {
             reply: reply.clone(),
             duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         })?;
-        self.take_in(&reply);
+        self.take_in(kind, &reply);
         Ok(Answer::Reply(reply))
     }
 
-    fn take_in(&mut self, reply: &Reply) {
+    fn take_in(&mut self, kind: Kind, reply: &Reply) {
+        if matches!(kind, Kind::Summary { .. }) {
+            return;
+        }
         self.known = Some((reply.usage.prompt(), self.conversation.size()));
         let text = reply.text();
         if !text.trim().is_empty() {

@@ -82,6 +82,10 @@ events! {
     AskFailed = "ask_failed",
     /// A reply can't be used and is asked for again.
     Dropped = "dropped",
+    /// Old results were shortened, to make room in the model's window.
+    Shortened = "results_shortened",
+    /// What went before was replaced by its summary, to make room in the model's window.
+    SummedUp = "summed_up",
     /// A call is about to be answered.
     CallStarted = "call_started",
     /// A call has its answer.
@@ -172,6 +176,10 @@ pub struct Asked {
     /// What these cost in US dollars, where the price is known.
     #[serde(default)]
     pub reserved_cost_usd: Option<f64>,
+    /// How many of the last turns stay as they are, where it asks for a summary of all before them, to make room. Such a
+    /// request is no turn, and its reply no part of the conversation. Left out for every other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_turns: Option<u32>,
 }
 
 /// A try failed and another follows.
@@ -208,6 +216,32 @@ pub struct AskFailed {
 pub struct Dropped {
     /// Why, in one sentence.
     pub why: String,
+}
+
+/// Old results were shortened, to make room in the model's window.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Shortened {
+    /// The calls that they answer, in the order of the conversation.
+    pub call_ids: Vec<String>,
+    /// How many characters each has now at most.
+    pub chars: u64,
+    /// Tokens of the conversation, as estimated, before.
+    pub tokens_before: u64,
+    /// The same after.
+    pub tokens_after: u64,
+}
+
+/// What went before was replaced by its summary, to make room in the model's window.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SummedUp {
+    /// The model's summary. It stands behind the prompt now, and the turns that were kept follow.
+    pub summary: String,
+    /// How many of the last turns stay as they are.
+    pub kept_turns: u32,
+    /// Tokens of the conversation, as estimated, before.
+    pub tokens_before: u64,
+    /// The same after.
+    pub tokens_after: u64,
 }
 
 /// A call is about to be answered.

@@ -136,6 +136,11 @@ pub struct Job {
     /// The final answer as data: the parent gets a tool `submit_result` for it.
     pub result: Option<Returns>,
 
+    /// What is done with a conversation that outgrows its model's window.
+    #[serde(default)]
+    #[schemars(extend("default" = "summary"))]
+    pub compaction: Compaction,
+
     /// Which subagents' own journals stay after the run.
     #[serde(default)]
     #[schemars(extend("default" = "always"))]
@@ -289,6 +294,19 @@ pub enum Network {
     None,
     /// Everything.
     Open,
+}
+
+/// What is done with a conversation that outgrows its model's window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compaction {
+    /// Nothing: the agent ends.
+    Off,
+    /// Old tool results are shortened.
+    Results,
+    /// The same, and where that isn't enough, the model sums up what went before.
+    #[default]
+    Summary,
 }
 
 /// Which subagents' journals stay after the run.

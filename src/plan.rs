@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::Rule;
-use crate::job::{Keep, Network};
+use crate::job::{Compaction, Keep, Network};
 use crate::lints;
 use crate::message::ToolCall;
 use crate::providers::Model;
@@ -72,6 +72,9 @@ pub struct Plan {
     /// How often the output of failed checks goes back to the parent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repairs: u32,
+    /// What is done with a conversation that outgrows its model's window.
+    #[serde(default)]
+    pub compaction: Compaction,
     /// Which subagents' journals stay after the run.
     pub keep: Keep,
 }

@@ -81,7 +81,8 @@ impl Replay {
         let guide = Arc::new(Guide::new(Arc::clone(&past), tools.is_some()));
         let collector = Arc::new(Collector::default());
         let mut plan = edited.unwrap_or(past.plan()).clone();
-        // The record says where a limit bit; only what runs for real can take too long.
+        // The record says where room was made, and where a limit bit; only what runs for real can take too long.
+        plan.compaction = past.plan().compaction;
         plan.limits = PlannedLimits {
             cost_usd: None,
             tokens: None,
@@ -170,9 +171,12 @@ impl Replay {
                 continue;
             }
             report.agents += usize::from(!then.is_empty());
-            let moments = then.iter().map(|moment| &moment.event);
-            for event in moments {
-                report.turns += u64::from(matches!(event, Event::Replied(_)));
+            let mut is_summary = false;
+            for event in then.iter().map(|moment| &moment.event) {
+                if let Event::Asked(asked) = event {
+                    is_summary = asked.keeps_turns.is_some();
+                }
+                report.turns += u64::from(matches!(event, Event::Replied(_)) && !is_summary);
                 report.calls += u64::from(matches!(event, Event::CallStarted(_)));
             }
             let events = now.get(id).into_iter().flatten();

@@ -26,7 +26,7 @@ use crate::event::{
     AgentFinished, Course, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunResult,
     RunStarted, Sink, Trouble,
 };
-use crate::job::Keep;
+use crate::job::{Compaction, Keep};
 use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::price::Prices;
@@ -291,7 +291,18 @@ fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
             "the parent ended without a result that fits its schema",
             Some("Read in transcript.md what it was told; say in the prompt what the result must hold."),
         ),
-        Outcome::ContextFull => ("the conversation fills the model's window", Some("Delegate more to subagents.")),
+        Outcome::ContextFull => {
+            let hint = match tree.compaction() {
+                Compaction::Off => "Leave `compaction: off` away, or hand more to subagents.",
+                Compaction::Results => {
+                    "Leave `compaction: results` away, so that the model sums up, or hand more to subagents."
+                }
+                Compaction::Summary => {
+                    "Hand more to subagents, read less at once, or take a model with a larger window."
+                }
+            };
+            ("the conversation fills the model's window", Some(hint))
+        }
         _ => ("the run didn't complete", None),
     };
     let message = tree.noted(parent.outcome).unwrap_or_else(|| message.to_owned());

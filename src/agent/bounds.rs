@@ -2,6 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 
+use super::room::Way;
 use super::tree::interrupted;
 use super::{Halt, Tree};
 use crate::budget::{LimitHit, Reservation, Wish};
@@ -36,11 +37,17 @@ pub trait Recorded: Send + Sync {
     /// How it ended instead.
     fn may(&self, agent: &str, step: Step<'_>) -> Result<(), Halt>;
 
-    /// The output tokens that the next request asked for, where `max_tokens` is what the agent wants.
+    /// What the agent did next to make room in the model's window. `tools_allowed`: whether it is to ask for a turn.
+    fn way(&self, agent: &str, tools_allowed: bool) -> Way;
+
+    /// Takes note that results were shortened.
+    fn shortened(&self, agent: &str);
+
+    /// The output tokens that the next request asked for, where `max_tokens` is what the agent wants; for a summary or else.
     ///
     /// # Errors
     /// The limit that had no room for it.
-    fn request(&self, agent: &str, tools_allowed: bool, max_tokens: u32) -> Result<u32, LimitHit>;
+    fn request(&self, agent: &str, is_summary: bool, max_tokens: u32) -> Result<u32, LimitHit>;
 
     /// Why the request that is under way came to no end, where it didn't.
     fn lost(&self, agent: &str) -> Option<Halt>;
@@ -110,11 +117,11 @@ impl Tree {
     pub(super) async fn reserve(
         &self,
         agent: &str,
-        tools_allowed: bool,
+        is_summary: bool,
         mut wish: Wish,
     ) -> Result<Reservation<'_>, LimitHit> {
         if let Some(recorded) = &self.recorded {
-            wish.max_tokens = recorded.request(agent, tools_allowed, wish.max_tokens)?;
+            wish.max_tokens = recorded.request(agent, is_summary, wish.max_tokens)?;
         }
         self.budget.reserve(wish).await
     }

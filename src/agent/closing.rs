@@ -1,5 +1,6 @@
 //! The end by a limit: one last request, to sum up.
 
+use super::room::Effort;
 use super::{Agent, Halt};
 use crate::event::{Dropped, LimitReached, Outcome, Told};
 use crate::message::{Message, Reply};
@@ -18,7 +19,7 @@ impl Agent<'_> {
         if reply.calls().next().is_some() {
             self.record(Dropped { why: message.clone() })?;
         } else {
-            self.conversation.push(&Message::Assistant(reply));
+            self.say(Message::Assistant(reply));
         }
         self.close(Outcome::BudgetExceeded, "limits", &message).await
     }
@@ -35,7 +36,7 @@ impl Agent<'_> {
         self.record(Told { text: note.clone() })?;
         let pending = self.pending.get_or_insert_default();
         pending.text = Some(pending.text.take().map_or(note.clone(), |before| format!("{before}\n{note}")));
-        match self.ask(false).await {
+        match self.ask(false, Effort::default()).await {
             Ok(_) => Ok(outcome),
             Err(halt) if halt.spoils_a_closing() => Err(halt),
             Err(_) => Ok(outcome),

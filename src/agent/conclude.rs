@@ -28,7 +28,7 @@ impl Agent<'_> {
         // What a model said without a word is no message.
         if !reply.blocks.is_empty() {
             let tokens = reply.usage.total();
-            self.conversation.push(&Message::Assistant(reply));
+            self.say(Message::Assistant(reply));
             self.known = Some((tokens, self.conversation.size()));
         }
         self.pending.get_or_insert_default().text = Some(known.unwrap_or(text));

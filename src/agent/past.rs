@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::room::Way;
 use crate::budget::LimitHit;
-use crate::event::{AgentFinished, AskFailed, Asked, CheckFinished, Entry, Event, Replied};
+use crate::event::{AgentFinished, AskFailed, Asked, CheckFinished, Entry, Event, Outcome, Replied, Shortened};
 use crate::message::{ToolResult, Usage};
 use crate::tools::Seen;
 
@@ -132,6 +133,18 @@ impl Past {
     /// Whether the agent's own end comes next.
     pub(super) fn ends(&self) -> bool {
         self.end().is_some()
+    }
+
+    /// What was done next to make room in the model's window.
+    pub(super) fn way(&self) -> Way {
+        match self.next() {
+            Some(Event::Shortened(Shortened { call_ids, chars, .. })) => {
+                Way::Shorten { call_ids: call_ids.clone(), chars: *chars }
+            }
+            Some(Event::Asked(Asked { keeps_turns: Some(kept_turns), .. })) => Way::SumUp { kept_turns: *kept_turns },
+            Some(Event::AgentFinished(end)) if end.outcome == Outcome::ContextFull => Way::Full,
+            _ => Way::Go,
+        }
     }
 
     /// How the check that was just taken ended, where it did.
@@ -329,6 +342,7 @@ mod tests {
                 tools_allowed: true,
                 reserved_tokens: 100,
                 reserved_cost_usd: Some(0.5),
+                keeps_turns: None,
             })
         };
         let failed = |tokens| {

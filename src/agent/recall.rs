@@ -1,7 +1,7 @@
 //! Steps that the journal holds already.
 
 use super::past::{End, Made, Request, Spent};
-use super::{Agent, Answer, Halt};
+use super::{Agent, Answer, Halt, Kind};
 use crate::budget::LimitHit;
 use crate::message::ToolResult;
 use crate::providers::{Fault, FaultKind};
@@ -12,7 +12,7 @@ pub const INTERRUPTED: &str = "The run was cut off while this call was under way
 
 impl Agent<'_> {
     /// What came of the next request when it was made; `None` where it has to be made.
-    pub(super) fn recall(&mut self) -> Option<Result<Answer, Halt>> {
+    pub(super) fn recall(&mut self, kind: Kind) -> Option<Result<Answer, Halt>> {
         if self.past.ends() {
             // It ended without this request: a closing one that no limit had room for.
             let hit = LimitHit { limit: "limits", message: "there was no room for another request".to_owned() };
@@ -27,15 +27,19 @@ impl Agent<'_> {
                 self.count(&spent);
             }
             let Made { asked, end, .. } = *made;
-            self.lowered = Some(asked.max_tokens).filter(|left| *left < self.planned.max_tokens);
+            let wished = match kind {
+                Kind::Turn | Kind::Closing => self.planned.max_tokens,
+                Kind::Summary { max_tokens, .. } => max_tokens,
+            };
+            self.lowered = Some(asked.max_tokens).filter(|left| *left < wished);
             match end {
                 End::Replied(replied) => {
                     self.conversation.recall();
-                    self.take_in(&replied.reply);
+                    self.take_in(kind, &replied.reply);
                     return Some(Ok(Answer::Reply(replied.reply)));
                 }
-                // The agent ended with it.
-                End::Failed(failed) if self.past.ends() && failed.kind == FaultKind::ContextFull => {
+                // The agent ended with it, or made room.
+                End::Failed(failed) if failed.kind == FaultKind::ContextFull => {
                     return Some(Ok(Answer::Full(failed.why)));
                 }
                 End::Failed(failed) if self.past.ends() => {

@@ -17,6 +17,7 @@ use super::recorded::RecordedTool;
 use super::review::Review;
 use crate::budget::Budget;
 use crate::event::{Durability, Event, Outcome, Sink, Trouble};
+use crate::job::Compaction;
 use crate::mask::Mask;
 use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
@@ -223,6 +224,11 @@ impl Tree {
         }
     }
 
+    /// What is done with conversations that outgrow their windows.
+    pub fn compaction(&self) -> Compaction {
+        self.plan.compaction
+    }
+
     /// Why the run ended early, where it did.
     pub fn halted(&self) -> Option<Halt> {
         lock(&self.halt).clone()
@@ -325,6 +331,13 @@ impl Tree {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
         self.prices.rates(self.price_list(model)?, &model.name, prompt_tokens, (self.clock)().into())
+    }
+
+    /// How many tokens a model's prompt and reply may have together: as the job says, else as the table of prices does.
+    pub(super) fn window(&self, model: &Model) -> Option<u64> {
+        let listed =
+            || self.prices.context_window(Some(model.price_list()).filter(|list| !list.is_empty())?, &model.name);
+        model.context.or_else(listed)
     }
 
     /// Where in the table of prices a model stands, if its provider's prices hold where it is asked.

@@ -67,6 +67,8 @@ fn line(entry: &Entry) -> Option<String> {
             format!("try {} failed, again in {wait}: {}", retrying.retry.attempt, retrying.retry.why)
         }
         Event::Dropped(dropped) => format!("asks again: {}", dropped.why),
+        Event::Shortened(shortened) => figures::shortened(shortened),
+        Event::SummedUp(summed_up) => figures::summed_up(summed_up),
         Event::LimitReached(limit) => format!("{}: {}", limit.limit, limit.message),
         Event::CheckStarted(started) => format!("check {}{}", started.name, attempt(started.attempt)),
         Event::CheckFinished(finished) if finished.passed => {
@@ -164,7 +166,7 @@ impl Observer for Live {
                 shown.doing.retain(|(call, _)| call != CHECK);
                 self.above(entry);
             }
-            Event::Retrying(_) | Event::LimitReached(_) => self.above(entry),
+            Event::Retrying(_) | Event::LimitReached(_) | Event::Shortened(_) | Event::SummedUp(_) => self.above(entry),
             _ => {}
         }
         if let Some(shown) = agents.get(&entry.agent) {

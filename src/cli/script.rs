@@ -35,20 +35,25 @@ fn recorded(folder: &Path) -> Result<Script, Error> {
     let mut replies = BTreeMap::new();
     let agents = std::iter::once(PARENT.to_owned()).chain(record.subagents()?);
     for agent in agents {
-        let mut of_agent = Vec::new();
+        let (mut of_agent, mut summaries, mut keeps) = (Vec::new(), BTreeMap::new(), None);
         let file = folder.join(journal_file(&agent));
         for entry in record.entries(&agent)? {
             let entry = entry.map_err(|flaw| Error::NotARecord {
                 path: folder.to_owned(),
                 why: format!("the journal of {agent} can't be used: {flaw}"),
             })?;
-            if let Event::Replied(replied) = entry.event {
-                let place = format!("{}:{}", file.display(), entry.seq);
-                of_agent.push((replied.reply, place));
+            match entry.event {
+                Event::Asked(asked) => keeps = asked.keeps_turns,
+                Event::Replied(replied) => {
+                    let place = format!("{}:{}", file.display(), entry.seq);
+                    summaries.extend(keeps.map(|kept| (of_agent.len(), kept)));
+                    of_agent.push((replied.reply, place));
+                }
+                _ => {}
             }
         }
         let place = file.display().to_string();
-        replies.insert(agent, List { replies: of_agent, place });
+        replies.insert(agent, List { replies: of_agent, place, summaries });
     }
     Ok(Script::from_replies(folder.display().to_string(), replies).made_in(record.plan.workspace))
 }

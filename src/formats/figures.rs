@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::harmless;
-use crate::event::{Change, ChangeKind, Changed, CheckFinished, CheckResult, RunResult, Usage};
+use crate::event::{Change, ChangeKind, Changed, CheckFinished, CheckResult, RunResult, Shortened, SummedUp, Usage};
 
 /// How many files of a run's changes are shown to people.
 pub const MOST_FILES: usize = 100;
@@ -156,6 +156,25 @@ pub fn usage(usage: &Usage) -> String {
         text.push_str(&format!(", {} cached", tokens(usage.cache_read_tokens)));
     }
     text
+}
+
+/// `12 results shortened: about 180.0k to 60.0k tokens`.
+pub fn shortened(event: &Shortened) -> String {
+    let results = counted(event.call_ids.len() as u64, "result");
+    format!("{results} shortened: {}", fewer(event.tokens_before, event.tokens_after))
+}
+
+/// `summed up but for the last 2 turns: about 180.0k to 20.0k tokens`.
+pub fn summed_up(event: &SummedUp) -> String {
+    let kept = match event.kept_turns {
+        1 => "turn".to_owned(),
+        turns => format!("{turns} turns"),
+    };
+    format!("summed up but for the last {kept}: {}", fewer(event.tokens_before, event.tokens_after))
+}
+
+fn fewer(before: u64, after: u64) -> String {
+    format!("about {} to {} tokens", tokens(before), tokens(after))
 }
 
 /// `850`, `12.3k`, `4.5M`.

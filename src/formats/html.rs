@@ -80,9 +80,9 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let (head, foot) = page.split_once(ENTRIES).unwrap_or((&page, ""));
     out.write_all(visible(head).as_bytes())?;
     let entry_template = templates.get_template("entry.html")?;
-    let mut closing = false;
+    let mut coming = Coming::default();
     for entry in &mut *story.entries {
-        for part in parts(entry, &mut closing) {
+        for part in parts(entry, &mut coming) {
             out.write_all(visible(&entry_template.render(part)?).as_bytes())?;
         }
     }
@@ -90,14 +90,30 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the page shows of an event: nothing, or one part after the other. `closing` says whether the reply to come is the
-/// one that sums up, which is no turn.
-fn parts(entry: Entry, closing: &mut bool) -> Vec<Value> {
+/// What the reply to come is for.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Coming {
+    #[default]
+    Turn,
+    /// The last word, which is no turn.
+    Closing,
+    /// A summary of what went before, which is none either.
+    Summary,
+}
+
+/// What the page shows of an event: nothing, or one part after the other.
+fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
     let part = |class: &str, title: String, text: &str| context! { class, title, text => short(text) };
     match entry.event {
         Event::AgentStarted(started) => vec![part("prompt", "Prompt".into(), &started.prompt)],
+        // What it came to follows, in an event of its own.
+        Event::Replied(replied) if *coming == Coming::Summary => match replied.reply.text().trim() {
+            "" => vec![part("note", String::new(), "the summary that was asked for is empty")],
+            _ => Vec::new(),
+        },
         Event::Replied(replied) => {
-            let title = if *closing { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };
+            let is_last = *coming == Coming::Closing;
+            let title = if is_last { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };
             let mut shown = vec![part("turn", title, "")];
             shown.extend(replied.reply.blocks.into_iter().filter_map(|block| match block.view {
                 View::Text(text) => Some(part("text", String::new(), &text)),
@@ -122,9 +138,18 @@ fn parts(entry: Entry, closing: &mut bool) -> Vec<Value> {
             vec![part("turn", format!("Resumed at {}", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")), "")]
         }
         Event::Asked(asked) => {
-            *closing = !asked.tools_allowed;
+            *coming = match (asked.keeps_turns, asked.tools_allowed) {
+                (Some(_), _) => Coming::Summary,
+                (None, true) => Coming::Turn,
+                (None, false) => Coming::Closing,
+            };
             Vec::new()
         }
+        Event::Shortened(shortened) => vec![part("note", "To make room".into(), &figures::shortened(&shortened))],
+        Event::SummedUp(summed_up) => vec![
+            part("note", "To make room".into(), &figures::summed_up(&summed_up)),
+            part("prompt", "Summary of what went before".into(), &summed_up.summary),
+        ],
         Event::CheckFinished(finished) => {
             let class = if finished.passed { "call" } else { "failed" };
             let attempt = match finished.attempt {

@@ -73,12 +73,20 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut open: Vec<CallStarted> = Vec::new();
     // Whether the reply to come is the one that sums up, which is no turn.
     let mut closing = false;
+    // Whether it is a summary of what went before, which is none either.
+    let mut summing_up = false;
     let mut attempt = check::Attempt::default();
     for entry in &mut *story.entries {
         match entry.event {
             Event::AgentStarted(started) => {
                 writeln!(out, "\n## Prompt\n")?;
                 fenced(out, "", &started.prompt)?;
+            }
+            // What it came to follows, in an event of its own.
+            Event::Replied(replied) if summing_up => {
+                if replied.reply.text().trim().is_empty() {
+                    writeln!(out, "_The summary that was asked for is empty_\n")?;
+                }
             }
             Event::Replied(replied) => {
                 unanswered(out, &mut open, &calls)?;
@@ -140,7 +148,17 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 attempt.unfinished(out, story.plan)?;
                 writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
             }
-            Event::Asked(asked) => closing = !asked.tools_allowed,
+            Event::Asked(asked) => {
+                summing_up = asked.keeps_turns.is_some();
+                closing = !asked.tools_allowed && !summing_up;
+            }
+            Event::Shortened(shortened) => writeln!(out, "_To make room, {}_\n", figures::shortened(&shortened))?,
+            Event::SummedUp(summed_up) => {
+                writeln!(out, "## Summary of what went before\n")?;
+                writeln!(out, "_To make room, {}_\n", figures::summed_up(&summed_up))?;
+                fenced(out, "", &summed_up.summary)?;
+                writeln!(out)?;
+            }
             Event::CheckStarted(started) => {
                 unanswered(out, &mut open, &calls)?;
                 attempt.begin(out, started)?;

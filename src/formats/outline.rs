@@ -40,6 +40,7 @@ pub(super) fn plan(preview: &Preview<'_>) -> String {
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
     page.field("", "network", &format!("{} (asked of the sandbox)", word(&plan.network)));
     page.field("", "sandbox", preview.sandbox);
+    page.field("", "compaction", &word(&plan.compaction));
     page.field("", "keep", &word(&plan.keep));
     page.field("", "cost", &most_cost(preview.most_cost));
     page.text

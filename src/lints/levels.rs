@@ -18,7 +18,7 @@ enum Level {
     Input,
 }
 
-const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "keep"];
+const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
 const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
 const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
 

@@ -74,6 +74,7 @@ impl Plan {
                     network: declared.network,
                     checks,
                     repairs: job::or(declared.repairs.as_ref(), 0),
+                    compaction: declared.compaction,
                     keep: declared.keep,
                 };
                 Ok((plan, values.secrets))

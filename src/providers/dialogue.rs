@@ -32,6 +32,9 @@ pub(super) trait Body: Send + 'static {
     /// It can't be written as JSON, which no message's content leads to.
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error>;
 
+    /// Drops all messages.
+    fn clear(&mut self);
+
     /// The next request's body in pieces. What was written before is shared.
     fn pieces(&self, ask: &Ask) -> Vec<Bytes>;
 
@@ -244,6 +247,10 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                 }
             }
         })
+    }
+
+    fn clear(&mut self) {
+        self.body.clear();
     }
 
     fn size(&self) -> usize {

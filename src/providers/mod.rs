@@ -167,6 +167,15 @@ pub trait Conversation: Send {
     /// Takes note of a reply that the journal holds and that is not asked for again. Push it to go on from it.
     fn recall(&mut self) {}
 
+    /// Drops all messages, to begin anew with others: system and tools stay, and ids of calls stay taken.
+    fn clear(&mut self);
+
+    /// How many turns the next reply leaves as they are, where replies are known in advance and the next one is a summary
+    /// of all before these.
+    fn summary_ahead(&self) -> Option<u32> {
+        None
+    }
+
     /// Size in bytes of what the next request would send as prompt: system, tools and messages.
     fn size(&self) -> usize;
 }

@@ -12,7 +12,7 @@ use crate::event::{Event, Outcome, PARENT, Usage};
 use crate::message::Stop;
 use crate::plan::{Plan, PlannedAgent};
 use crate::price::Prices;
-use crate::providers::Model;
+use crate::providers::{FaultKind, Model};
 use crate::tools::task::Task;
 use crate::tools::{Grant, Tool};
 
@@ -24,6 +24,7 @@ pub(super) fn bites(past: &Past, edited: &Plan) -> Vec<Difference> {
         let at = |moment: Option<&Moment>, why: String| moment.map(|moment| place(agent, moment, why));
         found.extend(requests(moments, then, now).and_then(|(moment, why)| at(Some(moment), why)));
         found.extend(lengths(moments, then, now).and_then(|(moment, why)| at(Some(moment), why)));
+        found.extend(room(moments, past.plan(), edited, then, now).and_then(|(moment, why)| at(Some(moment), why)));
         for tool in &then.tools {
             if let Some(why) = changed(tool, past.plan(), now, edited) {
                 found.extend(at(first_call(moments, &tool.name), why));
@@ -70,6 +71,42 @@ fn lengths<'a>(moments: &'a [Moment], then: &PlannedAgent, now: &PlannedAgent) -
     };
     let moment = moments.iter().filter(|_| then != now).find(is_other)?;
     Some((moment, format!("max_tokens is {now} instead of {then}")))
+}
+
+/// Where room was made in the window, or would be, where that goes another way.
+fn room<'a>(
+    moments: &'a [Moment],
+    before: &Plan,
+    after: &Plan,
+    then: &PlannedAgent,
+    now: &PlannedAgent,
+) -> Option<(&'a Moment, String)> {
+    let made = |moment: &&Moment| match &moment.event {
+        Event::Shortened(_) => true,
+        Event::Asked(asked) => asked.keeps_turns.is_some(),
+        Event::AskFailed(failed) => failed.kind == FaultKind::ContextFull,
+        Event::Replied(replied) => replied.reply.stop == Stop::ContextFull,
+        Event::AgentFinished(end) => end.outcome == Outcome::ContextFull,
+        _ => false,
+    };
+    if before.compaction != after.compaction {
+        let word = |plan: &Plan| serde_json::to_value(plan.compaction).unwrap_or_default();
+        let why = format!("compaction is {} instead of {}", word(after), word(before)).replace('"', "");
+        return Some((moments.iter().find(made)?, why));
+    }
+    let (was, is) = (then.model.context, now.model.context);
+    if was == is {
+        return None;
+    }
+    let shown = |context: Option<u64>| context.map_or_else(|| "what is known".to_owned(), |tokens| tokens.to_string());
+    let outgrows = |moment: &&Moment| match &moment.event {
+        Event::Replied(replied) => {
+            is.is_some_and(|window| replied.reply.usage.prompt() + u64::from(now.max_tokens) > window)
+        }
+        _ => false,
+    };
+    let moment = moments.iter().find(|moment| made(moment) || outgrows(moment))?;
+    Some((moment, format!("the model's context is {} instead of {}", shown(is), shown(was))))
 }
 
 /// How a tool is another than it was. One that an agent lost shows in the answer to its call.

@@ -11,6 +11,8 @@ use crate::event::{Entry, Event, Outcome};
 const PASSED_OVER: &[(&str, &[&str])] = &[
     ("asked", &["reserved_tokens", "reserved_cost_usd"]),
     ("replied", &["duration_ms"]),
+    ("results_shortened", &["tokens_before", "tokens_after"]),
+    ("summed_up", &["tokens_before", "tokens_after"]),
     ("call_finished", &["duration_ms", "seen"]),
     ("check_finished", &["duration_ms"]),
     ("agent_finished", &["usage", "cost_usd", "duration_ms"]),

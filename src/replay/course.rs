@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::moment::Moment;
-use crate::agent::Reviewed;
+use crate::agent::{Reviewed, Way};
 use crate::budget::LimitHit;
-use crate::event::Event;
+use crate::event::{Event, Shortened};
 use crate::message::{Reply, ToolResult};
 use crate::providers::{Fault, Retry};
 
@@ -27,6 +27,8 @@ pub(super) struct Course {
 #[derive(Debug)]
 pub(super) enum Mark {
     Limit(LimitHit),
+    /// Results were shortened.
+    Shortened(Shortened),
     Request(Request),
     Calls(Calls),
     /// What came of a check; nothing is known where the run was stopped meanwhile.
@@ -37,6 +39,8 @@ pub(super) enum Mark {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) max_tokens: u32,
+    /// How many turns it leaves as they are, where it is for a summary.
+    keeps_turns: Option<u32>,
     pub(super) retries: VecDeque<Retry>,
     pub(super) end: End,
 }
@@ -66,9 +70,14 @@ impl Course {
             match &moment.event {
                 Event::LimitReached(reached) => marks.push_back(Mark::Limit(reached.into())),
                 Event::Asked(asked) => {
-                    let request = Request { max_tokens: asked.max_tokens, retries: VecDeque::new(), end: End::Lost };
-                    marks.push_back(Mark::Request(request));
+                    marks.push_back(Mark::Request(Request {
+                        max_tokens: asked.max_tokens,
+                        keeps_turns: asked.keeps_turns,
+                        retries: VecDeque::new(),
+                        end: End::Lost,
+                    }));
                 }
+                Event::Shortened(shortened) => marks.push_back(Mark::Shortened(shortened.clone())),
                 Event::Retrying(retrying) => {
                     if let Some(Mark::Request(request)) = marks.back_mut() {
                         request.retries.push_back(retrying.retry.clone());
@@ -125,10 +134,39 @@ impl Course {
         let is_passed = |mark: &mut Mark| match mark {
             Mark::Calls(_) | Mark::Check(_) => true,
             Mark::Limit(_) => !tools_allowed,
-            Mark::Request(_) => false,
+            Mark::Request(_) | Mark::Shortened(_) => false,
         };
         while self.marks.pop_front_if(is_passed).is_some() {}
         self.marks.front()
+    }
+
+    /// What was done next to make room for a request.
+    pub(super) fn way(&self, tools_allowed: bool) -> Way {
+        let is_passed = |mark: &&Mark| match mark {
+            Mark::Calls(_) | Mark::Check(_) => true,
+            Mark::Limit(_) => !tools_allowed,
+            Mark::Request(_) | Mark::Shortened(_) => false,
+        };
+        match self.marks.iter().find(|mark| !is_passed(mark)) {
+            Some(Mark::Shortened(Shortened { call_ids, chars, .. })) => {
+                Way::Shorten { call_ids: call_ids.clone(), chars: *chars }
+            }
+            Some(Mark::Request(Request { keeps_turns: Some(kept_turns), .. })) => {
+                Way::SumUp { kept_turns: *kept_turns }
+            }
+            _ => Way::Go,
+        }
+    }
+
+    /// Takes the results that were shortened next.
+    pub(super) fn take_shortened(&mut self) {
+        while let Some(mark) = self.marks.pop_front() {
+            match mark {
+                Mark::Shortened(_) => return,
+                Mark::Request(_) => return self.marks.push_front(mark),
+                Mark::Calls(_) | Mark::Check(_) | Mark::Limit(_) => {}
+            }
+        }
     }
 
     /// Begins the next request, or takes the limit that stands in its place.
@@ -141,7 +179,7 @@ impl Course {
                 self.request = Some(request);
                 Some(Ok(max_tokens))
             }
-            Mark::Calls(_) | Mark::Check(_) => None,
+            Mark::Calls(_) | Mark::Check(_) | Mark::Shortened(_) => None,
         }
     }
 

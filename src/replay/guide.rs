@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::course::{Course, End, Mark};
 use super::past::Past;
-use crate::agent::{Halt, INTERRUPTED, Recorded, Review, Reviewed, Step};
+use crate::agent::{Halt, INTERRUPTED, Recorded, Review, Reviewed, Step, Way};
 use crate::budget::{Budget, LimitHit};
 use crate::event::{AgentFinished, Outcome, PARENT};
 use crate::message::{Message, Reply, ToolCall, ToolResult};
@@ -130,9 +130,24 @@ impl Recorded for Guide {
         }
     }
 
-    fn request(&self, agent: &str, _: bool, max_tokens: u32) -> Result<u32, LimitHit> {
+    fn way(&self, agent: &str, tools_allowed: bool) -> Way {
+        let has_ended_so = || self.past.end(agent).is_some_and(|end| end.outcome == Outcome::ContextFull);
+        self.with(agent, |course| match course.way(tools_allowed) {
+            Way::Go if course.is_over() && has_ended_so() => Way::Full,
+            way => way,
+        })
+    }
+
+    fn shortened(&self, agent: &str) {
+        self.with(agent, Course::take_shortened);
+    }
+
+    fn request(&self, agent: &str, is_summary: bool, max_tokens: u32) -> Result<u32, LimitHit> {
         let nothing = || LimitHit { limit: "limits", message: "there was no room for another request".to_owned() };
         let then = self.with(agent, Course::take_request).unwrap_or_else(|| Err(nothing()))?;
+        if is_summary {
+            return Ok(then);
+        }
         // An edited job may want another length; what a limit had lowered stays lowered.
         let was_lowered = self.max_tokens(agent).is_none_or(|planned| then < planned);
         Ok(if was_lowered { then.min(max_tokens) } else { max_tokens })
@@ -207,6 +222,8 @@ struct Dialogue {
 
 impl Conversation for Dialogue {
     fn push(&mut self, _: &Message) {}
+
+    fn clear(&mut self) {}
 
     fn ask<'a>(&'a mut self, _: Ask, watch: &'a dyn Watch) -> BoxFuture<'a, Result<Reply, Fault>> {
         let Some((retries, end)) = self.guide.with(&self.agent, Course::take_answer) else {

@@ -135,7 +135,15 @@ mod tests {
     }
 
     fn asked(turn: u32) -> Event {
-        Asked { turn, max_tokens: 1, tools_allowed: true, reserved_tokens: 1, reserved_cost_usd: None }.into()
+        Asked {
+            turn,
+            max_tokens: 1,
+            tools_allowed: true,
+            reserved_tokens: 1,
+            reserved_cost_usd: None,
+            keeps_turns: None,
+        }
+        .into()
     }
 
     fn started(call_id: &str, child: Option<&str>) -> Event {

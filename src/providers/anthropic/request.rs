@@ -111,6 +111,11 @@ impl dialogue::Body for Body {
         Ok(())
     }
 
+    fn clear(&mut self) {
+        self.messages.clear();
+        self.size = self.fixed.len();
+    }
+
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let model = &self.setup.model;
         let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), ask.max_tokens);

@@ -148,6 +148,11 @@ impl dialogue::Body for Body {
         }
     }
 
+    fn clear(&mut self) {
+        self.size -= self.contents.drain(..).map(|json| json.len() + 1).sum::<usize>();
+        self.calls.clear();
+    }
+
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let mut config = Map::from_iter([("maxOutputTokens".to_owned(), json!(ask.max_tokens))]);
         config.extend(self.options.clone());

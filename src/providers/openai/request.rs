@@ -154,6 +154,10 @@ impl dialogue::Body for Body {
         }
     }
 
+    fn clear(&mut self) {
+        self.size -= self.items.drain(..).map(|json| json.len() + 1).sum::<usize>();
+    }
+
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let most = ask.max_tokens.max(LEAST_TOKENS);
         let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };

@@ -47,6 +47,8 @@ pub(super) struct Body {
     /// `tools`, with a comma before it, and the start of the messages.
     fixed: Bytes,
     messages: Vec<Written>,
+    /// How many of them stand before the conversation: the system prompt, where there is one.
+    begun: usize,
     size: usize,
 }
 
@@ -101,9 +103,11 @@ impl Body {
             size: fixed.len(),
             fixed: Bytes::from(fixed + r#","messages":["#),
             messages: Vec::new(),
+            begun: 0,
         };
         if !is_blank(&setup.system) {
             body.add(serde_json::to_string(&Text { role: "system", content: &setup.system })?, false);
+            body.begun = body.messages.len();
         }
         Ok(body)
     }
@@ -170,6 +174,11 @@ impl dialogue::Body for Body {
             Message::User(message) => self.add_user(message),
             Message::Assistant(reply) => self.add_reply(reply),
         }
+    }
+
+    fn clear(&mut self) {
+        let dropped = self.messages.drain(self.begun..);
+        self.size -= dropped.map(|message| message.json.len() + 1).sum::<usize>();
     }
 
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {

@@ -61,7 +61,14 @@ impl Provider for Replay {
             .iter()
             .map(|tool| tool.name.len() + tool.description.len() + tool.input_schema.to_string().len());
         let size = setup.system.len() + tools.sum::<usize>();
-        Ok(Box::new(Dialogue { script: self.script.clone(), agent: setup.agent, next: 0, pushed: 0, size }))
+        Ok(Box::new(Dialogue {
+            script: self.script.clone(),
+            agent: setup.agent,
+            next: 0,
+            pushed: 0,
+            fixed: size,
+            size,
+        }))
     }
 }
 
@@ -72,6 +79,8 @@ struct Dialogue {
     next: usize,
     /// How many replies are part of the conversation already: after a resumption they come from the journal.
     pushed: usize,
+    /// Size in bytes of system prompt and tools.
+    fixed: usize,
     size: usize,
 }
 
@@ -105,6 +114,16 @@ impl Conversation for Dialogue {
 
     fn recall(&mut self) {
         self.next += 1;
+    }
+
+    fn clear(&mut self) {
+        // From here on the caller knows how many replies it got.
+        self.pushed = 0;
+        self.size = self.fixed;
+    }
+
+    fn summary_ahead(&self) -> Option<u32> {
+        self.script.summary(&self.agent, self.next)
     }
 
     fn size(&self) -> usize {

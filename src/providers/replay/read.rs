@@ -56,6 +56,11 @@ struct Said {
     /// What it is said to have used of tokens. Default: nothing.
     #[serde(default)]
     usage: Option<Usage>,
+    /// That it is a summary of what went before, to make room in the model's window: how many of the last turns stay as
+    /// they are. Default: it is none, unless one is asked for.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    keeps_turns: Option<u32>,
 }
 
 /// One call of a tool.
@@ -175,11 +180,13 @@ fn replies(
     findings: &mut Vec<Diagnostic>,
 ) -> List {
     let mut calls = 0;
-    let mut list = List { replies: Vec::with_capacity(all.value.len()), place: shown(&all.place()) };
+    let mut list =
+        List { replies: Vec::with_capacity(all.value.len()), place: shown(&all.place()), summaries: BTreeMap::new() };
     for said in all.value {
         let place = said.place();
         let shown = shown(&place);
-        let Said { thinking, text, calls: called, stop, usage } = said.value;
+        let Said { thinking, text, calls: called, stop, usage, keeps_turns } = said.value;
+        list.summaries.extend(keeps_turns.map(|kept| (list.replies.len(), kept)));
         if !said.node.is_made_up() && said.node.entries().next().is_none() {
             let finding = Diagnostic::error("empty-reply", place, "a reply that says nothing");
             findings.push(finding.help("give it `text` or `calls`; `text: \"\"` is an empty one"));

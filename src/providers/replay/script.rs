@@ -23,6 +23,8 @@ pub struct List {
     pub replies: Vec<(Reply, String)>,
     /// The list's own.
     pub place: String,
+    /// Those that sum up what went before, by their index, with how many turns each leaves as they are.
+    pub summaries: BTreeMap<usize, u32>,
 }
 
 /// An agent that was asked less often than the script has replies for it.
@@ -100,6 +102,11 @@ impl Script {
             false => "remove the replies that are too many, or find out why the run ended before them",
         };
         Some(Fault::new(FaultKind::Differs, message).hint(hint))
+    }
+
+    /// How many turns an agent's reply leaves as they are, where it sums up what went before.
+    pub(super) fn summary(&self, id: &str, index: usize) -> Option<u32> {
+        self.agents.get(id)?.summaries.get(&index).copied()
     }
 
     /// An agent's reply, by its index.

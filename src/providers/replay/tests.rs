@@ -108,7 +108,11 @@ fn a_resumed_conversation_goes_on_where_it_was() {
 fn a_record_replies_as_it_did() {
     let mut reply = tour().reply("parent", 0).unwrap();
     reply.request_id = Some("req_1".to_owned());
-    let list = List { replies: vec![(reply, "events.jsonl:4".to_owned())], place: "the record".to_owned() };
+    let list = List {
+        replies: vec![(reply, "events.jsonl:4".to_owned())],
+        place: "the record".to_owned(),
+        summaries: BTreeMap::new(),
+    };
     let record = BTreeMap::from([("parent".to_owned(), list)]);
     let script = Arc::new(Script::from_replies("the record", record));
     let mut parent = open(&script, "parent");

@@ -1,0 +1,270 @@
+//! Room in the model's window: where the next request wouldn't fit, old results are shortened, then what went before is
+//! summed up.
+
+use super::messages::{INSTRUCTION, SHORT};
+use super::{Agent, Answer, Halt, Kind};
+use crate::event::{Shortened, SummedUp};
+use crate::job::Compaction;
+use crate::message::{Message, UserMessage};
+use crate::tools::toolbox::{MAX_CHARS, bounded};
+
+/// The longest summary, in tokens.
+const SUMMARY_TOKENS: u32 = 16_000;
+/// A summary's request is tried at most so often.
+const TRIES: u32 = 2;
+
+/// What is done next to make room for a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing: the request is made.
+    Go,
+    /// The results of these calls are shortened to so many characters.
+    Shorten {
+        /// The calls' ids.
+        call_ids: Vec<String>,
+        /// How many characters each has then at most.
+        chars: u64,
+    },
+    /// All but so many of the last turns is summed up.
+    SumUp {
+        /// How many.
+        kept_turns: u32,
+    },
+    /// Nothing helps: the agent ends.
+    Full,
+}
+
+/// What was done already to make room for one request.
+#[derive(Debug, Default)]
+pub(super) struct Effort {
+    /// What the request had in tokens, as estimated, when the provider had no room for it; and what it said.
+    refused: Option<(u64, String)>,
+    shortened: bool,
+    /// Whether new results were shortened as well.
+    squeezed: bool,
+    summed_up: bool,
+    /// How often a summary was asked for.
+    tries: u32,
+    /// Whether a summary may be asked for with all as it is.
+    is_summary_too_long: bool,
+}
+
+impl Effort {
+    fn why(&self, window: Option<u64>) -> String {
+        let what = match (&self.refused, window) {
+            (Some((_, why)), _) => why.clone(),
+            (None, Some(window)) => format!("the conversation doesn't fit the model's window of {window} tokens"),
+            (None, None) => "the conversation doesn't fit the model's window".to_owned(),
+        };
+        if self.shortened || self.squeezed || self.tries > 0 {
+            format!("{what}, and what could be shortened was not enough")
+        } else {
+            what
+        }
+    }
+}
+
+impl Agent<'_> {
+    /// How many tokens prompt and reply may have together, where that is known.
+    fn window(&mut self) -> Option<u64> {
+        *self.window.get_or_insert_with(|| self.tree.window(&self.planned.model))
+    }
+
+    /// What the next prompt takes, with an eye on the window: rather too much than too little. What is new counts as text
+    /// that is dense in tokens, and no count of a provider is believed that leaves out what it had in its cache.
+    fn window_tokens(&self) -> u64 {
+        let size = self.conversation.size();
+        let (tokens, new) = match self.known {
+            Some((tokens, before)) if tokens > 0 => (tokens, size.saturating_sub(before)),
+            _ => (0, size),
+        };
+        tokens.saturating_add(new as u64 * 2 / 5).max(size as u64 / 8)
+    }
+
+    /// What the provider had no room for, and what it said.
+    pub(super) fn refused(&self, effort: &mut Effort, why: String) {
+        effort.refused = Some((self.window_tokens(), why));
+    }
+
+    /// Whether anything can be done about a window that is full.
+    pub(super) fn can_make_room(&mut self) -> bool {
+        let mut effort = Effort::default();
+        self.refused(&mut effort, String::new());
+        self.way(&effort, true) != Way::Full
+    }
+
+    /// Makes room for the next request, where it has none. `None`: it can be made.
+    pub(super) async fn make_room(&mut self, effort: &mut Effort, tools_allowed: bool) -> Result<Option<Answer>, Halt> {
+        loop {
+            match self.way(effort, tools_allowed) {
+                Way::Go => return Ok(None),
+                Way::Full => {
+                    let window = self.window();
+                    return Ok(Some(Answer::Full(effort.why(window))));
+                }
+                Way::Shorten { call_ids, chars } => {
+                    match chars == SHORT as u64 && !effort.shortened {
+                        true => effort.shortened = true,
+                        false => effort.squeezed = true,
+                    }
+                    self.shorten(&call_ids, chars)?;
+                }
+                Way::SumUp { kept_turns } => {
+                    if self.messages.before(kept_turns).is_none() {
+                        // A record that is replayed and a plan that was edited: the request that follows is another.
+                        return if self.past.is_over() { Ok(None) } else { Err(Halt::unlike(&self.id, "asked")) };
+                    }
+                    effort.tries += 1;
+                    match self.sum_up(kept_turns).await? {
+                        Summing::Done => effort.summed_up = true,
+                        Summing::Limit(answer) => return Ok(Some(answer)),
+                        Summing::TooLong => effort.is_summary_too_long = true,
+                        Summing::Empty => effort.tries = TRIES,
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is done next: as the journal or the record has it, else as it is decided now.
+    fn way(&mut self, effort: &Effort, tools_allowed: bool) -> Way {
+        if !self.past.is_over() {
+            return self.past.way();
+        }
+        if let Some(recorded) = &self.tree.recorded {
+            return recorded.way(&self.id, tools_allowed);
+        }
+        self.decide(effort, tools_allowed)
+    }
+
+    fn decide(&mut self, effort: &Effort, tools_allowed: bool) -> Way {
+        let mode = self.tree.plan.compaction;
+        let sums_up = mode == Compaction::Summary && tools_allowed && !effort.summed_up && effort.tries < TRIES;
+        if let Some(kept_turns) = self.conversation.summary_ahead().filter(|_| tools_allowed && effort.tries == 0)
+            && self.messages.before(kept_turns).is_some()
+        {
+            return Way::SumUp { kept_turns };
+        }
+        let tokens = self.window_tokens();
+        let max_tokens = u64::from(self.planned.max_tokens);
+        let room = self.window().map(|window| window.saturating_sub(max_tokens).max(window / 4));
+        let most = match (&effort.refused, room) {
+            (None, None) => return Way::Go,
+            (None, Some(room)) => room,
+            (Some((refused, _)), room) => (refused * 4 / 5).min(room.unwrap_or(u64::MAX)),
+        };
+        if tokens <= most {
+            return Way::Go;
+        }
+        if mode == Compaction::Off {
+            // Whoever switched it off lets the provider judge.
+            return if effort.refused.is_some() { Way::Full } else { Way::Go };
+        }
+        let rate = tokens as f64 / self.conversation.size().max(1) as f64;
+        let bytes = |tokens: u64| (tokens as f64 / rate).ceil() as usize;
+        let keeps = self.messages.keeps(bytes(most / 4)).filter(|_| sums_up);
+        if !effort.shortened {
+            // In one big step, so that the prompt stays the same for many turns to come.
+            let (call_ids, saved) = self.messages.old_results(bytes(tokens - most * 3 / 5));
+            let suffices = saved >= bytes(tokens - most * 4 / 5);
+            // A summary of what is whole is better than one of what is shortened.
+            let is_first =
+                keeps.is_none_or(|keeps| suffices || effort.is_summary_too_long || !self.fits(keeps, tokens, rate));
+            if !call_ids.is_empty() && is_first {
+                return Way::Shorten { call_ids, chars: SHORT as u64 };
+            }
+        }
+        if let Some((kept_turns, _)) = keeps.filter(|_| !effort.is_summary_too_long || effort.shortened) {
+            return Way::SumUp { kept_turns };
+        }
+        match self.messages.all_results(bytes(tokens - most)).filter(|_| !effort.squeezed) {
+            Some((call_ids, chars)) => Way::Shorten { call_ids, chars: chars as u64 },
+            None => Way::Full,
+        }
+    }
+
+    /// Whether a summary that leaves so much out can be asked for with all as it is.
+    fn fits(&mut self, (_, kept): (u32, usize), tokens: u64, rate: f64) -> bool {
+        let asks = INSTRUCTION.len() as u64 / 2 + u64::from(self.summary_tokens());
+        let prompt = tokens.saturating_sub((kept as f64 * rate) as u64);
+        self.window().is_none_or(|window| prompt + asks <= window)
+    }
+
+    /// The longest summary that is asked for, in tokens.
+    fn summary_tokens(&mut self) -> u32 {
+        let most = self.window().map_or(u64::MAX, |window| (window / 4).max(256));
+        self.planned.max_tokens.min(SUMMARY_TOKENS).min(u32::try_from(most).unwrap_or(u32::MAX))
+    }
+
+    fn shorten(&mut self, call_ids: &[String], chars: u64) -> Result<(), Halt> {
+        let before = (self.window_tokens(), self.conversation.size());
+        let call_ids = self.messages.shorten(call_ids, chars);
+        if let Some(recorded) = &self.tree.recorded {
+            recorded.shortened(&self.id);
+        }
+        self.begin_anew(self.messages.all().len(), None);
+        let tokens_after = self.estimate(before);
+        self.record(Shortened { call_ids, chars, tokens_before: before.0, tokens_after })
+    }
+
+    /// Asks for a summary of all but the last turns, and goes on from it.
+    async fn sum_up(&mut self, kept_turns: u32) -> Result<Summing, Halt> {
+        let before = (self.window_tokens(), self.conversation.size());
+        let summed = self.messages.before(kept_turns).map_or(0, <[Message]>::len);
+        let known = self.known;
+        self.begin_anew(summed, Some(INSTRUCTION));
+        self.estimate(before);
+        let max_tokens = self.summary_tokens();
+        let answer = self.request(Kind::Summary { kept_turns, max_tokens }).await?;
+        let summing = match answer {
+            Answer::Reply(reply) => {
+                // Its blocks are masked; a secret can reach from one into the next.
+                let summary = bounded(self.tree.mask.text(reply.text().trim()).into_owned(), MAX_CHARS);
+                if summary.is_empty() {
+                    Summing::Empty
+                } else {
+                    self.messages.sum_up(&summary, kept_turns);
+                    self.begin_anew(self.messages.all().len(), None);
+                    let tokens_after = self.estimate(before);
+                    self.record(SummedUp { summary, kept_turns, tokens_before: before.0, tokens_after })?;
+                    return Ok(Summing::Done);
+                }
+            }
+            Answer::Full(_) => Summing::TooLong,
+            answer @ Answer::Limit(_) => Summing::Limit(answer),
+        };
+        self.begin_anew(self.messages.all().len(), None);
+        self.known = known;
+        Ok(summing)
+    }
+
+    /// Puts the first so many messages in the place of all, and perhaps a remark behind them.
+    fn begin_anew(&mut self, messages: usize, remark: Option<&str>) {
+        self.conversation.clear();
+        for message in self.messages.all().iter().take(messages) {
+            self.conversation.push(message);
+        }
+        if let Some(remark) = remark {
+            self.conversation.push(&Message::User(UserMessage::text(remark)));
+        }
+    }
+
+    /// Estimates the tokens of a conversation that was begun anew, by what the one before had a byte.
+    fn estimate(&mut self, (tokens, size): (u64, usize)) -> u64 {
+        let now = self.conversation.size();
+        let tokens = (tokens as f64 / size.max(1) as f64 * now as f64).ceil() as u64;
+        self.known = Some((tokens, now)).filter(|_| tokens > 0);
+        tokens
+    }
+}
+
+/// What came of a summary's request.
+enum Summing {
+    Done,
+    /// A limit had no room for it.
+    Limit(Answer),
+    /// It didn't fit the window itself.
+    TooLong,
+    /// It had no text.
+    Empty,
+}
