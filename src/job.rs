@@ -24,7 +24,7 @@ pub use check::{CHECK_SECONDS, Check, MAX_CHECKS, MAX_REPAIRS};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType};
 pub use limit::Limit;
-pub use model::{MODEL_PATTERN, ModelOptions, ModelSpec};
+pub use model::{MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MODEL_PATTERN, ModelOptions, ModelSpec};
 pub use prompt::{PromptFile, PromptText};
 pub use returns::Returns;
 pub use tool::ToolEntry;

@@ -15,9 +15,11 @@ use crate::message::Usage;
 const PARTS: &[Part] = &[
     Part { provider: "anthropic", json: include_str!("price/anthropic.json"), table: &ANTHROPIC },
     Part { provider: "openai", json: include_str!("price/openai.json"), table: &OPENAI },
+    Part { provider: "google", json: include_str!("price/google.json"), table: &GOOGLE },
 ];
 static ANTHROPIC: OnceLock<Option<Calculator>> = OnceLock::new();
 static OPENAI: OnceLock<Option<Calculator>> = OnceLock::new();
+static GOOGLE: OnceLock<Option<Calculator>> = OnceLock::new();
 
 struct Part {
     provider: &'static str,
@@ -185,6 +187,7 @@ mod tests {
         assert!(prices.models("anthropic").any(|model| model == "claude-sonnet-4-5"));
         assert!(prices.models("anthropic").all(|model| prices.knows("anthropic", model)));
         assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
+        assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
         assert_eq!(prices.models("nobody").next(), None);
     }
 

@@ -134,7 +134,9 @@ fn a_job_names_no_endpoint_and_no_key() {
         let folder = folder_with(&format!("{extra}{JOB}"));
         folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).run().code(3).stdout_is("");
     }
-    for key in ["ANTHROPIC_API_KEY", "anthropic_api_key", "OPENAI_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"] {
+    let keys =
+        ["ANTHROPIC_API_KEY", "anthropic_api_key", "OPENAI_API_KEY", "GOOGLE_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"];
+    for key in keys {
         let folder = folder_with(&format!("env: [{key}]\n{JOB}"));
         folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("key-in-env");
     }

@@ -312,7 +312,7 @@ fn a_body_that_the_api_would_refuse_is_refused() {
     };
     assert!(violations(|_| {}).is_empty());
     let cases: [(&str, Change); 27] = [
-        ("temperature", |body| body["temperature"] = json!(1)),
+        ("temperature", |body| body["temperature"] = json!(1.5)),
         ("top_k", |body| body["top_k"] = json!(1)),
         ("unknown field", |body| body["prompt"] = json!("x")),
         ("model is", |body| body["model"] = json!("")),
@@ -584,7 +584,7 @@ fn responses_are_checked_as_their_api_does() {
     for (request, words) in [
         (with("store", json!(true)), "store is true"),
         (with("include", json!([])), "include is []"),
-        (with("temperature", json!(1)), "unknown field \"temperature\""),
+        (with("stop", json!(["x"])), "unknown field \"stop\""),
         (with("input", json!([go, bare, call, answered])), "item 1 is"),
         (with("input", json!([go, thought, answered])), "item 1 is"),
         (with("input", json!([go, call])), "nothing answers the calls"),

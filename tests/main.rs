@@ -11,6 +11,7 @@
 mod attacks;
 mod bad_input;
 mod bash_rules;
+mod caching;
 mod cases;
 mod changes;
 mod checks;
@@ -32,6 +33,7 @@ mod jobs;
 mod journal;
 mod limits;
 mod loopback;
+mod options;
 mod processes;
 mod properties;
 mod proved;

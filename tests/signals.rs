@@ -210,11 +210,10 @@ fn held_up(folder: &Folder, server: &Server) -> Child {
     child
 }
 
-#[test]
-fn a_second_sigint_ends_at_once_with_its_tools() {
-    let folder = folder_with(DELEGATING);
+/// Answers of which one subagent's tool doesn't end by itself, and the other's text is long and comes once that has begun.
+fn keeping_busy(folder: &Folder) -> Server {
     let begun = folder.at("begun");
-    let server = Server::start(move |request: &Request| match request.prompt().as_str() {
+    Server::start(move |request: &Request| match request.prompt().as_str() {
         "Go." => Answer::calls(&[
             ("task", json!({"agent": "a", "prompt": "tool"})),
             ("task", json!({"agent": "b", "prompt": "loud"})),
@@ -224,7 +223,13 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
             wait_until(|| begun.exists());
             Answer::text(&"x".repeat(100_000))
         }
-    });
+    })
+}
+
+#[test]
+fn a_second_sigint_ends_at_once_with_its_tools() {
+    let folder = folder_with(DELEGATING);
+    let server = keeping_busy(&folder);
     let mut child = held_up(&folder, &server);
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::TERM).unwrap();
@@ -246,18 +251,7 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
 #[test]
 fn one_signal_ends_a_run_that_is_held_up_and_its_tools() {
     let folder = folder_with(DELEGATING);
-    let begun = folder.at("begun");
-    let server = Server::start(move |request: &Request| match request.prompt().as_str() {
-        "Go." => Answer::calls(&[
-            ("task", json!({"agent": "a", "prompt": "tool"})),
-            ("task", json!({"agent": "b", "prompt": "loud"})),
-        ]),
-        "tool" => Answer::calls(&[("bash", json!({"command": STUBBORN}))]),
-        _ => {
-            wait_until(|| begun.exists());
-            Answer::text(&"x".repeat(100_000))
-        }
-    });
+    let server = keeping_busy(&folder);
     let mut child = held_up(&folder, &server);
     // Not by SIGHUP, which is ignored below `nohup`.
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();

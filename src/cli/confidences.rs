@@ -7,9 +7,10 @@ use crate::plan::{Plan, Secrets};
 use crate::tools::environment::Environment;
 
 /// Variables with addresses that can hold credentials: the providers', and the proxies' as HTTP libraries read them.
-const ADDRESSES: [&str; 8] = [
+const ADDRESSES: [&str; 9] = [
     "ANTHROPIC_BASE_URL",
     "OPENAI_BASE_URL",
+    "GOOGLE_GEMINI_BASE_URL",
     "HTTPS_PROXY",
     "https_proxy",
     "HTTP_PROXY",

@@ -32,7 +32,8 @@ pub(super) struct Options {
     /// Give inputs from a YAML or JSON file; --set goes before it
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
-    /// Use this model for every agent: PROVIDER/NAME, or replay/FILE for a script or a recorded run
+    /// Use this model for every agent: PROVIDER/NAME, or replay/FILE for a script or a recorded run; options that the job
+    /// asks of its own models, such as `thinking`, are left behind with them
     #[arg(long)]
     model: Option<String>,
     /// The folder that the tools work in
@@ -106,6 +107,10 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         if let Some(finding) = unpriced {
             return Err(invalid(finding));
         }
+    }
+    // Scripts take no wishes, and whoever tests with one knows.
+    if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
+        lints::left_behind(job.job(), model).iter().for_each(|warning| around.out.warning(warning));
     }
     ResultFile::check(options.result.as_deref(), &plan)?;
     let confidences = Confidences::new(around, &plan, &secrets);

@@ -109,8 +109,8 @@ impl Page {
         if let Some(description) = &agent.description {
             self.field("  ", "for", description.trim());
         }
-        let thinking = agent.model.thinking.map_or(String::new(), |thinking| format!(", thinking {}", word(&thinking)));
-        self.field("  ", "model", &format!("{}{thinking}", agent.model));
+        let options: String = agent.model.options().iter().map(|(key, value)| format!(", {key} {value}")).collect();
+        self.field("  ", "model", &format!("{}{options}", agent.model));
         self.field("  ", "max_turns", &agent.max_turns.to_string());
         self.field("  ", "max_tokens", &agent.max_tokens.to_string());
         self.tools(agent, preview);

@@ -12,6 +12,13 @@ use crate::yaml::Spanned;
 /// The form of a model's name, with no regard for which providers there are.
 pub const MODEL_PATTERN: &str = "^[^/]+/.+$";
 
+/// The highest temperature that any provider takes.
+pub const MAX_TEMPERATURE: f64 = 2.0;
+/// The greatest number of texts at which a reply ends.
+pub const MAX_STOPS: usize = 16;
+/// The greatest length of one of them, in characters.
+pub const MAX_STOP_CHARS: usize = 256;
+
 /// A model: `provider/name`, or a mapping with options.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
@@ -34,11 +41,12 @@ pub struct ModelOptions {
     /// How much it may think before it answers.
     pub thinking: Option<Spanned<Thinking>>,
 
-    /// How freely it picks its words: 0 for the likeliest ones. What it may be depends on the provider.
-    #[schemars(range(min = 0, max = 2))]
+    /// How freely it picks its words: 0 for the likeliest ones. Not every model takes one, and Claude none above 1.
+    #[schemars(range(min = 0, max = MAX_TEMPERATURE))]
     pub temperature: Option<Spanned<f64>>,
 
-    /// Texts at which a reply ends.
+    /// Texts at which a reply ends; the text itself isn't part of it.
+    #[schemars(length(max = MAX_STOPS), inner(length(min = 1, max = MAX_STOP_CHARS)), extend("uniqueItems" = true))]
     pub stop: Option<Spanned<Vec<Spanned<String>>>>,
 
     /// How many tokens its prompt and reply may have together. Default: what the table of prices says.

@@ -14,19 +14,23 @@ enum Level {
     Job,
     Parent,
     Subagent,
+    Model,
     Limits,
     Input,
 }
 
 const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
 const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+/// The options of a model, each with an example.
+const MODEL: &[(&str, &str)] = &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("context", "200000")];
 const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
 
 /// Keys of others that nothing here stands for, folded, and what to do instead.
 const NOTHING_LIKE_IT: &[(&str, &str)] = &[
-    ("temperature", "there is no such setting: the provider's own holds; remove it"),
     ("topp", "there is no such setting: the provider's own holds; remove it"),
     ("topk", "there is no such setting: the provider's own holds; remove it"),
+    ("frequencypenalty", "there is no such setting: the provider's own holds; remove it"),
+    ("presencepenalty", "there is no such setting: the provider's own holds; remove it"),
     ("seed", "there is no such setting: the provider's own holds; remove it"),
     ("settings", "the model stands under `model`, what may be used under `limits`"),
     ("provider", "the provider is part of the model's name: `model: PROVIDER/NAME`"),
@@ -67,6 +71,12 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
         let is_open =
             finding.code == "unknown-key" && finding.fix.is_none() && Arc::ptr_eq(&finding.place.source, &source);
         let Some((level, name)) = keys.get(&span).filter(|_| is_open) else { continue };
+        // In this mapping, which may be a text instead, the reader of YAML knows no synonyms.
+        let meant = all(name).find(|key| *level == Level::Model && MODEL.iter().any(|(option, _)| option == key));
+        if let (Some(meant), Some(help)) = (meant, &mut finding.help) {
+            *help = format!("did you mean `{meant}`? {help}");
+            continue;
+        }
         if let Some((key, home, help)) = belongs(*level, name) {
             finding.help = Some(help);
             moved.push((key, home));
@@ -94,7 +104,8 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
 
 /// The key that is meant, the mapping that it belongs to, and how to say so.
 fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
-    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model", "thinking"]).copied();
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model"]).copied();
+    let known = known.chain(MODEL.iter().map(|(key, _)| *key));
     let folded = fold(name);
     // No key of ours is folded longer than it is written.
     let itself: Vec<&str> = known.filter(|key| key.len() >= folded.len() && fold(key) == folded).collect();
@@ -103,13 +114,18 @@ fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
         let is = |keys: &[&str]| keys.contains(&key);
         let own = fold(key) == fold(name);
         let called = if own { format!("`{key}`") } else { format!("here it is `{key}`, which") };
+        let option = MODEL.iter().find(|(option, _)| *option == key).map(|(_, example)| {
+            let is_above = matches!(level, Level::Parent | Level::Limits);
+            let whose = if is_above { ", which stands at the top level" } else { "" };
+            format!("is an option of the model{whose}: `model: {{ name: PROVIDER/NAME, {key}: {example} }}`")
+        });
         let (home, rest) = match level {
             Level::Job if is(AGENT) => (Level::Parent, "belongs under `parent`"),
             Level::Job | Level::Parent | Level::Subagent if is(LIMITS) => {
                 (Level::Limits, "belongs under `limits`, and holds for the whole run")
             }
-            Level::Job if is(&["thinking"]) => {
-                (Level::Job, "is an option of the model: `model: { name: PROVIDER/NAME, thinking: low }`")
+            Level::Job | Level::Parent | Level::Subagent | Level::Limits if option.is_some() => {
+                (Level::Model, option.as_deref().unwrap_or_default())
             }
             Level::Parent if is(&["model"]) => {
                 (Level::Job, "belongs at the top level: the parent uses the job's model")
@@ -117,6 +133,10 @@ fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
             Level::Subagent if is(&["prompt"]) => {
                 (Level::Subagent, "comes with each call of `task`; what holds for all of them belongs into `system`")
             }
+            Level::Model if is(AGENT) => {
+                (Level::Subagent, "belongs to each agent: under `parent`, or under a subagent")
+            }
+            Level::Model if is(LIMITS) => (Level::Limits, "belongs under `limits`, and holds for the whole run"),
             Level::Parent | Level::Subagent | Level::Limits if is(JOB) => (Level::Job, "belongs at the top level"),
             Level::Limits if is(&["max_turns", "max_tokens"]) => {
                 (Level::Subagent, "belongs to each agent: under `parent`, or under a subagent")
@@ -137,14 +157,14 @@ fn keys(root: &Node) -> HashMap<(usize, usize), (Level, String)> {
         }
     };
     put(Level::Job, root);
-    for (name, level) in [("parent", Level::Parent), ("limits", Level::Limits)] {
+    for (name, level) in [("parent", Level::Parent), ("limits", Level::Limits), ("model", Level::Model)] {
         meant(root, name).iter().for_each(|mapping| put(level, mapping));
     }
     for (name, level) in [("subagents", Level::Subagent), ("inputs", Level::Input)] {
-        meant(root, name)
-            .iter()
-            .flat_map(|all| all.entries().collect::<Vec<_>>())
-            .for_each(|(_, one)| put(level, &one));
+        meant(root, name).iter().flat_map(|all| all.entries().collect::<Vec<_>>()).for_each(|(_, one)| {
+            put(level, &one);
+            meant(&one, "model").iter().for_each(|model| put(Level::Model, model));
+        });
     }
     keys
 }

@@ -14,6 +14,7 @@ pub mod mend;
 mod models;
 mod names;
 mod numbers;
+mod options;
 mod price;
 mod prompts;
 mod rendered;
@@ -41,6 +42,7 @@ use crate::yaml::{self, Decoded, Node, Spanned};
 pub use checks::{truth, unclear};
 pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve};
+pub use options::left_behind;
 pub use price::unpriced;
 pub use schemas::Schemas;
 pub use script::check_script;
@@ -62,6 +64,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &names::Names,
     &inputs::Inputs,
     &models::Models,
+    &options::Options,
     &prompts::Blank,
     &rendered::Rendered,
     &tools::Tools,

@@ -1,22 +1,17 @@
 //! Models that some provider could answer for.
 
 use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, only_nearest, rule};
-use crate::job::ModelSpec;
+use crate::job::{Job, ModelSpec};
 use crate::price::Prices;
 use crate::providers::{self, Model, PROVIDERS};
 use crate::yaml::{Node, Spanned};
 
 use super::{Lint, Subject, listed};
 
-/// Model names, and what is asked of them.
+/// Model names.
 pub(super) struct Models;
 
-const RULES: &[Rule] = &[
-    rule!(Error "bad-model"),
-    rule!(Error "unknown-provider"),
-    rule!(Error "option-not-taken"),
-    rule!(Warning "unknown-model"),
-];
+const RULES: &[Rule] = &[rule!(Error "bad-model"), rule!(Error "unknown-provider"), rule!(Warning "unknown-model")];
 
 impl Lint for Models {
     fn rules(&self) -> &'static [Rule] {
@@ -25,7 +20,7 @@ impl Lint for Models {
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
-        for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
+        for spec in specs(job) {
             let name = name_node(spec);
             if name.is_made_up() {
                 continue;
@@ -38,6 +33,11 @@ impl Lint for Models {
             }
         }
     }
+}
+
+/// The job's model, and those of subagents that have their own.
+pub(super) fn specs(job: &Job) -> impl Iterator<Item = &Spanned<ModelSpec>> {
+    std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model))
 }
 
 /// The node that holds the model's name.
@@ -78,10 +78,10 @@ fn digits(name: &str) -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// The model that a job asks for.
+/// The model that a job asks for, with its options.
 ///
 /// # Errors
-/// Where it has no such form, its provider is unknown, or it takes no such option.
+/// Where it has no such form, or its provider is unknown.
 pub fn resolve(spec: &Spanned<ModelSpec>) -> Result<Model, Box<Diagnostic>> {
     let node = name_node(spec);
     let mut model = parse(spec.value.name(), |range| node.place_of(range))?;
@@ -90,23 +90,10 @@ pub fn resolve(spec: &Spanned<ModelSpec>) -> Result<Model, Box<Diagnostic>> {
     model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
     model.stop = options.stop.iter().flat_map(|stop| &stop.value).map(|text| text.value.clone()).collect();
     model.context = options.context.as_ref().map(|context| context.value);
-    let untaken = providers::find(&model.provider).map(|entry| (entry.untaken)(&model)).unwrap_or_default();
-    match untaken.into_iter().next() {
-        Some(untaken) => {
-            let place = match untaken.option {
-                "thinking" => options.thinking.as_ref().map(Spanned::place),
-                "temperature" => options.temperature.as_ref().map(Spanned::place),
-                "stop" => options.stop.as_ref().map(Spanned::place),
-                _ => options.context.as_ref().map(Spanned::place),
-            };
-            let place = place.unwrap_or_else(|| node.place());
-            Err(Box::new(Diagnostic::error("option-not-taken", place, untaken.why).help(untaken.help)))
-        }
-        None => Ok(model),
-    }
+    Ok(model)
 }
 
-/// A model as `--model` names it.
+/// A model as `--model` names it. It has no options: those of a job are about the model that stands beside them there.
 ///
 /// # Errors
 /// Where it has no such form, or its provider is unknown.

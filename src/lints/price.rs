@@ -18,7 +18,7 @@ impl Lint for Price {
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
         let Some(limit) = &job.limits.cost_usd else { return };
-        for spec in std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model)) {
+        for spec in models::specs(job) {
             let finding = models::resolve(spec).ok().and_then(|model| unpriced(limit.place(), &model));
             findings.extend(finding.map(|finding| finding.label(spec.place(), "the model")));
         }

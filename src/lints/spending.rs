@@ -31,8 +31,7 @@ impl Lint for Spending {
         if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_made_up() {
             return;
         }
-        let mut specs = std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model));
-        if specs.any(|spec| models::resolve(spec).is_ok_and(|model| model.provider != "replay")) {
+        if models::specs(job).any(|spec| models::resolve(spec).is_ok_and(|model| model.provider != "replay")) {
             let place = match limits.and_then(|limits| limits.own_key()) {
                 Some(key) => key.place(),
                 None => models::name_node(&job.model).place(),

@@ -171,10 +171,15 @@ fn is_model(fields: &Map<String, Value>) -> bool {
 fn model(fields: &Map<String, Value>) -> Value {
     let of = |key: &str| fields.get(key).and_then(Value::as_str);
     let name = format!("{}/{}", of("provider").unwrap_or_default(), of(NAMED).unwrap_or_default());
-    match of("thinking") {
-        Some(thinking) => format!("{name} (thinking: {thinking})").into(),
-        None => name.into(),
-    }
+    let shown = |value: &Value| match value {
+        Value::String(word) => word.clone(),
+        // 0.0 and 1.0 as a job writes them.
+        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
+        other => other.to_string(),
+    };
+    let options = fields.iter().filter(|(key, _)| !["provider", NAMED].contains(&key.as_str()));
+    let options: Vec<String> = options.map(|(key, value)| format!("{key}: {}", shown(value))).collect();
+    if options.is_empty() { name.into() } else { format!("{name} ({})", options.join(", ")).into() }
 }
 
 #[cfg(test)]
@@ -217,6 +222,9 @@ mod tests {
         let found = shown(|plan| {
             plan["parent"]["max_turns"] = 9.into();
             plan["parent"]["model"]["thinking"] = "low".into();
+            plan["parent"]["model"]["temperature"] = 0.0.into();
+            plan["parent"]["model"]["stop"] = serde_json::json!(["END"]);
+            plan["parent"]["model"]["context"] = 200_000.into();
             plan["parent"]["tools"][1]["options"]["allow"] = serde_json::json!(["ls", "pwd"]);
             plan["parent"]["tools"][0]["name"] = "todo".into();
             plan["limits"]["cost_usd"] = 0.5.into();
@@ -225,7 +233,7 @@ mod tests {
         });
         let expected = [
             r#"inputs.folder: "src" -> "lib""#,
-            r#"parent.model: "anthropic/m" -> "anthropic/m (thinking: low)""#,
+            r#"parent.model: "anthropic/m" -> "anthropic/m (thinking: low, temperature: 0, stop: [\"END\"], context: 200000)""#,
             "parent.tools.glob: there -> (nothing)",
             r#"parent.tools.bash.allow: ["ls"] -> ["ls","pwd"]"#,
             "parent.tools.todo: (nothing) -> there",

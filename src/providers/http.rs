@@ -1,16 +1,19 @@
 //! One endpoint of one provider: where it is, how it is asked, how long we wait, and what may be said about it.
 
+mod joined;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, Url};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use self::joined::joined;
 use super::retry::{Again, Failure};
 use super::{Fault, FaultKind};
 use crate::mask::Mask;
@@ -390,25 +393,4 @@ impl Answer<'_> {
         let end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
         let _ = timeout(Duration::from_millis(100), end).await;
     }
-}
-/// The same bytes in fewer pieces: each piece costs a few allocations and a place in a system call on its way through
-/// the HTTP library, which for small ones is more than copying them.
-fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
-    const SMALL: usize = 4 << 10;
-    let mut fewer = Vec::new();
-    let mut run = BytesMut::new();
-    for piece in pieces {
-        if piece.len() <= SMALL {
-            run.extend_from_slice(&piece);
-            continue;
-        }
-        if !run.is_empty() {
-            fewer.push(run.split().freeze());
-        }
-        fewer.push(piece);
-    }
-    if !run.is_empty() {
-        fewer.push(run.freeze());
-    }
-    fewer
 }

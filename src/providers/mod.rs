@@ -11,11 +11,13 @@ mod input;
 mod lossy;
 pub mod openai;
 pub mod openai_chat;
+mod options;
 pub mod replay;
 mod retry;
 #[cfg(test)]
 mod scripted;
 mod sse;
+mod written;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +30,8 @@ use crate::job::Thinking;
 use crate::mask::Mask;
 use crate::message::{Message, Reply, Usage};
 use crate::tools::ToolSpec;
+
+pub use self::options::{Untaken, Wish};
 
 /// A model as a job names it: `provider/name`, with what it is asked to do beyond the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -79,23 +83,13 @@ pub struct Entry {
     pub name: &'static str,
     /// The environment variables that hold its keys. They are never given to a tool and never shown.
     pub keys: &'static [&'static str],
-    /// What a model is asked for and it, or the provider, is known not to take. A name that isn't known takes everything.
-    pub untaken: fn(&Model) -> Vec<Untaken>,
+    /// What a model is asked for and it, or the provider, is known not to take: all of it at once. A name that isn't known
+    /// takes what the provider does.
+    pub untaken: fn(&Wish<'_>) -> Vec<Untaken>,
     /// The provider of this name in the table of prices has its prices; empty for none.
     pub prices: &'static str,
     /// Makes it ready. Contacts nobody: a missing or malformed key is found here, before anything else happens.
     pub connect: fn(&Connect<'_>) -> Result<Arc<dyn Provider>, Fault>,
-}
-
-/// An option that a model is asked for and doesn't take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Untaken {
-    /// The option's key in the job file: `thinking`.
-    pub option: &'static str,
-    /// Why, in one sentence.
-    pub why: String,
-    /// What to do about it.
-    pub help: String,
 }
 
 /// What a provider gets from outside the job.

@@ -52,6 +52,10 @@ fn requests<'a>(moments: &'a [Moment], then: &PlannedAgent, now: &PlannedAgent) 
         "the system prompt"
     } else if then.model.thinking != now.model.thinking {
         "how much the model may think"
+    } else if then.model.temperature != now.model.temperature {
+        "the temperature"
+    } else if then.model.stop != now.model.stop {
+        "the list of texts that end a reply"
     } else if then.returns != now.returns {
         "the data that it ends with"
     } else {

@@ -3,15 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use super::form;
-use crate::job::{MODEL_PATTERN, Thinking};
+use crate::job::{MAX_TOKENS, MODEL_PATTERN, Thinking};
 use crate::lints::provider_keys;
-use crate::providers::{Entry, Model, PROVIDERS};
+use crate::providers::{Entry, Model, PROVIDERS, Wish};
 use crate::tools::environment::WITHHELD;
 use crate::tools::{Builtin, TOOLS};
 
 /// Models to begin with.
 pub(super) const MODELS: &[&str] =
-    &["anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5", "openai/gpt-6.1-terra"];
+    &["anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5", "openai/gpt-6.1-terra", "gemini/gemini-3.8-flash"];
 
 /// Puts in what there is.
 pub(super) fn fill(schema: &mut Value) {
@@ -47,13 +47,7 @@ fn models(schema: &mut Value) {
                 parts.insert("examples".to_owned(), json!(MODELS));
             }
             if parts.get("properties").is_some_and(|options| options.get("thinking").is_some()) {
-                let none: Vec<&str> =
-                    PROVIDERS.iter().filter(|entry| takes_no_thinking(entry)).map(|entry| entry.name).collect();
-                let takes_none = json!({ "pattern": format!("^({})/", none.join("|")) });
-                parts.insert("if".to_owned(), json!({ "required": ["name"], "properties": { "name": takes_none } }));
-                let message = "this provider takes no `thinking`";
-                parts
-                    .insert("then".to_owned(), json!({ "properties": { "thinking": false }, "errorMessage": message }));
+                parts.insert("allOf".to_owned(), OPTIONS.iter().filter_map(|option| not_for_all(option)).collect());
             }
         }
         Value::Array(items) => items.iter_mut().for_each(models),
@@ -61,10 +55,29 @@ fn models(schema: &mut Value) {
     }
 }
 
-/// Whether a provider refuses the option whatever the model.
-fn takes_no_thinking(entry: &Entry) -> bool {
-    let model = Model { thinking: Some(Thinking::Low), ..Model::new(entry.name, "any") };
-    (entry.untaken)(&model).iter().any(|untaken| untaken.option == "thinking")
+/// The options of a model that not every provider takes.
+const OPTIONS: [&str; 3] = ["thinking", "temperature", "stop"];
+
+/// Keeps an option out where the provider refuses it whatever the model.
+fn not_for_all(option: &str) -> Option<Value> {
+    let model = |entry: &Entry| Model {
+        thinking: Some(Thinking::Low),
+        temperature: Some(0.5),
+        stop: vec!["END".to_owned()],
+        ..Model::new(entry.name, "any")
+    };
+    let refuses = |entry: &&Entry| {
+        let untaken = (entry.untaken)(&Wish { model: &model(entry), has_tools: false, max_tokens: MAX_TOKENS });
+        untaken.iter().any(|untaken| untaken.option == option)
+    };
+    let none: Vec<&str> = PROVIDERS.iter().filter(refuses).map(|entry| entry.name).collect();
+    let takes_none = json!({ "pattern": format!("^({})/", none.join("|")) });
+    (!none.is_empty()).then(|| {
+        json!({
+            "if": { "required": ["name"], "properties": { "name": takes_none } },
+            "then": { "properties": { (option): false }, "errorMessage": format!("this provider takes no `{option}`") },
+        })
+    })
 }
 
 /// Keeps out the variables that no tool sees.

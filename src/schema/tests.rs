@@ -39,6 +39,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("include-cycle", Sees::Nothing, "in files"),
     ("names-alike", Sees::Some, "a variable's name is made from the input's"),
     ("not-in-command", Sees::Nothing, "in a template"),
+    ("option-not-taken", Sees::Some, "what single models take is a table of ours, and depends on the agent"),
     ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
     ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
     ("render-failed", Sees::Nothing, "in a template"),

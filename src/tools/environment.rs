@@ -9,12 +9,15 @@ const HARMLESS: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG",
 
 /// Variables that no job can grant: the providers' keys and addresses, which can hold a password, and the files by which
 /// a step of a GitHub workflow changes later steps.
-pub const WITHHELD: [&str; 10] = [
+pub const WITHHELD: [&str; 13] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "GOOGLE_GEMINI_BASE_URL",
     "GITHUB_ENV",
     "GITHUB_PATH",
     "GITHUB_OUTPUT",

@@ -76,6 +76,11 @@ impl Program {
         self.env("OPENAI_BASE_URL", format!("{}/v1", server.url())).env("OPENAI_API_KEY", KEY)
     }
 
+    /// Points the provider `gemini` at a test's server, with its key.
+    pub(crate) fn gemini(self, server: &Server) -> Self {
+        self.env("GOOGLE_GEMINI_BASE_URL", server.url()).env("GEMINI_API_KEY", KEY)
+    }
+
     /// Starts in a folder below the workspace.
     pub(crate) fn below(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(self.workspace.join(folder));

@@ -2,16 +2,19 @@
 //!
 //! We send `anthropic-version: 2023-06-01` with the key in `x-api-key`. The newest version, 2026-10-21, takes away
 //! `temperature`, `top_p`, `top_k`, documents in assistant messages and citations in user messages
-//! (<https://platform.claude.com/docs/en/api/migration-2026-10-21>): we send none of these, so both versions are the same to us,
-//! and the older one is also spoken by the gateways and compatible servers that `ANTHROPIC_BASE_URL` may name (Bedrock has
-//! the newer one only for Claude 4.7 and later, <https://platform.claude.com/docs/en/api/versioning>). The API takes a key in
+//! (<https://platform.claude.com/docs/en/api/migration-2026-10-21>). Of these we send `temperature` alone, where a job asks for
+//! it and the model takes it, as those before Claude 4.7 do ([`taken`]): only the older version does that. It is also the one
+//! that the gateways and compatible servers speak which `ANTHROPIC_BASE_URL` may name (Bedrock has the newer one only for
+//! Claude 4.7 and later, <https://platform.claude.com/docs/en/api/versioning>). The API takes a key in
 //! `x-api-key` or as `Authorization: Bearer`, as its official clients send it from version 2.0 on. Some compatible servers
 //! take only the latter (such as MiniMax's), so an endpoint other than Anthropic's own gets both.
 
 mod block;
 mod fault;
+mod name;
 mod reply;
 mod request;
+mod taken;
 #[cfg(test)]
 pub(super) mod tests;
 mod thinking;
@@ -22,14 +25,14 @@ use self::request::Body;
 use super::dialogue::{Dialogue, Shared};
 use super::http::{self, Endpoint, Names};
 use super::retry::Patience;
-use super::{Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup};
+use super::{Connect, Conversation, Entry, Fault, Provider, Setup};
 
 const NAMES: Names = Names { key: "ANTHROPIC_API_KEY", base: "ANTHROPIC_BASE_URL", api: "the Messages API" };
 const HOST: &str = "api.anthropic.com";
 
 /// How a job names this provider.
 pub const ENTRY: Entry =
-    Entry { name: "anthropic", keys: &[NAMES.key], untaken: |_| Vec::new(), prices: "anthropic", connect };
+    Entry { name: "anthropic", keys: &[NAMES.key], untaken: taken::untaken, prices: "anthropic", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let key = http::key(connect.variable, NAMES.key)?;
@@ -50,9 +53,7 @@ struct Anthropic {
 impl Provider for Anthropic {
     fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
         let model = setup.model.name.clone();
-        if let Err(why) = thinking::check(&model, setup.model.thinking) {
-            return Err(Fault::new(FaultKind::Rejected, why).hint("leave `thinking` out, or choose another model"));
-        }
+        thinking::check(&model, setup.model.thinking)?;
         Dialogue::open(&self.shared, model, Body::new(setup))
     }
 

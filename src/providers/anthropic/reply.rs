@@ -212,7 +212,7 @@ fn said(delta: &RawValue) -> u64 {
 /// The reasons of <https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>.
 fn read_stop(reason: String) -> Stop {
     match reason.as_str() {
-        "end_turn" => Stop::EndTurn,
+        "end_turn" | "stop_sequence" => Stop::EndTurn,
         "tool_use" => Stop::ToolUse,
         "max_tokens" => Stop::MaxTokens,
         "refusal" => Stop::Refusal,

@@ -12,8 +12,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::reply::Growth;
-use super::{block, thinking};
+use super::{block, taken, thinking};
 use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
+use crate::providers::written::is_blank;
 use crate::providers::{Ask, Setup, dialogue};
 
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
@@ -121,8 +122,10 @@ impl dialogue::Body for Body {
         let mut head = format!(r#"{{"model":{},"max_tokens":{},"stream":true"#, json!(model.name), ask.max_tokens);
         let choice =
             (!ask.tools_allowed && !self.setup.tools.is_empty()).then(|| ("tool_choice", json!({ "type": "none" })));
+        let temperature = taken::temperature(model).map(|temperature| ("temperature", json!(temperature)));
+        let stop = (!model.stop.is_empty()).then(|| ("stop_sequences", json!(model.stop)));
         let members: Vec<(&str, Value)> = thinking::members(&model.name, model.thinking, ask.max_tokens);
-        for (name, value) in members.into_iter().chain(choice) {
+        for (name, value) in members.into_iter().chain(temperature).chain(stop).chain(choice) {
             head.push_str(&format!(r#","{name}":{value}"#));
         }
         let mut pieces = vec![Bytes::from(head), self.fixed.clone(), Bytes::from_static(br#","messages":["#)];
@@ -171,10 +174,6 @@ impl dialogue::Body for Body {
 /// The object with a mark as its last member.
 fn marked(object: &str) -> String {
     format!("{}{MARK}}}", object.strip_suffix('}').unwrap_or(object))
-}
-
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
 }
 
 fn user_blocks(message: &UserMessage) -> Result<Vec<String>, serde_json::Error> {

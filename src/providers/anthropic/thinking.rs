@@ -12,7 +12,12 @@
 
 use serde_json::{Value, json};
 
+use super::name::Name;
 use crate::job::Thinking;
+use crate::providers::Untaken;
+
+/// The least budget, which must be less than `max_tokens`.
+const LEAST_BUDGET: u32 = 1_024;
 
 /// What a model understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,17 +39,23 @@ enum Off {
 ///
 /// # Errors
 /// It can't: what the operator should know.
-pub(super) fn check(model: &str, thinking: Option<Thinking>) -> Result<(), String> {
+pub(super) fn check(model: &str, thinking: Option<Thinking>) -> Result<(), Untaken> {
+    let refuse = |why: String| Err(Untaken::new("thinking", why, "leave `thinking` out, or choose another model"));
     let (form, off) = ability(model);
     match thinking {
         Some(Thinking::Off) if off == Off::Never => {
-            Err(format!("{model} always thinks, so `thinking: off` isn't possible"))
+            refuse(format!("{model} always thinks, so `thinking: off` isn't possible"))
         }
         Some(Thinking::Low | Thinking::Medium | Thinking::High) if form == Form::Nothing => {
-            Err(format!("{model} can't think, so `thinking` isn't possible"))
+            refuse(format!("{model} can't think, so `thinking` isn't possible"))
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a model can't think at all within so short a reply.
+pub(super) fn has_no_room(model: &str, max_tokens: u32) -> bool {
+    ability(model).0 == Form::Budget && max_tokens <= LEAST_BUDGET
 }
 
 /// The members of the request that say it: `thinking` and `output_config`.
@@ -63,35 +74,29 @@ pub(super) fn members(model: &str, thinking: Option<Thinking>, max_tokens: u32) 
             vec![("thinking", json!({ "type": "adaptive" })), ("output_config", json!({ "effort": effort }))]
         }
         // A quarter of the reply stays for the answer. A reply too short for the least budget goes without.
-        Form::Budget if max_tokens <= 1_024 => Vec::new(),
+        Form::Budget if max_tokens <= LEAST_BUDGET => Vec::new(),
         Form::Budget => {
-            let budget = budget.min(max_tokens / 4 * 3).max(1_024);
+            let budget = budget.min(max_tokens / 4 * 3).max(LEAST_BUDGET);
             vec![("thinking", json!({ "type": "enabled", "budget_tokens": budget }))]
         }
     }
 }
 
 fn ability(model: &str) -> (Form, Off) {
-    let name = model.to_ascii_lowercase();
-    let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-    // Longer numbers are dates.
-    let mut numbers = words.iter().filter(|word| word.len() <= 2).filter_map(|word| word.parse::<u32>().ok());
-    let version = (numbers.next(), numbers.next().unwrap_or_default());
-    let Some(family) = ["opus", "sonnet", "haiku", "fable", "mythos"].iter().find(|family| words.contains(family))
-    else {
-        // `claude-2.1` doesn't think; any other name is a gateway's own, and what imitates the API knows its older form.
-        let old_claude = words.contains(&"claude") && matches!(version, (Some(1..=3), _));
-        return if old_claude { (Form::Nothing, Off::LeaveOut) } else { (Form::Budget, Off::Say("disabled")) };
+    let (family, version) = match Name::of(model) {
+        Name::Old => return (Form::Nothing, Off::LeaveOut),
+        // What imitates the API knows its older form.
+        Name::Stranger => return (Form::Budget, Off::Say("disabled")),
+        Name::Known(family, version) => (family, version),
     };
-    let Some(major) = version.0 else {
-        // Without a version it is the newest of its family.
-        return match *family {
+    let Some(version) = version else {
+        return match family {
             "sonnet" => (Form::Adaptive, Off::Say("between_tools")),
             "haiku" => (Form::Adaptive, Off::Say("disabled")),
             _ => (Form::Adaptive, Off::Never),
         };
     };
-    match (*family, (major, version.1)) {
+    match (family, version) {
         (_, (..=2, _) | (3, ..=6)) => (Form::Nothing, Off::LeaveOut),
         ("fable" | "mythos", _) => (Form::Adaptive, Off::Never),
         (_, (3, _) | (4, ..=5)) => (Form::Budget, Off::LeaveOut),
@@ -148,9 +153,9 @@ mod tests {
 
     #[test]
     fn what_a_model_cannot_do_is_refused() {
-        assert!(check("claude-opus-5-5", Some(Thinking::Off)).unwrap_err().contains("always thinks"));
+        assert!(check("claude-opus-5-5", Some(Thinking::Off)).unwrap_err().why.contains("always thinks"));
         assert!(check("claude-mythos-preview", Some(Thinking::Off)).is_err());
-        assert!(check("claude-3-haiku-20240307", Some(Thinking::Low)).unwrap_err().contains("can't think"));
+        assert!(check("claude-3-haiku-20240307", Some(Thinking::Low)).unwrap_err().why.contains("can't think"));
         assert!(check("claude-3-haiku-20240307", Some(Thinking::Off)).is_ok());
         assert!(check("claude-opus-5-5", None).is_ok());
     }

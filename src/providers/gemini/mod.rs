@@ -22,7 +22,7 @@ use self::request::Body;
 use super::dialogue::{Dialogue, Shared};
 use super::http::{self, Endpoint, Names};
 use super::retry::Patience;
-use super::{Connect, Conversation, Entry, Fault, FaultKind, Model, Provider, Setup, Untaken};
+use super::{Connect, Conversation, Entry, Fault, Provider, Setup, Untaken, Wish};
 
 const HOST: &str = "generativelanguage.googleapis.com";
 const KEY: &str = "GEMINI_API_KEY";
@@ -35,20 +35,20 @@ const MOST_STOPS: usize = 5;
 /// How a job names this provider.
 pub const ENTRY: Entry = Entry { name: "gemini", keys: &[KEY, FIRST_KEY], untaken, prices: "google", connect };
 
-fn untaken(model: &Model) -> Vec<Untaken> {
+fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
+    let model = wish.model;
     let ability = Ability::of(&model.name);
     let mut untaken = Vec::new();
     if let Err(why) = ability.check(&model.name, model.thinking) {
-        let help = "leave `thinking` out, or choose another model".to_owned();
-        untaken.push(Untaken { option: "thinking", why, help });
+        untaken.push(Untaken::new("thinking", why, "leave `thinking` out, or choose another model"));
     }
     if model.temperature.is_some() && ability.ignores_temperature {
         let why = format!("{} ignores `temperature`", model.name);
-        untaken.push(Untaken { option: "temperature", why, help: "leave `temperature` out".to_owned() });
+        untaken.push(Untaken::new("temperature", why, "leave `temperature` out"));
     }
     if model.stop.len() > MOST_STOPS {
         let why = format!("the Gemini API takes at most {MOST_STOPS} texts in `stop`");
-        untaken.push(Untaken { option: "stop", why, help: "leave some out".to_owned() });
+        untaken.push(Untaken::new("stop", why, "leave some out"));
     }
     untaken
 }
@@ -76,10 +76,6 @@ struct Gemini {
 
 impl Provider for Gemini {
     fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
-        let is_official = self.endpoint.is_at(HOST);
-        if let Some(Untaken { why, help, .. }) = untaken(&setup.model).into_iter().next().filter(|_| is_official) {
-            return Err(Fault::new(FaultKind::Rejected, why).hint(help));
-        }
         let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
         let endpoint = self.endpoint.below(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
         let shared = Shared { endpoint, patience: self.patience.clone(), manners: &fault::MANNERS };

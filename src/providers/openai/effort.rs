@@ -1,21 +1,31 @@
 //! How much OpenAI's models think, in the words that each of them takes.
 //!
-//! From <https://developers.openai.com/api/docs/guides/reasoning> and what the API answers to values that it doesn't take
-//! (as of November 2026):
+//! From <https://developers.openai.com/api/docs/guides/reasoning>, the pages of the single models below
+//! <https://developers.openai.com/api/docs/models>, and what the API answers to values that it doesn't take (as of November
+//! 2026):
 //! - GPT-3.5 to GPT-4.5 and the `chat` and `search` models don't think, or don't let it be chosen;
-//! - the o series takes `low`, `medium` and `high` and always thinks; so do the `codex` and open-weight (`gpt-oss`) models;
-//! - GPT-5, `mini` and `nano` take `minimal`, too; GPT-5.1 and later `none` instead;
+//! - the o series takes `low`, `medium` and `high` and always thinks; so do the `codex` and open-weight (`gpt-oss`) models,
+//!   GPT-6 Astra and GPT-6.1 Sol (<https://developers.openai.com/api/docs/guides/latest-model>,
+//!   <https://github.com/BerriAI/litellm-docs/pull/1173>);
+//! - GPT-5, `mini` and `nano` take `minimal`, too; all others from GPT-5.1 on take `none` instead, and refuse `minimal`
+//!   (<https://github.com/openai/openai-agents-python/issues/2089>; `ReasoningEffort` in the API's description: all models
+//!   before GPT-5.1 don't support `none`). Up to GPT-5.4 that is what they do unless told otherwise, later ones think;
 //! - `gpt-5-pro` takes `high`, later `pro` models `medium` and `high`.
 //!
-//! Chat Completions takes no tools from GPT-5.4 and later while they think, and most of these think unless told not to.
+//! Chat Completions takes no tools from GPT-5.4 and later while they think, and most of these think unless told not to; from
+//! GPT-6 Astra and GPT-6.1 Sol, which can't be told, it takes none at all
+//! (<https://developers.openai.com/api/docs/guides/deployment-checklist>).
 
 use crate::job::Thinking;
+use crate::providers::Untaken;
 
 /// What a model takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ability {
+pub(super) enum Ability {
     Nothing,
     Always,
+    /// Always, wherever it runs: on anybody's server, mostly.
+    Open,
     /// Down to this.
     Down(&'static str),
     Pro,
@@ -27,20 +37,51 @@ enum Ability {
 /// The word for what a job asks of a model of OpenAI's; `None` where nothing is to be said.
 ///
 /// # Errors
-/// The model can't: what the operator should know.
-pub(in crate::providers) fn of_openai(model: &str, thinking: Option<Thinking>) -> Result<Option<&'static str>, String> {
+/// The model can't.
+pub(in crate::providers) fn of_openai(
+    model: &str,
+    thinking: Option<Thinking>,
+) -> Result<Option<&'static str>, Untaken> {
     let Some(thinking) = thinking else { return Ok(None) };
-    let ability = ability(model);
-    match (ability, thinking) {
+    let refuse = |why: String| Err(Untaken::new("thinking", why, "leave `thinking` out, or choose another model"));
+    match (ability(model), thinking) {
         (Ability::Nothing, Thinking::Off) => Ok(None),
-        (Ability::Nothing, _) => Err(format!("{model} can't think, or not by choice, so `thinking` isn't possible")),
-        (Ability::Always | Ability::Pro | Ability::OnlyHigh, Thinking::Off) => {
-            Err(format!("{model} always thinks, so `thinking: off` isn't possible"))
+        (Ability::Nothing, _) => refuse(format!("{model} can't think, or not by choice, so `thinking` isn't possible")),
+        (Ability::Always | Ability::Open | Ability::Pro | Ability::OnlyHigh, Thinking::Off) => {
+            refuse(format!("{model} always thinks, so `thinking: off` isn't possible"))
         }
-        (Ability::Pro, Thinking::Low) => Err(format!("{model} takes `thinking: medium` or `high` only")),
-        (Ability::OnlyHigh, Thinking::Low | Thinking::Medium) => Err(format!("{model} takes `thinking: high` only")),
+        (Ability::Pro, Thinking::Low) => refuse(format!("{model} takes `thinking: medium` or `high` only")),
+        (Ability::OnlyHigh, Thinking::Low | Thinking::Medium) => refuse(format!("{model} takes `thinking: high` only")),
         (Ability::Down(least), Thinking::Off) => Ok(Some(least)),
         _ => Ok(Some(word(thinking))),
+    }
+}
+
+/// The word for what a job asks of a model of OpenAI's over Chat Completions.
+///
+/// # Errors
+/// The model can't, or not there.
+pub(in crate::providers) fn over_chat(
+    model: &str,
+    thinking: Option<Thinking>,
+    has_tools: bool,
+) -> Result<Option<&'static str>, Untaken> {
+    let word = of_openai(model, thinking)?;
+    let instead = || format!("name the model `openai/{model}`");
+    match ability(model) {
+        Ability::Always if has_tools && is_newest(model) => {
+            Err(Untaken::new("name", format!("the Chat Completions API takes no tools from {model}"), instead()))
+        }
+        Ability::Down("none") if has_tools && version(&words(model)).is_some_and(|version| version >= (5, 4)) => {
+            match word {
+                None | Some("none") => Ok(Some("none")),
+                Some(_) => {
+                    let why = format!("the Chat Completions API takes no tools from {model} while it thinks");
+                    Err(Untaken::new("thinking", why, instead()))
+                }
+            }
+        }
+        _ => Ok(word),
     }
 }
 
@@ -59,20 +100,30 @@ pub(in crate::providers) fn thinks(model: &str) -> bool {
     ability(model) != Ability::Nothing
 }
 
-/// Whether Chat Completions takes no tools from a model while it thinks.
-pub(in crate::providers) fn thinks_without_tools(model: &str) -> bool {
-    matches!(ability(model), Ability::Down("none")) && version(&words(model)).is_some_and(|version| version >= (5, 4))
+/// Whether a model thinks unless told otherwise.
+pub(super) fn thinks_untold(model: &str) -> bool {
+    version(&words(model)).is_none_or(|version| version >= (5, 5))
+}
+
+/// GPT-6 Astra and GPT-6.1 Sol, of which GPT-6 Sol is none.
+fn is_newest(model: &str) -> bool {
+    let words = words(model);
+    let has = |word: &str| words.iter().any(|own| own == word);
+    match version(&words) {
+        Some(version) => version >= (6, 0) && has("astra") || version >= (6, 1) && has("sol"),
+        None => false,
+    }
 }
 
 /// The name's words; a fine-tuned model's are those of its base (`ft:gpt-4.1-mini:...`).
-fn words(model: &str) -> Vec<String> {
+pub(super) fn words(model: &str) -> Vec<String> {
     let name = model.to_ascii_lowercase();
     let name = name.strip_prefix("ft:").map_or(&*name, |rest| rest.split(':').next().unwrap_or_default());
     name.rsplit('/').next().unwrap_or_default().split('-').map(str::to_owned).collect()
 }
 
 /// `gpt-5.6-sol` is (5, 6).
-fn version(words: &[String]) -> Option<(u32, u32)> {
+pub(super) fn version(words: &[String]) -> Option<(u32, u32)> {
     let (major, minor) = match words {
         [gpt, version, ..] if gpt == "gpt" => version.split_once('.').unwrap_or((version, "0")),
         _ => return None,
@@ -80,19 +131,20 @@ fn version(words: &[String]) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn ability(model: &str) -> Ability {
+pub(super) fn ability(model: &str) -> Ability {
     let words = words(model);
     let has = |word: &str| words.iter().any(|own| own == word);
     let first = words.first().map_or("", String::as_str);
     let is_o = first.strip_prefix('o').is_some_and(|number| number.parse::<u32>().is_ok());
     match (first, version(&words)) {
-        _ if is_o || has("oss") || first == "codex" => Ability::Always,
+        _ if has("oss") => Ability::Open,
+        _ if is_o || first == "codex" => Ability::Always,
         ("chatgpt", _) => Ability::Nothing,
         (_, Some((..=4, _))) => Ability::Nothing,
         (_, Some(_)) if has("chat") || has("search") => Ability::Nothing,
         (_, Some((5, 0))) if has("pro") => Ability::OnlyHigh,
         (_, Some(_)) if has("pro") => Ability::Pro,
-        (_, Some(_)) if has("codex") => Ability::Always,
+        (_, Some(_)) if has("codex") || is_newest(model) => Ability::Always,
         (_, Some((5, 0))) => Ability::Down("minimal"),
         (_, Some(_)) => Ability::Down("none"),
         // `gpt-4o`, `gpt-35-turbo`.
@@ -128,7 +180,10 @@ mod tests {
             ("gpt-5.4-pro", [no, no, medium, high]),
             ("gpt-5.1", [none, low, medium, high]),
             ("gpt-5.6-sol", [none, low, medium, high]),
-            ("gpt-6-astra", [none, low, medium, high]),
+            ("gpt-6-sol", [none, low, medium, high]),
+            ("gpt-6.1-terra", [none, low, medium, high]),
+            ("gpt-6-astra", [no, low, medium, high]),
+            ("gpt-6.1-sol", [no, low, medium, high]),
             ("somebodys-own", [none, low, medium, high]),
         ] {
             let said = FOUR.map(|thinking| of_openai(model, Some(thinking)).map_err(|_| ()));
@@ -138,18 +193,34 @@ mod tests {
     }
 
     #[test]
-    fn who_thinks_only_without_tools_is_known() {
-        for (model, expected) in [
-            ("gpt-5", false),
-            ("gpt-5.3", false),
-            ("gpt-5.4-mini", true),
-            ("gpt-6.1-terra", true),
-            ("o3", false),
-            ("gpt-4.1", false),
-            ("somebodys-own", false),
+    fn chat_completions_has_no_thinking_beside_tools() {
+        let (low, off) = (Some(Thinking::Low), Some(Thinking::Off));
+        for (model, thinking, has_tools, expected) in [
+            ("gpt-5", low, true, Ok(Some("low"))),
+            ("gpt-5", off, true, Ok(Some("minimal"))),
+            ("gpt-5.3", None, true, Ok(None)),
+            ("gpt-5.4-mini", None, true, Ok(Some("none"))),
+            ("gpt-5.4-mini", None, false, Ok(None)),
+            ("gpt-6.1-terra", low, false, Ok(Some("low"))),
+            ("gpt-6.1-terra", low, true, Err("thinking")),
+            ("gpt-6-astra", None, false, Ok(None)),
+            ("gpt-6-astra", None, true, Err("name")),
+            ("gpt-6.1-sol", low, true, Err("name")),
+            ("gpt-6-sol", None, true, Ok(Some("none"))),
+            ("o3", low, true, Ok(Some("low"))),
+            ("gpt-4.1", None, true, Ok(None)),
+            ("gpt-4.1", low, true, Err("thinking")),
+            ("somebodys-own", low, true, Ok(Some("low"))),
         ] {
-            assert_eq!(thinks_without_tools(model), expected, "{model}");
+            let said = over_chat(model, thinking, has_tools).map_err(|untaken| untaken.option);
+            assert_eq!(said, expected, "{model} {thinking:?} {has_tools}");
         }
+        let untaken = over_chat("gpt-5.6-sol", low, true).unwrap_err();
+        assert!(untaken.help.contains("`openai/gpt-5.6-sol`"), "{untaken:?}");
+    }
+
+    #[test]
+    fn thoughts_are_asked_of_those_that_have_some() {
         assert!(thinks("gpt-5") && thinks("o1") && thinks("somebodys-own") && !thinks("gpt-4o"));
     }
 }

@@ -5,7 +5,8 @@
 //! its reasoning encrypted (`include: ["reasoning.encrypted_content"]`), so that it goes on thinking from there. Sending
 //! back reasoning without that, or without the item that it led to, is an error there, so such reasoning is left out.
 //!
-//! What `openai-chat` shares with this provider lies here, too: where OpenAI is, its errors, its words for effort.
+//! What `openai-chat` shares with this provider lies here, too: where OpenAI is, its errors, its words for effort, what its models
+//! take.
 
 pub(super) mod effort;
 pub(super) mod endpoint;
@@ -14,6 +15,7 @@ pub(super) mod fault;
 mod item;
 mod reply;
 mod request;
+pub(super) mod taken;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -26,7 +28,7 @@ use sha2::{Digest, Sha256};
 pub(super) use self::estimate::Estimate;
 use self::request::{Body, Way};
 use super::dialogue::{Dialogue, Shared};
-use super::{Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup};
+use super::{Connect, Conversation, Entry, Fault, Provider, Setup};
 use crate::message::{Reply, View};
 
 /// The longest call id that is sent back: some gateways keep a model's signature in it.
@@ -36,7 +38,7 @@ const LONGEST_NAME: usize = 64;
 
 /// How a job names this provider.
 pub const ENTRY: Entry =
-    Entry { name: "openai", keys: &[endpoint::KEY], untaken: |_| Vec::new(), prices: "openai", connect };
+    Entry { name: "openai", keys: &[endpoint::KEY], untaken: taken::over_responses, prices: "openai", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Responses API", "/responses")?;
@@ -52,9 +54,7 @@ impl Provider for Openai {
         let model = setup.model.name.clone();
         let has_openai_rules = endpoint::has_openai_rules(&self.shared.endpoint);
         let effort = if has_openai_rules {
-            effort::of_openai(&model, setup.model.thinking).map_err(|why| {
-                Fault::new(FaultKind::Rejected, why).hint("leave `thinking` out, or choose another model")
-            })?
+            effort::of_openai(&model, setup.model.thinking)?
         } else {
             setup.model.thinking.map(effort::word)
         };

@@ -9,13 +9,15 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::reply::Growth;
-use super::{cache_key, effort, failed, item, name_calls};
+use super::{cache_key, effort, failed, item, name_calls, taken};
 use crate::message::{Message, Reply, ToolResult, UserMessage};
+use crate::providers::written::{is_blank, whole};
 use crate::providers::{Ask, Setup, dialogue};
 
 /// What stands for a text that is empty.
 pub(super) const NOTHING: &str = "(nothing)";
-/// The least that the API takes as `max_output_tokens`.
+/// The least that the API takes as `max_output_tokens`: its error to a smaller number names it
+/// (<https://github.com/vectorize-io/hindsight/issues/58>).
 const LEAST_TOKENS: u32 = 16;
 
 /// What depends on where the conversation goes.
@@ -102,6 +104,9 @@ impl Body {
         if let Some(effort) = way.effort {
             options.push_str(&format!(r#","reasoning":{{"effort":"{effort}"}}"#));
         }
+        if let Some(temperature) = taken::temperature(&setup.model, way.effort) {
+            options.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
+        }
         // Models that think only a little take no parallel calls.
         if !tools.is_empty() && way.effort != Some("minimal") {
             options.push_str(r#","parallel_tool_calls":true"#);
@@ -162,15 +167,7 @@ impl dialogue::Body for Body {
         let most = ask.max_tokens.max(LEAST_TOKENS);
         let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(r#"{{"model":{},"max_output_tokens":{most}{}{choice}"#, self.model, self.options);
-        let mut pieces = vec![Bytes::from(head), self.fixed.clone()];
-        for (at, json) in self.items.iter().enumerate() {
-            if at > 0 {
-                pieces.push(Bytes::from_static(b","));
-            }
-            pieces.push(json.clone());
-        }
-        pieces.push(Bytes::from_static(b"]}"));
-        pieces
+        whole([Bytes::from(head), self.fixed.clone()], self.items.iter())
     }
 
     fn size(&self) -> usize {
@@ -185,8 +182,4 @@ impl dialogue::Body for Body {
         name_calls(reply, taken);
         Ok(())
     }
-}
-
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
 }

@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use self::request::{Body, Way};
 use super::dialogue::{Dialogue, Shared};
-use super::openai::{effort, endpoint, fault};
-use super::{Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup};
+use super::openai::{effort, endpoint, fault, taken};
+use super::{Connect, Conversation, Entry, Fault, Provider, Setup};
 
 /// How a job names this provider.
 pub const ENTRY: Entry =
-    Entry { name: "openai-chat", keys: &[endpoint::KEY], untaken: |_| Vec::new(), prices: "openai", connect };
+    Entry { name: "openai-chat", keys: &[endpoint::KEY], untaken: taken::over_chat, prices: "openai", connect };
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;
@@ -39,7 +39,11 @@ impl Provider for OpenaiChat {
     fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
         let model = setup.model.name.clone();
         let has_openai_rules = endpoint::has_openai_rules(&self.shared.endpoint);
-        let effort = if has_openai_rules { effort_of(&setup)? } else { setup.model.thinking.map(effort::word) };
+        let effort = if has_openai_rules {
+            effort::over_chat(&model, setup.model.thinking, !setup.tools.is_empty())?
+        } else {
+            setup.model.thinking.map(effort::word)
+        };
         let way = Way { effort, has_openai_rules, takes_cache_key: endpoint::is_official(&self.shared.endpoint) };
         Dialogue::open(&self.shared, model, Body::new(&setup, way))
     }
@@ -50,22 +54,5 @@ impl Provider for OpenaiChat {
 
     fn has_known_prices(&self) -> bool {
         endpoint::is_official(&self.shared.endpoint)
-    }
-}
-
-/// The effort that a model of OpenAI's is asked for.
-fn effort_of(setup: &Setup) -> Result<Option<&'static str>, Fault> {
-    let (model, thinking) = (&setup.model.name, setup.model.thinking);
-    let word = effort::of_openai(model, thinking)
-        .map_err(|why| Fault::new(FaultKind::Rejected, why).hint("leave `thinking` out, or choose another model"))?;
-    if setup.tools.is_empty() || !effort::thinks_without_tools(model) {
-        return Ok(word);
-    }
-    match word {
-        None | Some("none") => Ok(Some("none")),
-        Some(_) => {
-            let why = format!("the Chat Completions API takes no tools from {model} while it thinks");
-            Err(Fault::new(FaultKind::Rejected, why).hint(format!("name the model `openai/{model}`")))
-        }
     }
 }

@@ -11,7 +11,8 @@ use serde_json::json;
 use super::reply::Growth;
 use super::{call, thoughts};
 use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
-use crate::providers::openai::{cache_key, failed, name_calls};
+use crate::providers::openai::{cache_key, failed, name_calls, taken};
+use crate::providers::written::{is_blank, whole};
 use crate::providers::{Ask, Setup, dialogue};
 
 /// What stands for a text that is empty, which some servers refuse.
@@ -42,8 +43,8 @@ pub(super) struct Body {
     model: String,
     way: Way,
     has_tools: bool,
-    /// `prompt_cache_key`, with a comma before it.
-    key: String,
+    /// What stays the same and is no prompt, with a comma before each member.
+    options: String,
     /// `tools`, with a comma before it, and the start of the messages.
     fixed: Bytes,
     messages: Vec<Written>,
@@ -94,12 +95,24 @@ impl Body {
         if !tools.is_empty() {
             fixed = format!(r#","tools":[{}]"#, tools.join(","));
         }
-        let key = if way.takes_cache_key { cache_key(setup) } else { String::new() };
+        let mut options = String::new();
+        if let Some(effort) = way.effort {
+            options.push_str(&format!(r#","reasoning_effort":"{effort}""#));
+        }
+        if let Some(temperature) = taken::temperature(&setup.model, way.effort) {
+            options.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
+        }
+        if !setup.model.stop.is_empty() {
+            options.push_str(&format!(r#","stop":{}"#, json!(setup.model.stop)));
+        }
+        if way.takes_cache_key {
+            options.push_str(&cache_key(setup));
+        }
         let mut body = Self {
             model: setup.model.name.clone(),
             way,
             has_tools: !tools.is_empty(),
-            key,
+            options,
             size: fixed.len(),
             fixed: Bytes::from(fixed + r#","messages":["#),
             messages: Vec::new(),
@@ -125,9 +138,9 @@ impl Body {
         // Templates of many models take no two messages of one role. Before `"}`: the end of the text, of the message.
         let begun = String::from_utf8_lossy(&last.json[..last.json.len().saturating_sub(2)]);
         let more = serde_json::to_string(&format!("\n\n{text}"))?;
-        let whole = Bytes::from(format!("{begun}{}}}", more.strip_prefix('"').unwrap_or(&more)));
-        self.size += whole.len() - last.json.len();
-        last.json = whole;
+        let longer = Bytes::from(format!("{begun}{}}}", more.strip_prefix('"').unwrap_or(&more)));
+        self.size += longer.len() - last.json.len();
+        last.json = longer;
         Ok(())
     }
 
@@ -183,27 +196,14 @@ impl dialogue::Body for Body {
 
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let most = if self.way.has_openai_rules { "max_completion_tokens" } else { "max_tokens" };
-        let mut head = format!(
-            r#"{{"model":{},"{most}":{},"stream":true,"stream_options":{{"include_usage":true}}"#,
+        let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
+        let head = format!(
+            r#"{{"model":{},"{most}":{},"stream":true,"stream_options":{{"include_usage":true}}{}{choice}"#,
             json!(self.model),
-            ask.max_tokens
+            ask.max_tokens,
+            self.options
         );
-        if let Some(effort) = self.way.effort {
-            head.push_str(&format!(r#","reasoning_effort":"{effort}""#));
-        }
-        if self.has_tools && !ask.tools_allowed {
-            head.push_str(r#","tool_choice":"none""#);
-        }
-        head.push_str(&self.key);
-        let mut pieces = vec![Bytes::from(head), self.fixed.clone()];
-        for (at, Written { json, .. }) in self.messages.iter().enumerate() {
-            if at > 0 {
-                pieces.push(Bytes::from_static(b","));
-            }
-            pieces.push(json.clone());
-        }
-        pieces.push(Bytes::from_static(b"]}"));
-        pieces
+        whole([Bytes::from(head), self.fixed.clone()], self.messages.iter().map(|message| &message.json))
     }
 
     fn size(&self) -> usize {
@@ -218,8 +218,4 @@ impl dialogue::Body for Body {
         name_calls(reply, taken);
         Ok(())
     }
-}
-
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
 }

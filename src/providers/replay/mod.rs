@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 pub use self::moved::{moved, value as moved_value};
 pub use self::read::{Call, Read, ScriptFile};
 pub use self::script::{Left, List, Script};
-use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Model, Provider, Setup, Untaken, Watch};
+use super::{Ask, Connect, Conversation, Entry, Fault, FaultKind, Provider, Setup, Untaken, Watch, Wish};
 use crate::diagnostic::{Rule, rule};
 use crate::message::{Block, Message, Reply, View};
 
@@ -24,17 +24,14 @@ pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
 pub const ENTRY: Entry = Entry { name: "replay", keys: &[], untaken, prices: "", connect };
 
 /// What is written down takes no wishes; how long a conversation may be is ours to keep.
-fn untaken(model: &Model) -> Vec<Untaken> {
+fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
+    let model = wish.model;
     let asked = [
         ("thinking", model.thinking.is_some()),
         ("temperature", model.temperature.is_some()),
         ("stop", !model.stop.is_empty()),
     ];
-    let untaken = |(option, _)| Untaken {
-        option,
-        why: format!("the provider `replay` takes no `{option}`"),
-        help: "remove it".to_owned(),
-    };
+    let untaken = |(option, _)| Untaken::new(option, format!("the provider `replay` takes no `{option}`"), "remove it");
     asked.into_iter().filter(|(_, asked)| *asked).map(untaken).collect()
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Block};
 use super::request::Request;
-use super::{chat, responses};
+use super::{chat, gemini, responses};
 
 /// An API, known by the path that it is asked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub(crate) enum Api {
     Messages,
     Chat,
     Responses,
+    Gemini,
 }
 
 impl Api {
@@ -20,16 +21,18 @@ impl Api {
         match path {
             "/v1/chat/completions" => Self::Chat,
             "/v1/responses" => Self::Responses,
+            path if gemini::model(path).is_some() => Self::Gemini,
             _ => Self::Messages,
         }
     }
 
     /// A request's body in the Messages API's form.
-    pub(super) fn translate(self, body: &Value) -> Value {
+    pub(super) fn translate(self, path: &str, body: &Value) -> Value {
         match self {
             Self::Messages => body.clone(),
             Self::Chat => chat::translate(body),
             Self::Responses => responses::translate(body),
+            Self::Gemini => gemini::translate(path, body),
         }
     }
 
@@ -39,6 +42,7 @@ impl Api {
             Self::Messages => Vec::new(),
             Self::Chat => chat::check(body),
             Self::Responses => responses::check(body),
+            Self::Gemini => gemini::check(body),
         }
     }
 
@@ -47,6 +51,7 @@ impl Api {
         match self {
             Self::Messages | Self::Responses => answer.content(),
             Self::Chat => chat::comes_back(answer),
+            Self::Gemini => gemini::comes_back(answer),
         }
     }
 
@@ -60,6 +65,7 @@ impl Api {
             Self::Chat | Self::Responses => {
                 json!({"error": {"message": message, "type": kind, "param": null, "code": null}})
             }
+            Self::Gemini => gemini::error(kind, message),
         }
     }
 
@@ -76,6 +82,7 @@ impl Api {
                 )
             }
             Self::Chat => data(&json!({"error": inner})),
+            Self::Gemini => data(&gemini::error(kind, message)),
         }
     }
 
@@ -83,7 +90,7 @@ impl Api {
     pub(super) fn ping(self) -> &'static [u8] {
         match self {
             Self::Messages => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
-            Self::Chat | Self::Responses => b": still here\n\n",
+            Self::Chat | Self::Responses | Self::Gemini => b": still here\n\n",
         }
     }
 }

@@ -7,14 +7,16 @@ use super::answer::{Answer, Block};
 use super::api::{answered, append, called, data, fields, halves, id_of};
 use super::request::Request;
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 11] = [
     "max_tokens",
     "messages",
     "model",
     "parallel_tool_calls",
     "reasoning_effort",
+    "stop",
     "stream",
     "stream_options",
+    "temperature",
     "tool_choice",
     "tools",
 ];
@@ -116,7 +118,7 @@ pub(super) fn comes_back(answer: &Answer) -> Vec<Value> {
 
 fn finish_reason(answer: &Answer) -> &str {
     match answer.stop_reason() {
-        "end_turn" => "stop",
+        "end_turn" | "stop_sequence" => "stop",
         "tool_use" => "tool_calls",
         "max_tokens" => "length",
         "refusal" => "content_filter",

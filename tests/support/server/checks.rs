@@ -35,23 +35,23 @@ const FIELDS: [&str; 15] = [
 /// What is wrong with a request's first line and headers.
 pub(super) fn head(request: &Request, key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    if request.method() != "POST"
-        || !["/v1/messages", "/v1/chat/completions", "/v1/responses"].contains(&request.path())
-    {
+    let is_known = ["/v1/messages", "/v1/chat/completions", "/v1/responses"].contains(&request.path());
+    if request.method() != "POST" || !(is_known || request.api() == Api::Gemini) {
         wrong.push(format!("{} {} instead of POST /v1/messages", request.method(), request.path()));
     }
     match (request.api(), request.header("anthropic-version")) {
         (Api::Messages, Some(version)) if VERSIONS.contains(&version) => {}
-        (Api::Chat | Api::Responses, None) => {}
+        (Api::Chat | Api::Responses | Api::Gemini, None) => {}
         (_, other) => wrong.push(format!("anthropic-version is {other:?}")),
     }
     match request.header("content-type") {
         Some(kind) if kind.split(';').next() == Some("application/json") => {}
         other => wrong.push(format!("content-type is {other:?}")),
     }
-    let keys = [request.header("x-api-key"), request.header("authorization").map(bearer)];
+    let name = if request.api() == Api::Gemini { "x-goog-api-key" } else { "x-api-key" };
+    let keys = [request.header(name), request.header("authorization").map(bearer)];
     if keys.iter().flatten().next().is_none() {
-        wrong.push(String::from("no key in x-api-key or Authorization"));
+        wrong.push(String::from("no key in a header of its own or in Authorization"));
     }
     if keys.iter().flatten().any(|given| *given != key) {
         wrong.push(String::from("a key that isn't the test's"));
@@ -72,7 +72,8 @@ pub(super) fn body(body: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     for field in fields.keys() {
         match field.as_str() {
-            "temperature" | "top_p" | "top_k" => wrong.push(format!("{field} is refused by API version 2026-10-21")),
+            "temperature" if takes_temperature(body) => {}
+            "temperature" | "top_p" | "top_k" => wrong.push(format!("{field} is refused by this model")),
             "tool_choice" => {}
             known if FIELDS.contains(&known) => {}
             unknown => wrong.push(format!("unknown field {unknown:?}")),
@@ -96,6 +97,14 @@ pub(super) fn body(body: &Value) -> Vec<String> {
     }
     marks(body, &mut wrong);
     wrong
+}
+
+/// Version 2023-06-01 takes one from 0 to 1 of Claude up to 4.6, unless it thinks.
+fn takes_temperature(body: &Value) -> bool {
+    let model = body["model"].as_str().unwrap_or_default();
+    let is_old = ["-3-", "-4-5", "-4-6"].iter().any(|version| model.contains(version));
+    let is_good = body["temperature"].as_f64().is_some_and(|temperature| (0.0..=1.0).contains(&temperature));
+    is_old && is_good && matches!(body["thinking"]["type"].as_str(), None | Some("disabled"))
 }
 
 fn system(fields: &Map<String, Value>, wrong: &mut Vec<String>) {

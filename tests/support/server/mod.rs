@@ -1,5 +1,5 @@
-//! A loopback server that stands in for a provider: it speaks the wire formats of the Messages API, of Chat Completions
-//! and of the Responses API, each at its own path, and checks every request.
+//! A loopback server that stands in for a provider: it speaks the wire formats of the Messages API, of Chat Completions,
+//! of the Responses API and of the Gemini API, each at its own path, and checks every request.
 //!
 //! A request that the real API would refuse, or that breaks one of our own promises (the history only grows, a whole
 //! answer isn't asked for again), is answered with status 400 and recorded; [`Server::finish`], or else dropping the
@@ -9,6 +9,7 @@ mod answer;
 mod api;
 mod chat;
 mod checks;
+mod gemini;
 mod history;
 mod http;
 mod request;

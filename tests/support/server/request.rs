@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::api::Api;
+use super::gemini;
 use super::http::Head;
 
 /// One request to the server.
@@ -66,7 +67,7 @@ impl Request {
 
     /// The body in the Messages API's form, whichever it came in.
     pub(crate) fn body(&self) -> &Value {
-        self.parsed.get_or_init(|| self.api().translate(self.own_body()))
+        self.parsed.get_or_init(|| self.api().translate(self.path(), self.own_body()))
     }
 
     pub(crate) fn model(&self) -> &str {
@@ -89,6 +90,9 @@ impl Request {
     /// The model; where the body hasn't been parsed, as its first bytes name it.
     pub(super) fn model_unparsed(&self) -> &str {
         const FIELD: &[u8] = b"\"model\":\"";
+        if let Some(model) = gemini::model(self.path()) {
+            return model;
+        }
         if self.parsed.get().is_some() {
             return self.model();
         }

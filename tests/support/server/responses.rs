@@ -6,7 +6,7 @@ use super::answer::{Answer, Block};
 use super::api::{answered, append, called, event, fields, halves, id_of};
 use super::request::Request;
 
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "include",
     "input",
     "instructions",
@@ -17,6 +17,7 @@ const FIELDS: [&str; 12] = [
     "reasoning",
     "store",
     "stream",
+    "temperature",
     "tool_choice",
     "tools",
 ];
@@ -101,7 +102,7 @@ pub(super) fn translate(body: &Value) -> Value {
 /// A response with these items; `status` is how it ended, if it did.
 fn response(answer: &Answer, request: &Request, items: &[Value], ended: bool) -> Value {
     let reason = match answer.stop_reason() {
-        "end_turn" | "tool_use" => None,
+        "end_turn" | "stop_sequence" | "tool_use" => None,
         "max_tokens" => Some("max_output_tokens"),
         "refusal" => Some("content_filter"),
         other => Some(other),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Block, End};
 use super::api::{Api, event, halves};
 use super::request::Request;
-use super::{What, chat, responses};
+use super::{What, chat, gemini, responses};
 
 /// The longest piece of a call's input in one event.
 const LONGEST_PIECE: usize = 512 << 10;
@@ -134,6 +134,7 @@ impl Answer {
                 Api::Messages => self.message(request, &self.content(), &json!(self.stop_reason()), &usage),
                 Api::Chat => chat::whole(self, request),
                 Api::Responses => responses::whole(self, request),
+                Api::Gemini => gemini::whole(self, request),
             }
             .to_string();
         }
@@ -160,6 +161,7 @@ impl Answer {
             Api::Messages => self.messages(request),
             Api::Chat => chat::events(self, request),
             Api::Responses => responses::events(self, request),
+            Api::Gemini => gemini::events(self, request),
         };
         match self.form {
             Some(form) => events.iter().map(|event| form(event)).collect(),
@@ -264,6 +266,7 @@ fn reason(status: u16) -> &'static str {
         413 => "Payload Too Large",
         429 => "Too Many Requests",
         500 => "Internal Server Error",
+        503 => "Service Unavailable",
         529 => "Overloaded",
         _ => "Unnamed",
     }

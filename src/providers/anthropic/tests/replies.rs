@@ -278,7 +278,7 @@ async fn stop_reasons_have_their_own_words() {
         ("refusal", Stop::Refusal),
         ("pause_turn", Stop::Pause),
         ("model_context_window_exceeded", Stop::ContextFull),
-        ("stop_sequence", Stop::Other("stop_sequence".to_owned())),
+        ("stop_sequence", Stop::EndTurn),
         ("tea_time", Stop::Other("tea_time".to_owned())),
     ];
     for (word, stop) in cases {

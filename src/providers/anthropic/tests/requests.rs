@@ -78,6 +78,28 @@ async fn thinking_and_tool_choice_are_said() {
 }
 
 #[tokio::test]
+async fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
+    let server = Server::start([answer()]).await;
+    let asked = async |name: &str, thinking: Option<Thinking>, temperature: f64, stop: &[&str]| {
+        let mut setup = setup(thinking);
+        setup.model.name = name.to_owned();
+        (setup.model.temperature, setup.model.stop) =
+            (Some(temperature), stop.iter().map(|text| (*text).to_owned()).collect());
+        let mut conversation = converse(&server.url, setup);
+        conversation.push(&Message::User(UserMessage::text("Hello")));
+        conversation.ask(request(), &Seen::default()).await.unwrap();
+        let body = server.received().last().unwrap().json();
+        ["temperature", "stop_sequences"].map(|name| body.get(name).cloned())
+    };
+    assert_eq!(
+        asked("claude-haiku-4-5", None, 0.0, &["END", "é\""]).await,
+        [json!(0.0), json!(["END", "é\""])].map(Some)
+    );
+    assert_eq!(asked("claude-haiku-4-5", Some(Thinking::Low), 1.0, &[]).await, [None, None]);
+    assert_eq!(asked("claude-opus-5", None, 1.0, &["END"]).await, [None, Some(json!(["END"]))]);
+}
+
+#[tokio::test]
 async fn marks_move_and_the_bytes_before_them_stay() {
     let server = Server::start([answer()]).await;
     let mut conversation = prompted(&server.url);

@@ -190,7 +190,8 @@ fn what_a_model_does_not_take_is_known() {
     let options = |name: &str, change: fn(&mut Model)| {
         let mut model = Model::new("gemini", name);
         change(&mut model);
-        untaken(&model).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
+        let wish = crate::providers::Wish { model: &model, has_tools: true, max_tokens: 8000 };
+        untaken(&wish).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
     };
     assert_eq!(options("gemini-2.5-pro", |model| model.thinking = Some(Thinking::Off)), ["thinking"]);
     assert_eq!(options("gemini-2.5-flash", |model| model.thinking = Some(Thinking::Off)), [""; 0]);

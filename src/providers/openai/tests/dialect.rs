@@ -92,6 +92,25 @@ fn grow(index: usize, part: &Part, events: &mut Vec<Value>) {
     push("response.output_item.done", json!({ "item": done }));
 }
 
+/// An error's body in both of OpenAI's APIs.
+pub(crate) fn error(status: u16, message: &str) -> Value {
+    let kind = match status {
+        400 => "invalid_request_error",
+        401 => "authentication_error",
+        429 => "rate_limit_error",
+        _ => "server_error",
+    };
+    json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
+}
+
+/// An answer to a call in both of OpenAI's APIs: its first words say that it failed.
+pub(crate) fn answered(call_id: String, text: String) -> Turn {
+    match text.strip_prefix("Error: ") {
+        Some(words) => Turn::Answered(call_id, words.to_owned(), true),
+        None => Turn::Answered(call_id, text, false),
+    }
+}
+
 impl Dialect for Spoken {
     fn entry(&self) -> &'static Entry {
         &crate::providers::openai::ENTRY
@@ -139,13 +158,7 @@ impl Dialect for Spoken {
     }
 
     fn error(&self, status: u16, message: &str) -> Value {
-        let kind = match status {
-            400 => "invalid_request_error",
-            401 => "authentication_error",
-            429 => "rate_limit_error",
-            _ => "server_error",
-        };
-        json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
+        error(status, message)
     }
 
     fn error_event(&self, status: u16, message: &str) -> String {
@@ -171,15 +184,7 @@ impl Dialect for Spoken {
                 let input = serde_json::from_str(&text(&item["arguments"])).unwrap();
                 Turn::Call(text(&item["call_id"]), text(&item["name"]), input)
             }
-            ("function_call_output", _) => {
-                let output = text(&item["output"]);
-                let words = output.strip_prefix("Error: ");
-                Turn::Answered(
-                    text(&item["call_id"]),
-                    words.map_or_else(|| output.clone(), str::to_owned),
-                    words.is_some(),
-                )
-            }
+            ("function_call_output", _) => answered(text(&item["call_id"]), text(&item["output"])),
             (kind, _) => panic!("{kind}"),
         };
         Heard {

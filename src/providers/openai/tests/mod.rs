@@ -2,7 +2,7 @@
 
 mod dialect;
 
-pub(crate) use self::dialect::Spoken;
+pub(crate) use self::dialect::{Spoken, answered, error};
 
 use serde_json::{Value, json};
 
@@ -66,6 +66,18 @@ fn a_request_is_what_the_api_expects() {
     body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
     let few: Value = serde_json::from_slice(&body.pieces(&Ask { max_tokens: 1, ..request() }).concat()).unwrap();
     assert_eq!(few["max_output_tokens"], 16);
+}
+
+#[test]
+fn a_temperature_is_said_as_the_model_takes_it() {
+    let asked = |name: &str, effort, temperature: f64| {
+        let mut setup = setup(&Spoken);
+        (setup.model.name, setup.model.temperature) = (name.to_owned(), Some(temperature));
+        written(&setup, Way { effort, has_openai_rules: true }).get("temperature").cloned()
+    };
+    assert_eq!(asked("gpt-5.6-sol", Some("none"), 0.0), Some(json!(0.0)));
+    assert_eq!(asked("gpt-5.6-sol", Some("low"), 1.0), None);
+    assert_eq!(asked("gpt-4.1", None, 1.0), Some(json!(1.0)));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::providers::Entry;
 use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, read};
+use crate::providers::openai::tests::{answered, error};
 use crate::providers::openai_chat::reply::Growth;
 
 pub(crate) struct Spoken;
@@ -121,13 +122,7 @@ impl Dialect for Spoken {
     }
 
     fn error(&self, status: u16, message: &str) -> Value {
-        let kind = match status {
-            400 => "invalid_request_error",
-            401 => "authentication_error",
-            429 => "rate_limit_error",
-            _ => "server_error",
-        };
-        json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
+        error(status, message)
     }
 
     fn full(&self) -> Vec<(u16, Value)> {
@@ -150,13 +145,7 @@ impl Dialect for Spoken {
             match message["role"].as_str().unwrap() {
                 "system" => system = content,
                 "user" => turns.push(Turn::User(content)),
-                "tool" => {
-                    let (words, failed) = match content.strip_prefix("Error: ") {
-                        Some(words) => (words.to_owned(), true),
-                        None => (content, false),
-                    };
-                    turns.push(Turn::Answered(text(&message["tool_call_id"]), words, failed));
-                }
+                "tool" => turns.push(answered(text(&message["tool_call_id"]), content)),
                 "assistant" => {
                     if let Some(thought) = message["reasoning_content"].as_str() {
                         turns.push(Turn::Thought(thought.to_owned()));

@@ -2,11 +2,11 @@ use serde_json::json;
 
 use super::*;
 use crate::job::Thinking;
+use crate::providers::Setup;
 use crate::providers::conformance::{SECRET, connect, setup};
 use crate::providers::dialogue::Body as _;
+use crate::providers::openai_chat::ENTRY;
 use crate::providers::openai_chat::request::{Body, Way};
-use crate::providers::openai_chat::{ENTRY, effort_of};
-use crate::providers::{FaultKind, Model, Setup};
 
 const ELSEWHERE: Way = Way { effort: None, has_openai_rules: false, takes_cache_key: false };
 
@@ -44,6 +44,19 @@ fn a_request_is_what_the_api_expects() {
 }
 
 #[test]
+fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
+    let asked = |name: &str, temperature: f64, stop: &[&str]| {
+        let mut setup = setup(&Spoken);
+        (setup.model.name, setup.model.temperature) = (name.to_owned(), Some(temperature));
+        setup.model.stop = stop.iter().map(|text| (*text).to_owned()).collect();
+        let body = written(&setup, ELSEWHERE);
+        ["temperature", "stop"].map(|name| body.get(name).cloned())
+    };
+    assert_eq!(asked("somebodys-own", 1.5, &["END", "\n"]), [json!(1.5), json!(["END", "\n"])].map(Some));
+    assert_eq!(asked("o3", 1.0, &[]), [None, None]);
+}
+
+#[test]
 fn texts_that_follow_each_other_become_one() {
     let mut body = Body::new(&setup(&Spoken), ELSEWHERE).unwrap();
     for text in ["say \"a\"", "b\nc"] {
@@ -55,27 +68,6 @@ fn texts_that_follow_each_other_become_one() {
     assert_eq!(sent["messages"].as_array().unwrap().len(), 2);
     let head = sent["messages"].to_string().len() + sent["tools"].to_string().len();
     assert!(body.size().abs_diff(head) < 30);
-}
-
-#[test]
-fn openais_models_think_as_they_can() {
-    let of = |model: &str, thinking: Option<Thinking>, with_tools: bool| {
-        let mut setup = setup(&Spoken);
-        setup.model = Model { thinking, ..Model::new("openai-chat", model) };
-        if !with_tools {
-            setup.tools.clear();
-        }
-        effort_of(&setup)
-    };
-    assert_eq!(of("gpt-5.1", Some(Thinking::Low), true).unwrap(), Some("low"));
-    assert_eq!(of("gpt-5", Some(Thinking::Off), true).unwrap(), Some("minimal"));
-    assert_eq!(of("gpt-5.6-sol", None, true).unwrap(), Some("none"));
-    assert_eq!(of("gpt-5.6-sol", None, false).unwrap(), None);
-    assert_eq!(of("gpt-5.6-sol", Some(Thinking::High), false).unwrap(), Some("high"));
-    let fault = of("gpt-5.6-sol", Some(Thinking::High), true).unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Rejected);
-    assert!(fault.hint.unwrap().contains("`openai/gpt-5.6-sol`"));
-    assert!(of("gpt-4.1", Some(Thinking::Low), true).is_err());
 }
 
 #[tokio::test]

@@ -1,0 +1,108 @@
+//! What is asked of models beyond the defaults.
+
+use crate::diagnostic::{Diagnostic, Place, Rule, rule};
+use crate::job::{self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS};
+use crate::providers::{self, Model, Wish};
+use crate::yaml::Spanned;
+
+use super::{Lint, Subject, listed, models};
+
+/// Options of models: within their bounds, and taken.
+pub(super) struct Options;
+
+const RULES: &[Rule] = &[rule!(Error "option-not-taken"), rule!(Error "bad-stop")];
+
+impl Lint for Options {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        for options in models::specs(job).filter_map(|spec| spec.value.options()) {
+            bounds(options, findings);
+        }
+        let mut untaken: Vec<Diagnostic> = Vec::new();
+        for agent in job.agents() {
+            let spec = agent.model.unwrap_or(&job.model);
+            let Ok(model) = models::resolve(spec) else { continue };
+            let Some(entry) = providers::find(&model.provider) else { continue };
+            let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
+            let wish = Wish {
+                model: &model,
+                has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
+                max_tokens: job::or(agent.max_tokens, default),
+            };
+            for one in (entry.untaken)(&wish) {
+                let finding = Diagnostic::error("option-not-taken", place(spec, one.option), one.why).help(one.help);
+                // Several agents may have one model.
+                let is_same =
+                    |other: &Diagnostic| (&other.place.span, &other.message) == (&finding.place.span, &finding.message);
+                if !untaken.iter().any(is_same) {
+                    untaken.push(finding);
+                }
+            }
+        }
+        findings.extend(untaken);
+    }
+}
+
+/// What to say where another model takes the place of a job's own: their options are left behind, for what they mean
+/// depends on the model. A sentence for each model that has some.
+pub fn left_behind(job: &Job, model: &Model) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    for own in models::specs(job).filter_map(|spec| models::resolve(spec).ok()) {
+        let options: Vec<&str> = own.options().iter().map(|(key, _)| *key).collect();
+        let verb = if options.len() == 1 { "isn't" } else { "aren't" };
+        let sentence = format!("the {} of {own} {verb} asked of {model}", listed(options.iter().copied()));
+        if !options.is_empty() && !said.contains(&sentence) {
+            said.push(sentence);
+        }
+    }
+    said
+}
+
+/// Where an option stands; of what is no option, the model's name.
+fn place(spec: &Spanned<job::ModelSpec>, option: &str) -> Place {
+    let options = spec.value.options();
+    let place = match option {
+        "thinking" => options.and_then(|options| options.thinking.as_ref()).map(Spanned::place),
+        "temperature" => options.and_then(|options| options.temperature.as_ref()).map(Spanned::place),
+        "stop" => options.and_then(|options| options.stop.as_ref()).map(Spanned::place),
+        "context" => options.and_then(|options| options.context.as_ref()).map(Spanned::place),
+        _ => None,
+    };
+    place.unwrap_or_else(|| models::name_node(spec).place())
+}
+
+/// What makes no sense whoever is asked.
+fn bounds(options: &ModelOptions, findings: &mut Vec<Diagnostic>) {
+    let range = 0.0..=MAX_TEMPERATURE;
+    if let Some(temperature) = options.temperature.as_ref().filter(|temperature| !range.contains(&temperature.value)) {
+        let message = format!("`temperature` must be from 0 to {MAX_TEMPERATURE}");
+        let help = format!("write a number from 0 to {MAX_TEMPERATURE}, or leave it out for the model's own");
+        findings.push(Diagnostic::error("out-of-range", temperature.place(), message).help(help));
+    }
+    if let Some(context) = options.context.as_ref().filter(|context| context.value == 0) {
+        let message = "`context` must be at least 1";
+        let help = "leave it out for what the table of prices says";
+        findings.push(Diagnostic::error("out-of-range", context.place(), message).help(help));
+    }
+    let Some(stop) = &options.stop else { return };
+    if stop.value.len() > MAX_STOPS {
+        let message = format!("`stop` holds {} texts", stop.value.len());
+        findings.push(Diagnostic::error("bad-stop", stop.place(), message).help(format!("keep at most {MAX_STOPS}")));
+    }
+    for (at, text) in stop.value.iter().enumerate() {
+        let finding = |message: &str, help: String| Diagnostic::error("bad-stop", text.place(), message).help(help);
+        if text.value.is_empty() {
+            findings.push(finding("this text is empty", "write what a reply is to end at, or remove it".to_owned()));
+        } else if text.value.chars().count() > MAX_STOP_CHARS {
+            let help = format!("write at most {MAX_STOP_CHARS} characters: the first ones do");
+            findings.push(finding("this text is too long to end a reply at", help));
+        } else if let Some(first) = stop.value[..at].iter().find(|first| first.value == text.value) {
+            let finding = finding("this text stands here twice", "remove one of them".to_owned());
+            findings.push(finding.label(first.place(), "the first"));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a job asks of its models beyond the defaults.
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::server::{Answer, Request, Script, Server};
+
+fn job(model: &str) -> String {
+    format!("model: {model}\nparent: {{ prompt: Go., tools: [], max_tokens: 700 }}\nlimits: {{ tokens: 100000 }}\n")
+}
+
+/// The request of a job with that model, and the run's record.
+fn asked(model: &str, arguments: &[&str]) -> (Value, Value) {
+    let folder = Folder::new();
+    folder.write("job.yaml", job(model));
+    let server = Server::start(Script::of([Answer::text("Up to here").stop("stop_sequence")]));
+    let ended = folder.legwork(&["run", "job.yaml"]).args(arguments).provider(&server).openai(&server).run();
+    ended.code(0).stdout_is("Up to here\n");
+    let record = ended.run_folder();
+    (server.finish()[0].own_body().clone(), record.plan()["parent"]["model"].clone())
+}
+
+#[test]
+fn options_are_said_in_each_providers_words_and_a_stop_text_ends_a_reply() {
+    let (body, model) = asked("{ name: anthropic/claude-haiku-4-5, temperature: 0, stop: [END, \"\\n##\"] }", &[]);
+    assert_eq!(
+        (&body["temperature"], &body["stop_sequences"], &body["max_tokens"]),
+        (&json!(0.0), &json!(["END", "\n##"]), &json!(700))
+    );
+    let recorded =
+        json!({ "provider": "anthropic", "name": "claude-haiku-4-5", "temperature": 0.0, "stop": ["END", "\n##"] });
+    assert_eq!(model, recorded);
+    let (body, _) = asked("{ name: openai-chat/some-model, temperature: 1.5, stop: [END] }", &[]);
+    assert_eq!((&body["temperature"], &body["stop"], &body["max_tokens"]), (&json!(1.5), &json!(["END"]), &json!(700)));
+    let (body, _) = asked("{ name: openai/some-model, temperature: 0.25, thinking: high }", &[]);
+    assert_eq!(
+        (&body["temperature"], &body["reasoning"], &body["max_output_tokens"]),
+        (&json!(0.25), &json!({ "effort": "high" }), &json!(700))
+    );
+}
+
+#[test]
+fn another_model_takes_no_options_over() {
+    let own = "{ name: anthropic/claude-haiku-4-5, temperature: 0.5, stop: [END], context: 100000 }";
+    for model in ["anthropic/claude-opus-5", "openai-chat/some-model", "openai/some-model"] {
+        let folder = Folder::new();
+        folder.write("job.yaml", job(own));
+        let server = Server::start(Script::of([Answer::text("Done.")]));
+        let ended = folder.legwork(&["run", "job.yaml", "--model", model]).provider(&server).openai(&server).run();
+        ended
+            .code(0)
+            .stderr_has("the `temperature`, `stop` and `context` of anthropic/claude-haiku-4-5 aren't asked of");
+        let body = server.finish()[0].own_body().clone();
+        assert!(["temperature", "stop", "stop_sequences"].iter().all(|name| body.get(name).is_none()), "{body}");
+    }
+    let folder = Folder::new();
+    folder.write("job.yaml", job(own)).write("job.script.yaml", "parent: [{ text: Done. }]\n");
+    let line = ["run", "job.yaml", "--model", "replay/job.script.yaml"];
+    let ended = folder.legwork(&line).run();
+    ended.code(0);
+    assert!(!ended.stderr.contains("aren't asked of"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_plan_shows_what_is_asked() {
+    let folder = Folder::new();
+    let own = "{ name: openai-chat/gpt-4.1, temperature: 0, stop: [END, \"a\\nb\"], context: 32000 }";
+    folder.write("job.yaml", job(own));
+    let shown = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
+    shown.code(0).stdout_has("openai-chat/gpt-4.1, temperature 0, stop [\"END\",\"a\\nb\"], context 32000");
+}
+
+#[test]
+fn everything_that_a_model_does_not_take_is_said_at_once_and_nothing_is_asked() {
+    let folder = Folder::new();
+    folder.write("job.yaml", job("{ name: anthropic/claude-opus-5-5, thinking: off, temperature: 0, stop: [\" \"] }"));
+    let server = Server::start(|_: &Request| Answer::text("never"));
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    ended.code(3).stderr_has("always thinks").stderr_has("takes no `temperature`").stderr_has("only white space");
+    assert_eq!(server.count(), 0);
+}
