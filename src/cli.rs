@@ -9,18 +9,21 @@ mod input;
 mod live;
 mod print;
 mod progress;
+mod providers;
 mod replay;
 mod result_file;
 mod resume;
 mod run;
 mod save_case;
 mod script;
+mod servers;
 mod shield;
 mod show;
 mod step_summary;
 mod test;
 mod validate;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -32,6 +35,7 @@ use crate::cases;
 use crate::error::Error;
 use crate::formats::{self, Subject};
 use crate::lints::provider_keys;
+use crate::providers::named::{Read, Servers};
 use crate::schema;
 
 /// Runs agent jobs declared in YAML: unattended, bounded, recorded.
@@ -60,6 +64,8 @@ enum Command {
     Show(show::Options),
     /// Show two runs side by side
     Diff(diff::Options),
+    /// List where replies can come from: providers, and servers of your own
+    Providers(providers::Options),
     /// Write a first job
     Init(init::Options),
     /// Print the JSON Schema of job files, of scripts, of expect.yaml, of result.json or of a journal's lines
@@ -96,6 +102,8 @@ struct Surroundings {
     folder: PathBuf,
     out: Out,
     clock: fn() -> jiff::Timestamp,
+    /// What the user's own configuration names, once it was asked for.
+    servers: OnceCell<Read>,
 }
 
 impl Surroundings {
@@ -125,7 +133,7 @@ pub fn main() -> u8 {
     let done = folder
         .map_err(|source| Error::Environment { message: "the current folder can't be found".into(), source })
         .and_then(|folder| {
-            let around = Surroundings { variables, folder, out, clock: jiff::Timestamp::now };
+            let around = Surroundings { variables, folder, out, clock: jiff::Timestamp::now, servers: OnceCell::new() };
             perform(arguments.command, &around)
         });
     let code = done.unwrap_or_else(|error| {
@@ -146,7 +154,10 @@ pub fn main() -> u8 {
 fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
     if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
-        shield::raise(|name| is_secret(name) || provider_keys().any(|key| key == name));
+        let runs_nothing = matches!(&command, Command::Replay(options) if !options.runs_tools());
+        let servers = if runs_nothing { &Servers::default() } else { &around.read_servers().servers };
+        let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.keys().any(|key| key == name);
+        shield::raise(|name| is_secret(name) || is_key(name));
     }
     match command {
         Command::Run(options) => run::run(&options, around),
@@ -157,6 +168,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, around),
         Command::Show(options) => show::show(&options, around),
         Command::Diff(options) => diff::diff(&options, around),
+        Command::Providers(options) => providers::providers(&options, around),
         Command::Init(options) => init::init(&options, around),
         Command::Schema { of } => {
             let schema = match of {

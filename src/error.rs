@@ -23,6 +23,9 @@ pub enum Error {
     /// The job file or its inputs are invalid.
     #[error("the job can't run")]
     Invalid(Vec<Diagnostic>),
+    /// The user's own configuration has mistakes.
+    #[error("the configuration has mistakes")]
+    Configuration(Vec<Diagnostic>),
     /// A file that was named can't be read.
     #[error("{} can't be read", path.display())]
     Unreadable {
@@ -152,7 +155,11 @@ impl Error {
                 Some("Install bubblewrap, or let commands do whatever you can do with --sandbox off.".into())
             }
             Self::Moved { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
-            Self::Invalid(_) | Self::Unreadable { .. } | Self::Environment { .. } | Self::NotARecord { .. } => None,
+            Self::Invalid(_)
+            | Self::Configuration(_)
+            | Self::Unreadable { .. }
+            | Self::Environment { .. }
+            | Self::NotARecord { .. } => None,
         }
     }
 
@@ -169,7 +176,9 @@ impl Error {
             Self::Ended { exit_code, .. } => *exit_code,
             Self::InUse { .. } | Self::Unconfined(_) => EXIT_ENVIRONMENT,
             Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
-            Self::Record { .. } | Self::Workspace { .. } | Self::Environment { .. } => EXIT_ENVIRONMENT,
+            Self::Configuration(_) | Self::Record { .. } | Self::Workspace { .. } | Self::Environment { .. } => {
+                EXIT_ENVIRONMENT
+            }
             Self::Provider(fault) => match fault.kind {
                 FaultKind::Rejected | FaultKind::ContextFull => Outcome::ProviderRejected.exit_code(None),
                 FaultKind::Failed => Outcome::ProviderFailed.exit_code(None),

@@ -30,7 +30,7 @@ use crate::job::{Compaction, Keep};
 use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::price::Prices;
-use crate::providers::{self, Connect, Fault, FaultKind, Model, Provider};
+use crate::providers::{Connect, Fault, FaultKind, Model, Provider};
 use crate::record::Recorder;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected::Protected;
@@ -98,12 +98,14 @@ pub fn connect<'a>(
         if opened.contains_key(&key) {
             continue;
         }
-        let name = &agent.model.provider;
-        let entry = providers::find(name).ok_or_else(|| {
-            Error::Provider(Fault::new(FaultKind::Rejected, format!("there is no provider `{name}`")))
+        let entry = agent.model.entry().ok_or_else(|| {
+            let what = format!("there is no provider `{}`", agent.model.provider);
+            let hint = "`legwork providers` lists all, and says where a server of your own is named";
+            Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint))
         })?;
         let provider = (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?;
-        if plan.limits.cost_usd.is_some() && !provider.has_known_prices() {
+        let is_foreign = agent.model.server.as_ref().is_some_and(|server| !server.is_official);
+        if plan.limits.cost_usd.is_some() && (is_foreign || !provider.has_known_prices()) {
             let message = format!(
                 "what `{}` costs isn't known at an address other than its provider's own, so limits.cost_usd can't be kept",
                 agent.model

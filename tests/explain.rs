@@ -64,8 +64,10 @@ fn findings_say_where_to_learn_more() {
 }
 
 /// Rules that no text can show, each with its reason.
-const WITHOUT_EXAMPLES: [(&str, &str); 9] = [
+const WITHOUT_EXAMPLES: [(&str, &str); 11] = [
     ("bad-set", "the command line is refused before"),
+    ("key-in-file", "it is about no job"),
+    ("taken-name", "it is about no job"),
     ("empty-file", "there would be nothing to see"),
     ("not-utf8", "a page is UTF-8"),
     ("too-deep", "65 brackets"),

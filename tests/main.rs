@@ -10,6 +10,7 @@
 #[cfg(target_os = "linux")]
 mod attacks;
 mod bad_input;
+mod bad_servers;
 mod bash_rules;
 mod caching;
 mod cases;
@@ -44,6 +45,7 @@ mod results;
 mod resume;
 mod runs;
 mod secrets;
+mod servers;
 mod signals;
 mod spending;
 mod storage;

@@ -343,7 +343,7 @@ impl Tree {
     /// Where in the table of prices a model stands, if its provider's prices hold where it is asked.
     fn price_list(&self, model: &Model) -> Option<&'static str> {
         self.providers.get(&model.source()).filter(|provider| provider.has_known_prices())?;
-        Some(model.price_list())
+        Some(model.price_list()).filter(|list| !list.is_empty())
     }
 
     pub(super) fn toolbox(&self, agent: &str, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {

@@ -4,20 +4,12 @@ use super::Surroundings;
 use crate::lints::provider_keys;
 use crate::mask::{self, Mask};
 use crate::plan::{Plan, Secrets};
+use crate::providers::PROVIDERS;
+use crate::providers::named::Servers;
 use crate::tools::environment::Environment;
 
-/// Variables with addresses that can hold credentials: the providers', and the proxies' as HTTP libraries read them.
-const ADDRESSES: [&str; 9] = [
-    "ANTHROPIC_BASE_URL",
-    "OPENAI_BASE_URL",
-    "GOOGLE_GEMINI_BASE_URL",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "HTTP_PROXY",
-    "http_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-];
+/// Variables with addresses of proxies, which can hold credentials, as HTTP libraries read them.
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// The secrets of a run.
 pub(super) struct Confidences {
@@ -29,12 +21,14 @@ pub(super) struct Confidences {
 
 impl Confidences {
     /// Takes the secret inputs, what of the granted variables is secret, and what legwork itself must keep: the
-    /// providers' keys and the passwords of addresses. Warns of granted ones that are too short to be masked.
-    pub(super) fn new(around: &Surroundings, plan: &Plan, secrets: &Secrets) -> Self {
+    /// providers' and servers' keys and the passwords of addresses. Warns of granted ones that are too short to be masked.
+    pub(super) fn new(around: &Surroundings, servers: &Servers, plan: &Plan, secrets: &Secrets) -> Self {
+        let is_key = |name: &String| servers.keys().any(|key| key == name);
+        let env: Vec<String> = plan.env.iter().filter(|name| !is_key(name)).cloned().collect();
         let set = |name: &str| Some((name.to_owned(), around.variable(name)?.to_owned()));
         let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
-        known.extend(plan.env.iter().filter(|name| is_secret_name(name)).filter_map(|name| set(name)));
-        known.extend(plan.env.iter().filter_map(|name| password_of(set(name)?)));
+        known.extend(env.iter().filter(|name| is_secret_name(name)).filter_map(|name| set(name)));
+        known.extend(env.iter().filter_map(|name| password_of(set(name)?)));
         let (_, too_short) = Mask::new(&known);
         for name in too_short {
             around.out.warning(&format!(
@@ -44,10 +38,14 @@ impl Confidences {
         }
         let granted = known.iter().map(|(_, value)| value.clone()).collect();
         known.extend(provider_keys().filter_map(set));
-        known.extend(ADDRESSES.into_iter().filter_map(|name| password_of(set(name)?)));
+        known.extend(servers.keys().filter_map(set));
+        let addresses = PROVIDERS.iter().filter_map(|entry| Some(entry.home?.variable)).chain(PROXIES);
+        known.extend(addresses.filter_map(|name| password_of(set(name)?)));
+        let own = servers.iter().map(|server| (server.name().to_owned(), server.base_url().to_owned()));
+        known.extend(own.filter_map(password_of));
         Self {
             mask: Mask::new(&known).0,
-            environment: Environment::from(&around.variables, &plan.env, secrets.pairs()),
+            environment: Environment::from(&around.variables, &env, secrets.pairs()),
             granted,
         }
     }

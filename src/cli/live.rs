@@ -144,10 +144,12 @@ pub(super) fn connect(
     job: Option<&Job>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let variable = |name: &str| around.variable(name).map(str::to_owned);
+    let servers = around.servers()?;
     let providers = run::connect(plan, |model| {
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(Connect {
             variable: &variable,
+            server: servers.get(&model.provider),
             script: script
                 .map(|path| script::open(path, job))
                 .transpose()?

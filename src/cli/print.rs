@@ -130,7 +130,7 @@ impl Out {
 
     /// Prints an error with its causes and its hint to stderr.
     pub(super) fn error(self, error: &Error) {
-        if let Error::Invalid(findings) = error {
+        if let Error::Invalid(findings) | Error::Configuration(findings) = error {
             return self.findings(findings);
         }
         let mut text = format!("{} {}", self.label("error:", "31"), printable(&error.to_string()));

@@ -17,6 +17,8 @@ use crate::formats::harmless;
 use crate::job::Job;
 use crate::lints::{self, Origin, ValidJob};
 use crate::plan::{Given, Plan, RunFacts};
+use crate::providers::Model;
+use crate::providers::named::Servers;
 use crate::record::{RUNS, Record, find_run};
 use crate::replay::{Replay, Tools};
 use crate::run::{Signals, commit};
@@ -63,6 +65,13 @@ pub(super) struct Options {
     /// What stdout gets
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     format: String,
+}
+
+impl Options {
+    /// Whether tools run for real.
+    pub(super) fn runs_tools(&self) -> bool {
+        self.tools
+    }
 }
 
 pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Error> {
@@ -120,7 +129,7 @@ fn tools(
     let mut plan = (*started.plan).clone();
     plan.workspace = root.to_string_lossy().into_owned();
     let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
-    let Confidences { mask, environment, .. } = Confidences::new(around, &plan, &secrets);
+    let Confidences { mask, environment, .. } = Confidences::new(around, around.servers()?, &plan, &secrets);
     let unreadable = |source| Error::Record { path: folder.to_owned(), source };
     let folder = folder.canonicalize().map_err(unreadable)?;
     let out = runs(&folder, &started.run_id, &plan.job);
@@ -136,7 +145,9 @@ fn tools(
 /// The plan that an edited job makes of the recorded inputs.
 fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) -> Result<Plan, Error> {
     let (source, prompts) = input::read_job(path, Origin::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
-    let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted);
+    // The record knows how its servers are spoken to, and none is asked.
+    let servers = Servers::recorded(replay.started().plan.agents().map(|agent| &agent.model));
+    let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted, &servers);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         around.out.findings(&checked.findings);
@@ -148,7 +159,7 @@ fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) ->
         workspace: started.workspace.clone(),
         run_id: started.run_id.clone(),
         run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
-        model_override: model_override(&started.job_file, &started.plan),
+        model_override: model_override(&started.job_file, &started.plan, &servers),
     };
     let (plan, _) = Plan::new(&job, &given, &facts).map_err(|findings| {
         let of_replay = |finding: Diagnostic| match finding.code {
@@ -179,9 +190,9 @@ fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> Given {
 }
 
 /// The model that the command line gave the recorded run, where it did: another than the job's own.
-fn model_override(job_file: &str, plan: &Plan) -> Option<crate::providers::Model> {
+fn model_override(job_file: &str, plan: &Plan, servers: &Servers) -> Option<Model> {
     let source = Source::new("job.yaml", job_file);
     let job = yaml::read::<Job>(&source).value?;
-    let own = lints::resolve(&job.model).ok()?;
+    let own = lints::resolve(&job.model, servers).ok()?;
     (own != plan.parent.model).then(|| plan.parent.model.clone())
 }

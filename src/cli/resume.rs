@@ -63,6 +63,10 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     };
     let Reopened { recorder, record, journals } = reopened;
     let mut plan = record.plan;
+    let servers = around.servers()?;
+    for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
+        agent.model.server = servers.served(&agent.model.provider);
+    }
     ResultFile::check(options.result.as_deref(), &plan)?;
     let before = Before::new(journals).ok_or_else(|| Error::NotARecord {
         path: folder.clone(),
@@ -78,7 +82,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
     let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
-    let confidences = Confidences::new(around, &plan, &secrets);
+    let confidences = Confidences::new(around, servers, &plan, &secrets);
     let providers = connect(around, &plan, &scripts, &confidences.mask, None)?;
     let out = runs(recorder.folder(), &before.started().run_id, &plan.job);
     let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();

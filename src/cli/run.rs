@@ -87,13 +87,15 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let workspace = workspace(&options.workspace)?;
     let origin = Origin::from(options.untrusted);
     let (source, folder) = input::read_job(&options.job, origin).map_err(invalid)?;
-    let checked = lints::check_from(&source, folder.as_ref(), origin);
+    let servers = around.servers()?;
+    let checked = lints::check_from(&source, folder.as_ref(), origin, servers);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         around.out.findings(&checked.findings);
     }
     let given = given(options, around)?;
-    let model = options.model.as_deref().map(lints::model_argument).transpose().map_err(|finding| invalid(*finding))?;
+    let model = options.model.as_deref().map(|model| lints::model_argument(model, servers)).transpose();
+    let model = model.map_err(|finding| invalid(*finding))?;
     let facts = |run_id: &str, run_date: &str| RunFacts {
         workspace: workspace.to_string_lossy().into_owned(),
         run_id: run_id.to_owned(),
@@ -110,10 +112,10 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     }
     // Scripts take no wishes, and whoever tests with one knows.
     if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
-        lints::left_behind(job.job(), model).iter().for_each(|warning| around.out.warning(warning));
+        lints::left_behind(job.job(), model, servers).iter().for_each(|warning| around.out.warning(warning));
     }
     ResultFile::check(options.result.as_deref(), &plan)?;
-    let confidences = Confidences::new(around, &plan, &secrets);
+    let confidences = Confidences::new(around, servers, &plan, &secrets);
     if options.dry_run {
         return preview(options, around, &plan.masked(&confidences.mask));
     }
@@ -128,7 +130,9 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     // From here on there is something to be closed.
     let signals = Signals::catch()?;
     let started = (around.clock)();
-    let protected: Vec<PathBuf> = protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+    let mut protected: Vec<PathBuf> =
+        protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+    protected.extend(around.servers_file_below(&workspace));
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), started)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());

@@ -76,7 +76,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
     let usual = if around.folder.join("jobs").is_dir() { "jobs" } else { "." };
     let paths = if options.paths.is_empty() { vec![PathBuf::from(usual)] } else { options.paths.clone() };
     let (found, findings) = find::named(&paths);
-    let mut loading = Loading::new(&around.folder);
+    let mut loading = Loading::new(&around.folder, around.servers()?);
     loading.findings.extend(findings);
     let is_wanted = |folder: &Path| {
         let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
@@ -108,7 +108,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
 /// Where something is wrong with it.
 pub(super) fn one(folder: &Path, around: &Surroundings) -> Result<Vec<Case>, Error> {
     let (found, findings) = find::named(&[folder.to_owned()]);
-    let mut loading = Loading::new(&around.folder);
+    let mut loading = Loading::new(&around.folder, around.servers()?);
     loading.findings.extend(findings);
     let cases: Vec<Case> = found.iter().filter_map(|found| loading.case(found)).collect();
     if loading.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loading.findings)) }

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use crate::data;
 use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source};
 use crate::job::{self, Job};
+use crate::providers::named::{self, Servers};
 use crate::providers::replay;
 use crate::template::{self, Folder};
 use crate::toml_file;
@@ -82,16 +83,9 @@ pub static LINTS: &[&dyn Lint] = &[
 
 /// Everything that checking a file can find.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let beside = [
-        yaml::RULES,
-        toml_file::RULES,
-        template::RULES,
-        data::RULES,
-        job::RULES,
-        crate::tools::RULES,
-        replay::RULES,
-        allow::RULES,
-    ];
+    let of_files =
+        [yaml::RULES, toml_file::RULES, template::RULES, data::RULES, job::RULES, replay::RULES, named::RULES];
+    let beside = of_files.into_iter().chain([crate::tools::RULES, allow::RULES]);
     LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
 }
 
@@ -113,6 +107,8 @@ pub struct Subject<'a> {
     pub whole: bool,
     /// Whether it comes from somebody who isn't trusted.
     pub is_strangers: bool,
+    /// The servers that the user's own configuration names.
+    pub servers: &'a Servers,
 }
 
 /// What came of checking a job.
@@ -127,9 +123,9 @@ pub struct Checked {
 }
 
 /// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
-/// own; contacts nobody.
+/// own; contacts nobody. There are no servers of the user's own.
 pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
-    check_from(source, folder, Origin::Trusted)
+    check_from(source, folder, Origin::Trusted, &Servers::default())
 }
 
 /// Where a job comes from.
@@ -148,8 +144,8 @@ impl Origin {
     }
 }
 
-/// As [`check`]; one from a stranger is refused what only those get who are trusted.
-pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin) -> Checked {
+/// As [`check`]; one from a stranger is refused what only those get who are trusted. `servers` are those of the user's own.
+pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin, servers: &Servers) -> Checked {
     let Decoded { value, mut findings, holes } = yaml::read_with::<Spanned<Job>>(source, synonyms::SYNONYMS);
     let Some(Spanned { value: job, node: root }) = value else {
         return Checked { findings, job: None, prompts: Vec::new() };
@@ -166,6 +162,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin)
         prompts: &prompts,
         whole: holes.is_empty(),
         is_strangers: origin == Origin::Stranger,
+        servers,
     };
     for lint in LINTS {
         lint.check(&subject, &mut semantic);
@@ -177,7 +174,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin)
     bound(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
     let read = prompts.templates.sources().chain(schemas.sources()).map(|source| source.name.clone()).collect();
-    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas) };
+    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, servers) };
     Checked { findings, job, prompts: read }
 }
 

@@ -3,6 +3,7 @@
 use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, only_nearest, rule};
 use crate::job::{Job, ModelSpec};
 use crate::price::Prices;
+use crate::providers::named::{FILE, Servers};
 use crate::providers::{self, Model, PROVIDERS};
 use crate::yaml::{Node, Spanned};
 
@@ -25,7 +26,7 @@ impl Lint for Models {
             if name.is_made_up() {
                 continue;
             }
-            match resolve(spec) {
+            match resolve(spec, subject.servers) {
                 Err(finding) => findings.push(*finding),
                 // Where the limit on cost can't be kept, that is said instead.
                 Ok(model) if job.limits.cost_usd.is_none() => findings.extend(unknown(&model, name)),
@@ -51,7 +52,8 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
 fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
     let prices = Prices::new();
-    if model.provider == "replay" || prices.knows(model.price_list(), &model.name) {
+    let is_foreign = model.server.as_ref().is_some_and(|server| !server.is_official);
+    if is_foreign || model.provider == "replay" || prices.knows(model.price_list(), &model.name) {
         return None;
     }
     let start = model.provider.len() + 1;
@@ -78,13 +80,13 @@ fn digits(name: &str) -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// The model that a job asks for, with its options.
+/// The model that a job asks for, with its options. `servers` are those of the user's own.
 ///
 /// # Errors
 /// Where it has no such form, or its provider is unknown.
-pub fn resolve(spec: &Spanned<ModelSpec>) -> Result<Model, Box<Diagnostic>> {
+pub fn resolve(spec: &Spanned<ModelSpec>, servers: &Servers) -> Result<Model, Box<Diagnostic>> {
     let node = name_node(spec);
-    let mut model = parse(spec.value.name(), |range| node.place_of(range))?;
+    let mut model = parse(spec.value.name(), servers, |range| node.place_of(range))?;
     let Some(options) = spec.value.options() else { return Ok(model) };
     model.thinking = options.thinking.as_ref().map(|thinking| thinking.value);
     model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
@@ -97,14 +99,18 @@ pub fn resolve(spec: &Spanned<ModelSpec>) -> Result<Model, Box<Diagnostic>> {
 ///
 /// # Errors
 /// Where it has no such form, or its provider is unknown.
-pub fn model_argument(text: &str) -> Result<Model, Box<Diagnostic>> {
+pub fn model_argument(text: &str, servers: &Servers) -> Result<Model, Box<Diagnostic>> {
     let source = Source::new("--model", text);
-    parse(text, |span| Place { source: source.clone(), span })
+    parse(text, servers, |span| Place { source: source.clone(), span })
 }
 
-fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<Model, Box<Diagnostic>> {
+fn parse(
+    text: &str,
+    servers: &Servers,
+    place: impl Fn(std::ops::Range<usize>) -> Place,
+) -> Result<Model, Box<Diagnostic>> {
     let bad = |message: &str| Diagnostic::error("bad-model", place(0..text.len()), message);
-    let known = || PROVIDERS.iter().map(|provider| provider.name);
+    let known = || PROVIDERS.iter().map(|provider| provider.name).chain(servers.names());
     let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-4-5`";
     let Some((provider, name)) = text.split_once('/') else {
         let finding = bad("a model is named with its provider");
@@ -124,13 +130,18 @@ fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<
             None => finding.help(form),
         }));
     };
-    if providers::find(provider).is_none() {
+    let server = servers.served(provider);
+    if server.is_none() && !servers.is_broken(provider) && providers::find(provider).is_none() {
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
         return Err(Box::new(match (only_nearest(provider, known()), nearest(provider, known())) {
             (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
             (None, Some(near)) => finding.help(format!("did you mean `{near}`?")),
-            (None, None) => finding.help(format!("there are {}", listed(known()))),
+            (None, None) => finding.help(format!(
+                "there are {}; a server of your own gets its name as `[providers.NAME]` in {}",
+                listed(known()),
+                servers.file().unwrap_or(FILE)
+            )),
         }));
     }
     let malformed = name.is_empty()
@@ -139,7 +150,7 @@ fn parse(text: &str, place: impl Fn(std::ops::Range<usize>) -> Place) -> Result<
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
-    Ok(Model::new(provider, name))
+    Ok(Model { server, ..Model::new(provider, name) })
 }
 
 #[cfg(test)]
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn an_argument_names_provider_and_model() {
-        let model = model_argument("replay/jobs/a b.yaml").unwrap();
+        let model = model_argument("replay/jobs/a b.yaml", &Servers::default()).unwrap();
         assert_eq!((model.provider.as_str(), model.name.as_str()), ("replay", "jobs/a b.yaml"));
         for (text, code) in [
             ("claude-sonnet-4-5", "bad-model"),
@@ -158,7 +169,7 @@ mod tests {
             ("antropic/claude-sonnet-4-5", "unknown-provider"),
             ("/x", "unknown-provider"),
         ] {
-            assert_eq!(model_argument(text).unwrap_err().code, code, "{text}");
+            assert_eq!(model_argument(text, &Servers::default()).unwrap_err().code, code, "{text}");
         }
     }
 }

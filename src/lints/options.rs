@@ -2,7 +2,8 @@
 
 use crate::diagnostic::{Diagnostic, Place, Rule, rule};
 use crate::job::{self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS};
-use crate::providers::{self, Model, Wish};
+use crate::providers::named::Servers;
+use crate::providers::{Model, Wish};
 use crate::yaml::Spanned;
 
 use super::{Lint, Subject, listed, models};
@@ -25,8 +26,8 @@ impl Lint for Options {
         let mut untaken: Vec<Diagnostic> = Vec::new();
         for agent in job.agents() {
             let spec = agent.model.unwrap_or(&job.model);
-            let Ok(model) = models::resolve(spec) else { continue };
-            let Some(entry) = providers::find(&model.provider) else { continue };
+            let Ok(model) = models::resolve(spec, subject.servers) else { continue };
+            let Some(entry) = model.entry() else { continue };
             let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
             let wish = Wish {
                 model: &model,
@@ -49,9 +50,9 @@ impl Lint for Options {
 
 /// What to say where another model takes the place of a job's own: their options are left behind, for what they mean
 /// depends on the model. A sentence for each model that has some.
-pub fn left_behind(job: &Job, model: &Model) -> Vec<String> {
+pub fn left_behind(job: &Job, model: &Model, servers: &Servers) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
-    for own in models::specs(job).filter_map(|spec| models::resolve(spec).ok()) {
+    for own in models::specs(job).filter_map(|spec| models::resolve(spec, servers).ok()) {
         let options: Vec<&str> = own.options().iter().map(|(key, _)| *key).collect();
         let verb = if options.len() == 1 { "isn't" } else { "aren't" };
         let sentence = format!("the {} of {own} {verb} asked of {model}", listed(options.iter().copied()));

@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{Job, PromptText, name_from_file};
+use crate::providers::named::Servers;
 use crate::template::{Folder, Loader, Names, Role, Template, Templates};
 use crate::yaml::{Node, Spanned};
 
@@ -20,12 +21,19 @@ pub struct ValidJob {
     job: Job,
     prompts: Prompts,
     schemas: Schemas,
+    servers: Servers,
 }
 
 impl ValidJob {
-    pub(super) fn new(source: &Arc<Source>, job: Job, prompts: Prompts, schemas: Schemas) -> Option<Self> {
+    pub(super) fn new(
+        source: &Arc<Source>,
+        job: Job,
+        prompts: Prompts,
+        schemas: Schemas,
+        servers: &Servers,
+    ) -> Option<Self> {
         let name = name_of(&job, source)?;
-        Some(Self { source: source.clone(), name, job, prompts, schemas })
+        Some(Self { source: source.clone(), name, job, prompts, schemas, servers: servers.clone() })
     }
 
     /// The job's name.
@@ -46,6 +54,11 @@ impl ValidJob {
     /// The schemas of the data that its agents end with.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
+    }
+
+    /// The servers of the user's own that its models may name.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
     }
 
     /// The file that it comes from.

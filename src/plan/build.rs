@@ -234,7 +234,7 @@ impl Making<'_> {
     fn model(&self, own: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {
         match &self.facts.model_override {
             Some(model) => Some(model.clone()),
-            None => resolve(own.unwrap_or(&self.job().model)).ok(),
+            None => resolve(own.unwrap_or(&self.job().model), self.valid.servers()).ok(),
         }
     }
 }

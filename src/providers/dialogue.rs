@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use super::fault::{self, Manners};
+use super::foreign::other_api;
 use super::http::{Answer, Endpoint};
 use super::retry::{Failure, Patience};
 use super::sse::{Decoder, TooLong};
@@ -20,6 +21,9 @@ use crate::message::{Message, Reply, Usage};
 pub(super) const LARGEST_EVENT: usize = 8 << 20;
 /// How long a stream that said why the reply ended may still say what it cost.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// The most characters of an odd event that are looked at.
+const LONGEST_ODD: usize = 64 << 10;
 
 /// A conversation as one API takes it, each part written once.
 pub(super) trait Body: Send + 'static {
@@ -155,11 +159,12 @@ impl<B: Body> Dialogue<B> {
             Decoder::new(LARGEST_EVENT)
                 .feed(&body, |name, data| growth.event(name, data, &text))
                 .map_err(|why| self.broken(why))?;
-            return if growth.may_end() { Ok(request_id) } else { Err(self.ended_early()) };
+            let first = || String::from_utf8_lossy(&body).lines().find_map(data_of).map(str::to_owned);
+            return if growth.may_end() { Ok(request_id) } else { Err(self.ended_early(first().as_deref())) };
         }
         growth.whole(&body, &text).map_err(|why| match why {
-            Broken::Nonsense(why) => fault::foreign(&media_type, &why, &body, endpoint),
-            why @ Broken::Error(_) => self.broken(why),
+            Broken::Nonsense(why) => fault::foreign(manners, &media_type, &why, &body, &self.model, endpoint),
+            Broken::Error(json) => fault::by_event(manners, &json, "200 with an error", &self.model, endpoint),
         })?;
         Ok(request_id)
     }
@@ -167,6 +172,8 @@ impl<B: Body> Dialogue<B> {
     async fn stream(&self, mut answer: Answer<'_>, growth: &mut B::Growth, watch: &dyn Watch) -> Result<(), Failure> {
         let mut decoder = Decoder::new(LARGEST_EVENT);
         let text = |piece: &str| watch.text(piece);
+        // Of another API nothing but the first event is needed, or an error that isn't in this one's form.
+        let mut odd: Option<String> = None;
         loop {
             let chunk = if growth.may_end() {
                 // What breaks off now has said all that is needed.
@@ -175,23 +182,47 @@ impl<B: Body> Dialogue<B> {
                 answer.chunk().await?
             };
             let Some(chunk) = chunk else { break };
-            decoder.feed(&chunk, |name, data| growth.event(name, data, &text)).map_err(|why| self.broken(why))?;
+            let fed = decoder.feed(&chunk, |name, data| {
+                if odd.is_none() || data.starts_with("{\"error\"") {
+                    odd = Some(data.chars().take(LONGEST_ODD).collect());
+                }
+                growth.event(name, data, &text)
+            });
+            fed.map_err(|why| match why {
+                Broken::Nonsense(_) => self.foreign(odd.as_deref()).unwrap_or_else(|| self.broken(why)),
+                why @ Broken::Error(_) => self.broken(why),
+            })?;
             if growth.ended() {
                 answer.drain().await;
                 return Ok(());
             }
         }
-        if growth.may_end() { Ok(()) } else { Err(self.ended_early()) }
+        if growth.may_end() { Ok(()) } else { Err(self.ended_early(odd.as_deref())) }
     }
 
-    fn ended_early(&self) -> Failure {
+    /// What an event means that isn't of this API: an error, or another API.
+    fn foreign(&self, event: Option<&str>) -> Option<Failure> {
+        let Shared { endpoint, manners, .. } = &*self.shared;
+        let event = event?;
+        if event.starts_with("{\"error\"") && (manners.read)(event).is_some() {
+            return Some(self.broken(Broken::Error(event.to_owned())));
+        }
+        other_api(event, &self.model, endpoint)
+    }
+
+    fn ended_early(&self, event: Option<&str>) -> Failure {
+        if let Some(failure) = self.foreign(event) {
+            return failure;
+        }
         Failure::passing(format!("the stream of {} ended before the reply did", self.shared.endpoint.shown()))
     }
 
     fn broken(&self, why: Broken) -> Failure {
         let Shared { endpoint, manners, .. } = &*self.shared;
         match why {
-            Broken::Error(json) => fault::by_event(manners, &json, &self.model, endpoint),
+            Broken::Error(json) => {
+                fault::by_event(manners, &json, "with an error in the stream", &self.model, endpoint)
+            }
             Broken::Nonsense(why) => {
                 Failure::passing(format!("{} sent what can't be read: {}", endpoint.shown(), endpoint.quote(&why)))
             }
@@ -256,6 +287,11 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
     fn size(&self) -> usize {
         self.body.size()
     }
+}
+
+/// The data of an event's line.
+fn data_of(line: &str) -> Option<&str> {
+    line.strip_prefix("data:").map(str::trim)
 }
 
 fn unwritable(error: &serde_json::Error) -> Fault {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 
+use super::foreign::{beside, other_api};
 use super::http::{Answer, Endpoint};
 use super::retry::{Again, Failure, asked_pause};
 use super::{Fault, FaultKind};
@@ -53,7 +54,12 @@ pub(super) struct Manners {
     pub(super) meaning: fn(u16, &Said) -> Option<Meaning>,
 }
 
-fn hint(status: u16, meaning: Option<Meaning>, model: &str, endpoint: &Endpoint) -> Option<String> {
+/// A model's name within a sentence.
+pub(super) fn quoted(model: &str) -> &str {
+    if model.len() <= 200 { model } else { "MODEL" }
+}
+
+fn hint(status: u16, meaning: Option<Meaning>, said: &str, model: &str, endpoint: &Endpoint) -> Option<String> {
     let (shown, names) = (endpoint.shown(), endpoint.names());
     Some(match (meaning, status) {
         (Some(Meaning::Full), _) => return None,
@@ -64,14 +70,22 @@ fn hint(status: u16, meaning: Option<Meaning>, model: &str, endpoint: &Endpoint)
         (Some(Meaning::DayIsSpent), _) => {
             "the account's limit for a day is used up: try again tomorrow, or have it raised".to_owned()
         }
-        (_, 401) | (Some(Meaning::BadKey), _) if !endpoint.has_key() => {
-            format!("no key was sent: put one into {}", names.key)
-        }
+        (_, 401) | (Some(Meaning::BadKey), _) if !endpoint.has_key() => format!("no key was sent: {}", names.keyless),
         (_, 401) | (Some(Meaning::BadKey), _) => {
             format!("the key came from {}; is it whole, still valid, and meant for {shown}?", names.key)
         }
+        (_, 403) if !endpoint.has_key() => format!("{shown} lets nobody in without a key: {}", names.keyless),
         (_, 403) => format!("the key from {} may not use this model or endpoint", names.key),
-        (_, 404) => format!("is `{model}` the model's name, and {shown} the right address ({})?", names.base),
+        (_, 404) => format!(
+            "is `{}` the model's name, and {shown} the right address ({})?{}",
+            quoted(model),
+            names.base,
+            beside(endpoint)
+        ),
+        (_, 405) => format!("is {shown} the right address ({})?{}", names.base, beside(endpoint)),
+        (_, 400) if endpoint.is_plain() && said.to_ascii_lowercase().contains("https") => {
+            format!("write https:// instead of http:// into {}", names.base)
+        }
         (_, 413) => "the conversation is larger than the API takes in one request".to_owned(),
         (_, 429) => "the account's rate limit; try again later, or run fewer agents side by side".to_owned(),
         (_, 500..) => "the API has trouble; try again later".to_owned(),
@@ -89,7 +103,7 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
         _ => FaultKind::Rejected,
     };
     let mut fault = Fault::new(kind, what);
-    fault.hint = hint(status, meaning, model, endpoint);
+    fault.hint = hint(status, meaning, said.message.as_deref().unwrap_or_default(), model, endpoint);
     let again = match said.pause {
         _ if !passing => Again::Never,
         Some(pause) => Again::After(pause),
@@ -106,10 +120,10 @@ fn sentence(status: &str, said: &Said, endpoint: &Endpoint) -> String {
     format!("{} answered {status}{kind}{message}{request}", endpoint.shown())
 }
 
-/// An error within a stream, or in the place of a reply.
-pub(super) fn by_event(manners: &Manners, json: &str, model: &str, endpoint: &Endpoint) -> Failure {
+/// An error within a stream, or in the place of a reply: `how` says where.
+pub(super) fn by_event(manners: &Manners, json: &str, how: &str, model: &str, endpoint: &Endpoint) -> Failure {
     let said = (manners.read)(json).unwrap_or_else(|| Said { message: Some(json.to_owned()), ..Said::default() });
-    let what = sentence("with an error in the stream", &said, endpoint);
+    let what = sentence(how, &said, endpoint);
     failure(manners, (manners.status)(&said), &said, what, model, endpoint)
 }
 
@@ -122,15 +136,18 @@ pub(super) fn request_id<'a>(answer: &'a Answer<'_>) -> Option<&'a str> {
 pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: &str, endpoint: &Endpoint) -> Failure {
     let status = answer.status();
     if status.is_redirection() {
-        let to = answer.header("location").unwrap_or("an unnamed place");
-        let to = to.split('?').next().unwrap_or_default();
-        let to = to.rsplit_once('@').map_or(to, |(_, host)| host);
-        let what = format!("{} redirects to {}", endpoint.shown(), endpoint.quote(to));
-        let base = endpoint.names().base;
-        return Failure::last(
-            Fault::new(FaultKind::Rejected, what)
-                .hint(format!("a key isn't carried along by redirects: put the final address into {base}")),
-        );
+        let (to, new) = match answer.header("location") {
+            Some(location) => endpoint.redirected(location),
+            None => ("an unnamed place".to_owned(), None),
+        };
+        let what = format!("{} redirects to {to}", endpoint.shown());
+        let base = &endpoint.names().base;
+        return Failure::last(Fault::new(FaultKind::Rejected, what).hint(match new {
+            Some(new) => format!("a key isn't carried along by redirects: put {new} into {base}, if you trust that"),
+            None => {
+                format!("is {base} the address of {}, and does no login page stand before it?", endpoint.names().api)
+            }
+        }));
     }
     let body = answer.body(64 << 10).await.unwrap_or_default();
     let body = String::from_utf8_lossy(&body);
@@ -158,9 +175,23 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
 }
 
 /// A status 200 without a reply: a login page, another service, a proxy's notice.
-pub(super) fn foreign(media_type: &str, why: &str, body: &[u8], endpoint: &Endpoint) -> Failure {
+pub(super) fn foreign(
+    manners: &Manners,
+    media_type: &str,
+    why: &str,
+    body: &[u8],
+    model: &str,
+    endpoint: &Endpoint,
+) -> Failure {
+    let text = String::from_utf8_lossy(body);
+    if let Some(failure) = other_api(&text, model, endpoint) {
+        return failure;
+    }
+    if has_error(&text) {
+        return by_event(manners, &text, "200 with an error", model, endpoint);
+    }
     let media_type = if media_type.is_empty() { "something without a type" } else { media_type };
-    let body = excerpt(&endpoint.masked(&String::from_utf8_lossy(body)), media_type);
+    let body = excerpt(&endpoint.masked(&text), media_type);
     let what = format!(
         "{} answered with {}, not with a reply ({}): {}",
         endpoint.shown(),
@@ -173,6 +204,12 @@ pub(super) fn foreign(media_type: &str, why: &str, body: &[u8], endpoint: &Endpo
         Fault::new(FaultKind::Rejected, what)
             .hint(format!("is {} the address of {}, and does no login page stand before it?", names.base, names.api)),
     )
+}
+
+/// Whether JSON says that something went wrong, as nearly every API does.
+fn has_error(json: &str) -> bool {
+    let value = serde_json::from_str::<serde_json::Value>(json);
+    value.is_ok_and(|value| value.get("error").is_some_and(|error| error.is_object() || error.is_string()))
 }
 
 /// The start of a foreign text; of a page its title, where it has one.

@@ -14,8 +14,11 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use self::joined::joined;
-use super::retry::{Again, Failure};
-use super::{Fault, FaultKind};
+use super::outside::{Called, Timeouts};
+pub(super) use super::outside::{Names, milliseconds};
+use super::retry::Failure;
+use super::unsent::{cause, unsent};
+use super::{Fault, FaultKind, address};
 use crate::mask::Mask;
 
 /// The greatest size in bytes of a whole answer.
@@ -23,85 +26,15 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// The greatest length in characters of a foreign text within a message.
 const LONGEST_QUOTE: usize = 600;
 
-/// How long we wait.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
-    /// For a connection, name lookup and TLS included.
-    pub(super) connect: Duration,
-    /// For the next bytes of an answer. Its head may take three times as long: a gateway that doesn't stream has
-    /// nothing to send until the model is done.
-    pub(super) idle: Duration,
-    /// For one whole request, so that a server which only shows that it lives is left in the end.
-    pub(super) total: Duration,
-}
-
-impl Timeouts {
-    /// 10 s, 90 s and 15 min, or what `LEGWORK_CONNECT_TIMEOUT_MS`, `LEGWORK_IDLE_TIMEOUT_MS` and
-    /// `LEGWORK_REQUEST_TIMEOUT_MS` say (not for users: they let tests of the whole program fail quickly).
-    ///
-    /// # Errors
-    /// A variable holds something else than a number.
-    pub(super) fn new(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Fault> {
-        Ok(Self {
-            connect: milliseconds(variable, "LEGWORK_CONNECT_TIMEOUT_MS", 10_000)?,
-            idle: milliseconds(variable, "LEGWORK_IDLE_TIMEOUT_MS", 90_000)?,
-            total: milliseconds(variable, "LEGWORK_REQUEST_TIMEOUT_MS", 15 * 60_000)?,
-        })
-    }
-}
-
-/// A duration from the environment.
-///
-/// # Errors
-/// The variable holds something else than a number from 1 to a day's.
-pub(super) fn milliseconds(
-    variable: &dyn Fn(&str) -> Option<String>,
-    name: &str,
-    default: u64,
-) -> Result<Duration, Fault> {
-    let Some(text) = variable(name) else { return Ok(Duration::from_millis(default)) };
-    match text.trim().parse() {
-        Ok(number @ 1..=86_400_000) => Ok(Duration::from_millis(number)),
-        _ => Err(Fault::new(FaultKind::Rejected, format!("{name} isn't a number of milliseconds from 1 to 86400000"))),
-    }
-}
-
-/// A key from the environment.
-///
-/// # Errors
-/// It is missing, empty, or can't stand in a header. The message never holds any of it.
-pub(super) fn key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<String, Fault> {
-    let rejected = |message| Err(Fault::new(FaultKind::Rejected, message));
-    match variable(name) {
-        None => rejected(format!("{name} is not set")),
-        Some(key) if key.is_empty() => rejected(format!("{name} is empty")),
-        Some(key) if key.ends_with(['\n', '\r']) => rejected(format!("{name} ends with a line break")),
-        Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            rejected(format!("{name} holds a space, a control character or a letter outside ASCII"))
-        }
-        Some(key) => Ok(key),
-    }
-    .map_err(|fault| fault.hint(format!("put the key, and nothing else, into {name}")))
-}
-
-/// What a provider's parts are called, for whoever reads a fault.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Names {
-    /// The variable with the key.
-    pub(super) key: &'static str,
-    /// The variable with the address, where it isn't the provider's own.
-    pub(super) base: &'static str,
-    /// The API: `the Messages API`.
-    pub(super) api: &'static str,
-}
-
 /// Where a provider is. A clone shares its connections.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     url: Url,
     /// The URL without credentials and query.
     shown: String,
-    names: Names,
+    /// The API's own part of the path.
+    path: String,
+    called: Called,
     headers: HeaderMap,
     user_agent: String,
     timeouts: Timeouts,
@@ -112,23 +45,23 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint `path` below the base URL that the environment names, or below `default`. A base may end with a
-    /// slash, with `path` itself, or with the version (`/v1`, `/v1beta`) that `path` begins with; its credentials and
-    /// query are kept for the request and never shown.
+    /// The endpoint `path` below the base URL of the user's own server, or that the environment names, or below `default`.
+    /// A base may end with a slash, with `path` itself, or with the version (`/v1`, `/v1beta`) that `path` begins with; its
+    /// credentials and query are kept for the request and never shown.
     ///
     /// # Errors
     /// The base isn't an http or https URL.
     pub(super) fn new(connect: &super::Connect<'_>, names: Names, default: &str, path: &str) -> Result<Self, Fault> {
-        let base_variable = names.base;
-        let base = (connect.variable)(base_variable).filter(|base| !base.trim().is_empty());
-        let base = base.as_deref().unwrap_or(default).trim();
-        let url = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let Some(mut url) = url else {
-            return Err(Fault::new(
-                FaultKind::Rejected,
-                format!("{base_variable} isn't an http:// or https:// address"),
-            )
-            .hint(format!("write it like {default}, or leave it out")));
+        let called = Called::new(connect, names);
+        let own = match connect.server {
+            Some(server) => Some(server.base_url().to_owned()),
+            None => (connect.variable)(names.base).filter(|base| !base.trim().is_empty()),
+        };
+        let base = own.as_deref().unwrap_or(default).trim();
+        let Some(mut url) = address::base(base) else {
+            let what = format!("{} isn't an http:// or https:// address", called.base);
+            let hint = format!("write it like {default}, or leave it out");
+            return Err(Fault::new(FaultKind::Rejected, what).hint(hint));
         };
         let below = url.path().trim_end_matches('/');
         let below = below.strip_suffix(path).unwrap_or(below);
@@ -141,12 +74,13 @@ impl Endpoint {
         let mut secrets = Vec::new();
         secrets.extend(url.password().map(str::to_owned));
         secrets.extend(url.query().map(str::to_owned));
-        let shown = format!("{}{}", url.origin().ascii_serialization(), url.path());
+        let shown = address::shown(&url);
         let timeouts = Timeouts::new(connect.variable)?;
         Ok(Self {
             url,
             shown,
-            names,
+            path: path.to_owned(),
+            called,
             headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
             user_agent: connect.user_agent.to_owned(),
             timeouts,
@@ -163,7 +97,8 @@ impl Endpoint {
             segments.pop_if_empty().push(segment);
         }
         below.url.query_pairs_mut().append_pair(name, value);
-        below.shown = format!("{}{}", below.url.origin().ascii_serialization(), below.url.path());
+        below.path.push_str(below.url.path().strip_prefix(self.url.path()).unwrap_or_default());
+        below.shown = address::shown(&below.url);
         below
     }
 
@@ -187,8 +122,8 @@ impl Endpoint {
     }
 
     /// What its parts are called.
-    pub(super) fn names(&self) -> Names {
-        self.names
+    pub(super) fn names(&self) -> &Called {
+        &self.called
     }
 
     /// Whether a key goes with every request.
@@ -216,15 +151,16 @@ impl Endpoint {
         !self.url.username().is_empty() || self.url.password().is_some()
     }
 
-    fn is_loopback(&self) -> bool {
+    /// Whether it is on this machine.
+    pub(super) fn is_loopback(&self) -> bool {
         let host = self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
     /// That the key goes over a network in clear text, where it does.
     pub(super) fn warning(&self) -> Option<String> {
-        (self.url.scheme() == "http" && !self.is_loopback()).then(|| {
-            let Self { names: Names { base, .. }, shown, .. } = self;
+        (self.is_plain() && !self.is_loopback()).then(|| {
+            let Self { called: Called { base, .. }, shown, .. } = self;
             let what = if self.has_key() { "the key goes" } else { "everything goes" };
             format!("{base} is no https:// address: {what} to {shown} in clear text")
         })
@@ -265,7 +201,7 @@ impl Endpoint {
             client.post(self.url.clone()).headers(self.headers.clone()).header(CONTENT_LENGTH, length).body(body);
         match timeout(self.timeouts.idle * 3, request.send()).await {
             Ok(Ok(response)) => Ok(Answer { endpoint: self, response, taken: 0 }),
-            Ok(Err(error)) => Err(self.unsent(error)),
+            Ok(Err(error)) => Err(unsent(error, self)),
             Err(_) => Err(Failure::passing(format!("{} didn't answer for {:?}", self.shown, self.timeouts.idle * 3))),
         }
     }
@@ -275,7 +211,7 @@ impl Endpoint {
             .user_agent(&self.user_agent)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeouts.connect);
-        let is_plain = self.url.scheme() == "http";
+        let is_plain = self.is_plain();
         if is_plain || self.is_loopback() {
             // A proxy tunnels https and sees nothing; of http it would see the key.
             builder = builder.no_proxy();
@@ -290,39 +226,25 @@ impl Endpoint {
         })
     }
 
-    fn unsent(&self, error: reqwest::Error) -> Failure {
-        let error = error.without_url();
-        let cause = self.quote(&cause(&error));
-        if error.is_builder() {
-            return Failure::last(Fault::new(FaultKind::Rejected, format!("the request can't be made: {cause}")));
-        }
-        let at = format!(
-            "{}:{}",
-            self.url.host_str().unwrap_or_default(),
-            self.url.port_or_known_default().unwrap_or_default()
-        );
-        let mut failure = Failure::passing(if error.is_connect() {
-            format!("no connection to {at}: {cause}")
-        } else {
-            format!("the request to {at} broke off: {cause}")
-        });
-        failure.fault.hint = Some(format!("check {} and the network, proxy variables included", self.names.base));
-        if cause.contains("certificate") {
-            failure.again = Again::Never;
-            failure.fault.kind = FaultKind::Rejected;
-            failure.fault.hint = Some("a private certificate authority goes into SSL_CERT_FILE".to_owned());
-        }
-        failure
+    /// Its host and port.
+    pub(super) fn at(&self) -> String {
+        format!("{}:{}", self.host(), self.url.port_or_known_default().unwrap_or_default())
     }
-}
 
-/// The innermost reason of an error, which is the one that says something.
-fn cause(error: &reqwest::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
+    /// Where a redirect leads, without credentials and query; and the base address of that, where it is the same API's.
+    pub(super) fn redirected(&self, location: &str) -> (String, Option<String>) {
+        let Ok(to) = self.url.join(location) else {
+            return (self.quote(location.split('?').next().unwrap_or_default()), None);
+        };
+        let shown = address::shown(&to);
+        let base = shown.strip_suffix(&self.path).map(str::to_owned);
+        (self.quote(&shown), base.map(|base| self.quote(&base)))
     }
-    innermost.to_string()
+
+    /// Whether everything goes in clear text.
+    pub(super) fn is_plain(&self) -> bool {
+        self.url.scheme() == "http"
+    }
 }
 
 /// An answer whose head has come.

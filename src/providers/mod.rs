@@ -1,22 +1,27 @@
 //! Where replies come from. A new provider is one file here and one line in [`PROVIDERS`].
 
+pub mod address;
 pub mod anthropic;
 #[cfg(test)]
 mod conformance;
 mod dialogue;
 mod fault;
+mod foreign;
 pub mod gemini;
 mod http;
 mod input;
 mod lossy;
+pub mod named;
 pub mod openai;
 pub mod openai_chat;
 mod options;
+mod outside;
 pub mod replay;
 mod retry;
 #[cfg(test)]
 mod scripted;
 mod sse;
+mod unsent;
 mod written;
 
 use std::sync::Arc;
@@ -36,7 +41,7 @@ pub use self::options::{Untaken, Wish};
 /// A model as a job names it: `provider/name`, with what it is asked to do beyond the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
-    /// The provider's name, such as `anthropic`.
+    /// The provider's name, such as `anthropic`, or that of a server of the user's own.
     pub provider: String,
     /// The model's name as the provider knows it; for `replay` a path.
     pub name: String,
@@ -52,6 +57,18 @@ pub struct Model {
     /// How many tokens its prompt and reply may have together, where the job says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
+    /// What speaks at the server that `provider` names; absent where that is a provider of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Served>,
+}
+
+/// How a server of the user's own is spoken to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Served {
+    /// The provider of ours whose API it speaks.
+    pub api: String,
+    /// Whether that is the provider's own address, so that its prices are known.
+    pub is_official: bool,
 }
 
 impl Model {
@@ -65,9 +82,15 @@ impl Model {
         if self.provider == "replay" { self.to_string() } else { self.provider.clone() }
     }
 
-    /// The provider in the table of prices that has its price, if any has.
+    /// The provider of ours that speaks its API.
+    pub fn entry(&self) -> Option<&'static Entry> {
+        find(self.server.as_ref().map_or(&self.provider, |server| &server.api))
+    }
+
+    /// The provider in the table of prices that has its price; empty where none has, as for a server of the user's own.
     pub fn price_list(&self) -> &'static str {
-        find(&self.provider).map_or("", |entry| entry.prices)
+        let is_foreign = self.server.as_ref().is_some_and(|server| !server.is_official);
+        self.entry().filter(|_| !is_foreign).map_or("", |entry| entry.prices)
     }
 }
 
@@ -81,8 +104,12 @@ impl std::fmt::Display for Model {
 pub struct Entry {
     /// The part before the `/` of a model's name.
     pub name: &'static str,
-    /// The environment variables that hold its keys. They are never given to a tool and never shown.
+    /// The environment variables that hold its keys; of several that are set a later one goes before. They are never given
+    /// to a tool and never shown.
     pub keys: &'static [&'static str],
+    /// Its own base address, up to what stands before an API's path, and the variable that names another one, which may
+    /// hold credentials; absent where no server is asked.
+    pub home: Option<Home>,
     /// What a model is asked for and it, or the provider, is known not to take: all of it at once. A name that isn't known
     /// takes what the provider does.
     pub untaken: fn(&Wish<'_>) -> Vec<Untaken>,
@@ -92,10 +119,21 @@ pub struct Entry {
     pub connect: fn(&Connect<'_>) -> Result<Arc<dyn Provider>, Fault>,
 }
 
+/// Where a provider is.
+#[derive(Debug, Clone, Copy)]
+pub struct Home {
+    /// The base address: `https://api.anthropic.com`.
+    pub address: &'static str,
+    /// The environment variable for another one.
+    pub variable: &'static str,
+}
+
 /// What a provider gets from outside the job.
 pub struct Connect<'a> {
     /// Reads the environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The server of the user's own that is meant, instead of where the environment says.
+    pub server: Option<&'a named::Server>,
     /// The script, for the provider that answers from one.
     pub script: Option<Arc<replay::Script>>,
     /// How we name ourselves to servers: `legwork/1.2.3`.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::form;
-use crate::job::{MAX_TOKENS, MODEL_PATTERN, Thinking};
+use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, Thinking};
 use crate::lints::provider_keys;
 use crate::providers::{Entry, Model, PROVIDERS, Wish};
 use crate::tools::environment::WITHHELD;
@@ -28,21 +28,19 @@ pub(super) fn fill(schema: &mut Value) {
     }
 }
 
-/// Lets a model's name begin only with a provider that there is, and its options be only those that the provider takes.
+/// Lets a model's name begin only with what can be a provider, and its options be only those that the provider takes.
 fn models(schema: &mut Value) {
     match schema {
         Value::Object(parts) => {
             parts.values_mut().for_each(models);
             if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
-                // The path of a script may hold spaces; no model's name does.
-                let name = |entry: &Entry| match entry.name {
-                    "replay" => format!("{}/[^\\x00-\\x1f\\x7f]+", entry.name),
-                    name => format!("{name}/[^\\x00-\\x20\\x7f]+"),
-                };
-                let names: Vec<String> = PROVIDERS.iter().map(name).collect();
+                // A server of the user's own can have any name. The path of a script may hold spaces; no model's name does.
+                let any_name = NAME_PATTERN.trim_matches(['^', '$']);
+                let pattern = format!("^(replay/[^\\x00-\\x1f\\x7f]+|{any_name}/[^\\x00-\\x20\\x7f]+)$");
                 let known: Vec<&str> = PROVIDERS.iter().map(|entry| entry.name).collect();
-                let form = format!("write `PROVIDER/MODEL`; the providers are: {}", known.join(", "));
-                parts.insert("pattern".to_owned(), json!(format!("^({})$", names.join("|"))));
+                let form =
+                    format!("write `PROVIDER/MODEL`; the providers are {}, and servers of your own", known.join(", "));
+                parts.insert("pattern".to_owned(), json!(pattern));
                 parts.insert("patternErrorMessage".to_owned(), json!(form));
                 parts.insert("examples".to_owned(), json!(MODELS));
             }

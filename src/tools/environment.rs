@@ -25,6 +25,11 @@ pub const WITHHELD: [&str; 13] = [
     "GITHUB_STEP_SUMMARY",
 ];
 
+/// Whether every command may see a variable.
+pub fn is_for_all(name: &str) -> bool {
+    HARMLESS.contains(&name) || name.starts_with("LC_")
+}
+
 /// The variables that a command starts with, and nothing else.
 #[derive(Clone, Default)]
 pub struct Environment {
@@ -44,8 +49,7 @@ impl Environment {
     /// adds each secret input `name` as `INPUT_NAME`.
     pub fn from(snapshot: &BTreeMap<String, String>, granted: &[String], secrets: &[(String, String)]) -> Self {
         let visible = |name: &str| {
-            let named =
-                HARMLESS.contains(&name) || name.starts_with("LC_") || granted.iter().any(|known| known == name);
+            let named = is_for_all(name) || granted.iter().any(|known| known == name);
             named && !WITHHELD.contains(&name)
         };
         let mut variables: BTreeMap<_, _> = snapshot

@@ -7,6 +7,7 @@ pub(crate) mod peer;
 pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod server;
+pub(crate) mod tls;
 
 /// Says why a test did nothing, past the capture of what tests print.
 pub(crate) fn skipped(why: &str) {

@@ -8,6 +8,7 @@ use super::{Checked, input};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
 use crate::lints::{self, Origin};
+use crate::providers::named::Servers;
 use crate::template::Folder;
 use crate::yaml;
 
@@ -20,6 +21,7 @@ pub(super) struct Loaded {
     pub(super) folder: PathBuf,
     pub(super) kind: Kind,
     pub(super) origin: Origin,
+    pub(super) servers: Servers,
 }
 
 /// What it is.
@@ -34,7 +36,7 @@ pub(super) enum Kind {
 ///
 /// # Errors
 /// Where it can't be read: a finding that says why.
-pub(super) fn load(file: &File, stdin: &Path, origin: Origin) -> Result<Loaded, Diagnostic> {
+pub(super) fn load(file: &File, stdin: &Path, origin: Origin, servers: &Servers) -> Result<Loaded, Diagnostic> {
     let (name, source, path) = match file {
         File::Path(path) => {
             input::refuse_links(path, origin)?;
@@ -56,7 +58,7 @@ pub(super) fn load(file: &File, stdin: &Path, origin: Origin) -> Result<Loaded, 
             (Err(error), File::Path(_)) => return Err(input::unreadable(&folder, &error.to_string())),
         }
     };
-    Ok(Loaded { source, path, folder, kind, origin })
+    Ok(Loaded { source, path, folder, kind, origin, servers: servers.clone() })
 }
 
 /// Everything that is wrong with a file.
@@ -64,7 +66,7 @@ pub(super) fn check(loaded: &Loaded) -> Checked {
     match &loaded.kind {
         Kind::Job(folder) => {
             let lints::Checked { findings, prompts, .. } =
-                lints::check_from(&loaded.source, folder.as_ref(), loaded.origin);
+                lints::check_from(&loaded.source, folder.as_ref(), loaded.origin, &loaded.servers);
             Checked { findings, prompts }
         }
         Kind::Script(job) => {

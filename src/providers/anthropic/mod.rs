@@ -23,24 +23,33 @@ use std::sync::Arc;
 
 use self::request::Body;
 use super::dialogue::{Dialogue, Shared};
-use super::http::{self, Endpoint, Names};
+use super::http::{Endpoint, Names};
 use super::retry::Patience;
-use super::{Connect, Conversation, Entry, Fault, Provider, Setup};
+use super::{Connect, Conversation, Entry, Fault, Home, Provider, Setup};
 
 const NAMES: Names = Names { key: "ANTHROPIC_API_KEY", base: "ANTHROPIC_BASE_URL", api: "the Messages API" };
 const HOST: &str = "api.anthropic.com";
+const ADDRESS: &str = "https://api.anthropic.com";
 
 /// How a job names this provider.
-pub const ENTRY: Entry =
-    Entry { name: "anthropic", keys: &[NAMES.key], untaken: taken::untaken, prices: "anthropic", connect };
+pub const ENTRY: Entry = Entry {
+    name: "anthropic",
+    keys: &[NAMES.key],
+    home: Some(Home { address: ADDRESS, variable: NAMES.base }),
+    untaken: taken::untaken,
+    prices: "anthropic",
+    connect,
+};
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
-    let key = http::key(connect.variable, NAMES.key)?;
-    let mut endpoint = Endpoint::new(connect, NAMES, &format!("https://{HOST}"), "/v1/messages")?;
+    let key = connect.key(NAMES, true)?;
+    let mut endpoint = Endpoint::new(connect, NAMES, ADDRESS, "/v1/messages")?;
     endpoint.header("anthropic-version", "2023-06-01");
-    endpoint.secret_header("x-api-key", "", &key);
-    if !endpoint.is_at(HOST) && !endpoint.has_credentials() {
-        endpoint.secret_header("authorization", "Bearer ", &key);
+    if let Some(key) = key {
+        endpoint.secret_header("x-api-key", "", &key);
+        if !endpoint.is_at(HOST) && !endpoint.has_credentials() {
+            endpoint.secret_header("authorization", "Bearer ", &key);
+        }
     }
     let patience = Patience::new(connect.variable)?;
     Ok(Arc::new(Anthropic { shared: Arc::new(Shared { endpoint, patience, manners: &fault::MANNERS }) }))

@@ -131,7 +131,7 @@ async fn answers_of_somebody_else_are_shown() {
         }
         let moved = Answer::new("307 Temporary Redirect", "location: http://u:p@127.0.0.1:1/x?y\r\n", "");
         let fault = fault_of(moved).await;
-        assert!(fault.message.ends_with("redirects to 127.0.0.1:1/x"), "{}", fault.message);
+        assert!(fault.message.ends_with("redirects to http://127.0.0.1:1/x"), "{}", fault.message);
     }
 }
 

@@ -160,7 +160,13 @@ impl Watch for Seen {
 pub(super) fn connect(entry: &Entry, variables: &[(&str, String)]) -> Result<Arc<dyn Provider>, Fault> {
     let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
     let mask = Mask::default();
-    (entry.connect)(&Connect { variable: &variable, script: None, user_agent: "legwork/test", mask: &mask })
+    (entry.connect)(&Connect {
+        variable: &variable,
+        server: None,
+        script: None,
+        user_agent: "legwork/test",
+        mask: &mask,
+    })
 }
 
 pub(super) fn setup(dialect: &dyn Dialect) -> Setup {

@@ -20,11 +20,12 @@ use std::sync::Arc;
 use self::ability::Ability;
 use self::request::Body;
 use super::dialogue::{Dialogue, Shared};
-use super::http::{self, Endpoint, Names};
+use super::http::{Endpoint, Names};
 use super::retry::Patience;
-use super::{Connect, Conversation, Entry, Fault, Provider, Setup, Untaken, Wish};
+use super::{Connect, Conversation, Entry, Fault, Home, Provider, Setup, Untaken, Wish};
 
 const HOST: &str = "generativelanguage.googleapis.com";
+const ADDRESS: &str = "https://generativelanguage.googleapis.com";
 const KEY: &str = "GEMINI_API_KEY";
 /// Older, and shared with other services of Google's.
 const FIRST_KEY: &str = "GOOGLE_API_KEY";
@@ -33,7 +34,14 @@ const BASE: &str = "GOOGLE_GEMINI_BASE_URL";
 const MOST_STOPS: usize = 5;
 
 /// How a job names this provider.
-pub const ENTRY: Entry = Entry { name: "gemini", keys: &[KEY, FIRST_KEY], untaken, prices: "google", connect };
+pub const ENTRY: Entry = Entry {
+    name: "gemini",
+    keys: &[KEY, FIRST_KEY],
+    home: Some(Home { address: ADDRESS, variable: BASE }),
+    untaken,
+    prices: "google",
+    connect,
+};
 
 fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
     let model = wish.model;
@@ -57,12 +65,13 @@ fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let is_set = |name| (connect.variable)(name).is_some_and(|key| !key.is_empty());
     let key = if is_set(FIRST_KEY) { FIRST_KEY } else { KEY };
     let names = Names { key, base: BASE, api: "the Gemini API" };
-    let mut endpoint = Endpoint::new(connect, names, &format!("https://{HOST}"), "/v1beta/models")?;
-    if is_set(key) || endpoint.is_at(HOST) {
-        let key = http::key(connect.variable, key)?;
+    let mut endpoint = Endpoint::new(connect, names, ADDRESS, "/v1beta/models")?;
+    if let Some(key) = connect.key(names, endpoint.is_at(HOST))? {
         endpoint.secret_header("x-goog-api-key", "", &key);
     }
-    let has_two = is_set(FIRST_KEY) && is_set(KEY) && (connect.variable)(FIRST_KEY) != (connect.variable)(KEY);
+    let is_ours = connect.server.is_none();
+    let has_two =
+        is_ours && is_set(FIRST_KEY) && is_set(KEY) && (connect.variable)(FIRST_KEY) != (connect.variable)(KEY);
     Ok(Arc::new(Gemini { endpoint, patience: Patience::new(connect.variable)?, has_two }))
 }
 

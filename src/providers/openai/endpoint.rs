@@ -1,10 +1,13 @@
 //! Where OpenAI's APIs are, and what is different elsewhere.
 
-use crate::providers::http::{self, Endpoint, Names};
+use crate::providers::http::{Endpoint, Names};
 use crate::providers::retry::Patience;
-use crate::providers::{Connect, Fault};
+use crate::providers::{Connect, Fault, Home};
 
 const HOST: &str = "api.openai.com";
+const ADDRESS: &str = "https://api.openai.com/v1";
+/// Where they are.
+pub(in crate::providers) const HOME: Home = Home { address: ADDRESS, variable: BASE };
 /// The variable with the key.
 pub(in crate::providers) const KEY: &str = "OPENAI_API_KEY";
 const BASE: &str = "OPENAI_BASE_URL";
@@ -21,10 +24,8 @@ pub(in crate::providers) fn connect(
     path: &str,
 ) -> Result<(Endpoint, Patience), Fault> {
     let names = Names { key: KEY, base: BASE, api };
-    let mut endpoint = Endpoint::new(connect, names, &format!("https://{HOST}/v1"), path)?;
-    let has_key = (connect.variable)(KEY).is_some_and(|key| !key.is_empty());
-    if has_key || is_official(&endpoint) {
-        let key = http::key(connect.variable, KEY)?;
+    let mut endpoint = Endpoint::new(connect, names, ADDRESS, path)?;
+    if let Some(key) = connect.key(names, is_official(&endpoint))? {
         if endpoint.has_credentials() {
             endpoint.secret(&key);
         } else {

@@ -37,8 +37,14 @@ const LONGEST_ID: usize = 16 << 10;
 const LONGEST_NAME: usize = 64;
 
 /// How a job names this provider.
-pub const ENTRY: Entry =
-    Entry { name: "openai", keys: &[endpoint::KEY], untaken: taken::over_responses, prices: "openai", connect };
+pub const ENTRY: Entry = Entry {
+    name: "openai",
+    keys: &[endpoint::KEY],
+    home: Some(endpoint::HOME),
+    untaken: taken::over_responses,
+    prices: "openai",
+    connect,
+};
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Responses API", "/responses")?;

@@ -23,8 +23,14 @@ use super::openai::{effort, endpoint, fault, taken};
 use super::{Connect, Conversation, Entry, Fault, Provider, Setup};
 
 /// How a job names this provider.
-pub const ENTRY: Entry =
-    Entry { name: "openai-chat", keys: &[endpoint::KEY], untaken: taken::over_chat, prices: "openai", connect };
+pub const ENTRY: Entry = Entry {
+    name: "openai-chat",
+    keys: &[endpoint::KEY],
+    home: Some(endpoint::HOME),
+    untaken: taken::over_chat,
+    prices: "openai",
+    connect,
+};
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;

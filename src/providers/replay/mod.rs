@@ -21,7 +21,7 @@ use crate::message::{Block, Message, Reply, View};
 pub const RULES: &[Rule] = &[rule!(Error "empty-reply")];
 
 /// How a job names this provider.
-pub const ENTRY: Entry = Entry { name: "replay", keys: &[], untaken, prices: "", connect };
+pub const ENTRY: Entry = Entry { name: "replay", keys: &[], home: None, untaken, prices: "", connect };
 
 /// What is written down takes no wishes; how long a conversation may be is ours to keep.
 fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {

@@ -34,7 +34,13 @@ impl Watch for Seen {
 }
 
 fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
-    let connect = Connect { variable: &|_| None, script: Some(script.clone()), user_agent: "", mask: &Mask::default() };
+    let connect = Connect {
+        variable: &|_| None,
+        server: None,
+        script: Some(script.clone()),
+        user_agent: "",
+        mask: &Mask::default(),
+    };
     let model = Model::new("replay", "tour.script.yaml");
     let setup = Setup { agent: agent.to_owned(), model, system: "abc".to_owned(), tools: Vec::new() };
     (ENTRY.connect)(&connect).unwrap().open(setup).unwrap()

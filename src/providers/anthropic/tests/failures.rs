@@ -167,7 +167,7 @@ async fn answers_of_somebody_else_are_shown() {
     let moved = Answer::new("307 Temporary Redirect", "location: http://u:p@127.0.0.1:1/x?y\r\n", "");
     let (fault, requests) = fault_of(vec![moved]).await;
     assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
-    assert!(fault.message.ends_with("redirects to 127.0.0.1:1/x"), "{}", fault.message);
+    assert!(fault.message.ends_with("redirects to http://127.0.0.1:1/x"), "{}", fault.message);
 }
 
 #[tokio::test]

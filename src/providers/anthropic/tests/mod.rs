@@ -42,7 +42,13 @@ pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::p
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let mask = Mask::default();
-    (super::ENTRY.connect)(&Connect { variable: &variable, script: None, user_agent: "legwork/test", mask: &mask })
+    (super::ENTRY.connect)(&Connect {
+        variable: &variable,
+        server: None,
+        script: None,
+        user_agent: "legwork/test",
+        mask: &mask,
+    })
 }
 
 pub(super) fn setup(thinking: Option<Thinking>) -> Setup {

@@ -180,7 +180,8 @@ async fn nothing_is_sent_that_the_api_refuses() {
 fn addresses_are_found_below_their_base() {
     let shown = |base: &str| {
         let variable = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| base.to_owned());
-        let connect = Connect { variable: &variable, script: None, user_agent: "x", mask: &Mask::default() };
+        let connect =
+            Connect { variable: &variable, server: None, script: None, user_agent: "x", mask: &Mask::default() };
         let endpoint = crate::providers::http::Endpoint::new(
             &connect,
             crate::providers::anthropic::NAMES,

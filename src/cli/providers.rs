@@ -1,0 +1,119 @@
+//! `legwork providers`: where replies can come from.
+
+use serde::Serialize;
+
+use super::Surroundings;
+use super::print::printable;
+use crate::error::Error;
+use crate::providers::address::shown_base;
+use crate::providers::named::Server;
+use crate::providers::{Entry, PROVIDERS};
+
+/// Options of `legwork providers`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Keys are never shown, only the names of the variables that they come from; addresses without credentials.
+
+Exit codes: 0, or 5 where providers.toml has mistakes.")]
+pub(super) struct Options {
+    /// How to print them
+    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+    format: String,
+}
+
+/// A provider, as it is listed.
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    /// Whether it is legwork's own.
+    built_in: bool,
+    /// The provider of legwork's own whose API is spoken; null where no server is asked.
+    api: Option<&'a str>,
+    /// The base address; null where there is none, or where what stands there is none.
+    address: Option<String>,
+    /// What says so: a variable or a file; null for the provider's own.
+    address_from: Option<String>,
+    /// The variable with the key; null where no key is sent.
+    key: Option<Key<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Key<'a> {
+    variable: &'a str,
+    is_set: bool,
+}
+
+pub(super) fn providers(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    let servers = around.servers()?;
+    let built_in = PROVIDERS.iter().map(|entry| built_in(entry, around));
+    let listed: Vec<Listed<'_>> = built_in.chain(servers.iter().map(|server| own(server, around))).collect();
+    if options.format == "json" {
+        let all = serde_json::json!({ "format": 1, "file": servers.file(), "providers": listed });
+        around.out.answer(&format!("{all:#}"));
+        return Ok(0);
+    }
+    around.out.answer(&table(&listed));
+    if let (None, Some(file)) = (servers.iter().next(), servers.file()) {
+        around.out.beside(&format!("servers of your own are named in {}", printable(file)));
+    }
+    Ok(0)
+}
+
+fn key<'a>(variable: &'a str, around: &Surroundings) -> Key<'a> {
+    Key { variable, is_set: around.variable(variable).is_some() }
+}
+
+fn built_in<'a>(entry: &'a Entry, around: &Surroundings) -> Listed<'a> {
+    let given = |variable| around.variable(variable).filter(|base| !base.trim().is_empty());
+    let base = entry.home.and_then(|home| Some((home.variable, given(home.variable)?)));
+    Listed {
+        name: entry.name,
+        built_in: true,
+        api: entry.home.map(|_| entry.name),
+        address: match base {
+            Some((_, base)) => shown_base(base),
+            None => entry.home.map(|home| home.address.to_owned()),
+        },
+        address_from: base.map(|(variable, _)| variable.to_owned()),
+        key: {
+            let mut set = entry.keys.iter().rev().filter(|variable| around.variable(variable).is_some());
+            set.next().or(entry.keys.first()).map(|variable| key(variable, around))
+        },
+    }
+}
+
+fn own<'a>(server: &'a Server, around: &Surroundings) -> Listed<'a> {
+    Listed {
+        name: server.name(),
+        built_in: false,
+        api: Some(server.api()),
+        address: shown_base(server.base_url()),
+        address_from: Some(server.file().to_owned()),
+        key: server.key_env().map(|variable| key(variable, around)),
+    }
+}
+
+fn table(listed: &[Listed<'_>]) -> String {
+    let mut rows = vec![["name", "api", "address", "key"].map(str::to_owned)];
+    rows.extend(listed.iter().map(|one| {
+        let address = match (&one.address, &one.address_from) {
+            (Some(address), Some(from)) => format!("{address} ({from})"),
+            (Some(address), None) => address.clone(),
+            (None, Some(from)) => format!("none: {from} isn't an http:// or https:// address"),
+            (None, None) => "a script, or the folder of a recorded run".to_owned(),
+        };
+        let key = match &one.key {
+            Some(Key { variable, is_set: true }) => format!("{variable}, which is set"),
+            Some(Key { variable, is_set: false }) => format!("{variable}, which is not set"),
+            None => "no key".to_owned(),
+        };
+        [one.name.to_owned(), one.api.unwrap_or("-").to_owned(), printable(&address), key]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [width(0), width(1), width(2)];
+    let line = |[name, api, address, key]: &[String; 4]| {
+        let [one, two, three] = widths;
+        format!("{name:one$}  {api:two$}  {address:three$}  {key}\n")
+    };
+    rows.iter().map(line).collect()
+}

@@ -1,0 +1,71 @@
+//! The user's own `providers.toml`: where it is, read once where a command needs it.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::{Surroundings, input};
+use crate::error::Error;
+use crate::providers::named::{FILE, Read, Servers};
+use crate::{toml_file, yaml};
+
+impl Surroundings {
+    /// The servers that the user's own configuration names; none where there is no such file.
+    ///
+    /// # Errors
+    /// The file has mistakes. Then it isn't known which variables hold keys, so nothing may run.
+    pub(super) fn servers(&self) -> Result<&Servers, Error> {
+        match self.read_servers() {
+            Read { findings, .. } if !findings.is_empty() => Err(Error::Configuration(findings.clone())),
+            Read { servers, .. } => Ok(servers),
+        }
+    }
+
+    /// As [`Surroundings::servers`], with what is wrong beside those that are right.
+    pub(super) fn read_servers(&self) -> &Read {
+        self.servers.get_or_init(|| match self.servers_file() {
+            Some(path) => read(&path),
+            None => Read { servers: Servers::default(), findings: Vec::new() },
+        })
+    }
+
+    /// Where the file is, or would be.
+    pub(super) fn servers_file(&self) -> Option<PathBuf> {
+        self.configuration_file(FILE)
+    }
+
+    /// Where a file of legwork's own configuration is, or would be: below `$XDG_CONFIG_HOME`, else below `~/.config`. A
+    /// relative folder counts for nothing (<https://specifications.freedesktop.org/basedir/latest>).
+    pub(super) fn configuration_file(&self, name: &str) -> Option<PathBuf> {
+        let folder = |name: &str| self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let configuration = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
+        Some(configuration.join("legwork").join(name))
+    }
+
+    /// The file, where it lies in the workspace: no tool may change it.
+    pub(super) fn servers_file_below(&self, workspace: &Path) -> Option<PathBuf> {
+        let file = self.servers_file()?;
+        let folder = file.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
+        let whole = folder.and_then(|(above, real)| Some(real.join(file.strip_prefix(above).ok()?)))?;
+        whole.starts_with(workspace).then_some(whole)
+    }
+}
+
+fn read(path: &Path) -> Read {
+    let name = path.to_string_lossy();
+    let none = || Servers::none_in(&name);
+    match path.symlink_metadata().map_err(|error| error.kind()) {
+        // Who may not look into the folder has no configuration in it.
+        Err(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => {
+            return Read { servers: none(), findings: Vec::new() };
+        }
+        _ => {}
+    }
+    let source = match input::read_bounded(path, yaml::MAX_BYTES) {
+        Ok(bytes) => toml_file::source(&name, &bytes),
+        Err(why) => Err(input::unreadable(path, &why)),
+    };
+    match source {
+        Ok(source) => Servers::read(&source),
+        Err(finding) => Read { servers: none(), findings: vec![finding] },
+    }
+}

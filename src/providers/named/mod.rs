@@ -1,0 +1,151 @@
+//! Servers of the user's own, named in `providers.toml` in the user's configuration folder:
+//!
+//! ```toml
+//! [providers.local]
+//! api = "openai-chat"                      # a provider of ours that asks servers
+//! base_url = "http://127.0.0.1:8080/v1"    # may hold credentials
+//! key_env = "LOCAL_API_KEY"                # the variable with the key; without it, none is sent
+//! ```
+//!
+//! A job says `local/MODEL` then. It can't name an endpoint or a key itself: the file is the machine's, not the job's.
+
+mod hidden;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use reqwest::Url;
+
+use super::{Entry, Model, PROVIDERS, Served, address, find};
+use crate::diagnostic::{Rule, rule};
+
+pub use self::read::Read;
+
+/// What can be wrong with the file, beside what is wrong with any file.
+pub const RULES: &[Rule] = &[rule!(Error "key-in-file"), rule!(Error "taken-name")];
+
+/// The file's name in legwork's configuration folder.
+pub const FILE: &str = "providers.toml";
+
+/// The servers that the user's own configuration names, in its order.
+#[derive(Debug, Clone, Default)]
+pub struct Servers {
+    servers: Arc<[Server]>,
+    /// Where they are named, or would be, as it is shown to the user.
+    file: Option<Arc<str>>,
+    /// Names that the file holds, and that are wrong in some way: nothing is said of those who use them.
+    broken: Arc<[String]>,
+    /// Whether its syntax is broken, so that it may hold any name.
+    is_torn: bool,
+    /// Those that a record tells of.
+    recorded: Arc<[(String, Served)]>,
+}
+
+/// A server of the user's own.
+#[derive(Clone)]
+pub struct Server {
+    name: String,
+    file: Arc<str>,
+    api: &'static str,
+    base_url: String,
+    key_env: Option<String>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its address can hold a password.
+        f.debug_struct("Server").field("name", &self.name).field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Its name, the part before the `/` of a model's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that names it.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The provider of ours whose API it speaks.
+    pub fn api(&self) -> &'static str {
+        self.api
+    }
+
+    /// Its base address, which can hold credentials.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The variable with its key; `None` where no key is sent.
+    pub fn key_env(&self) -> Option<&str> {
+        self.key_env.as_deref()
+    }
+
+    /// What a model of it says of the server.
+    pub fn served(&self) -> Served {
+        let home = find(self.api).and_then(|entry| entry.home).and_then(|home| Url::parse(home.address).ok());
+        let own = address::base(&self.base_url);
+        let is_official = own.zip(home).is_some_and(|(own, home)| address::is_within(&own, &home));
+        Served { api: self.api.to_owned(), is_official }
+    }
+}
+
+impl Servers {
+    /// Those that these models of a record were asked at. They can't be asked again by it.
+    pub fn recorded<'a>(models: impl Iterator<Item = &'a Model>) -> Self {
+        let recorded = models.filter_map(|model| Some((model.provider.clone(), model.server.clone()?)));
+        Self { recorded: recorded.collect(), ..Self::default() }
+    }
+
+    /// None yet, where the file would be.
+    pub fn none_in(file: &str) -> Self {
+        Self { file: Some(file.into()), ..Self::default() }
+    }
+
+    /// The server of that name.
+    pub fn get(&self, name: &str) -> Option<&Server> {
+        self.servers.iter().find(|server| server.name == name)
+    }
+
+    /// How the server of that name is spoken to.
+    pub fn served(&self, name: &str) -> Option<Served> {
+        let recorded = || self.recorded.iter().find(|(known, _)| known == name).map(|(_, served)| served.clone());
+        self.get(name).map(Server::served).or_else(recorded)
+    }
+
+    /// Whether the file holds something of that name, or may hold it, that can't be used.
+    pub fn is_broken(&self, name: &str) -> bool {
+        self.is_torn || self.broken.iter().any(|broken| broken == name)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.iter().map(Server::name)
+    }
+
+    /// The variables with their keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.iter().filter_map(Server::key_env)
+    }
+
+    /// Where they are named, or would be.
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+}
+
+/// The providers of ours that ask servers: what `api` can be.
+fn apis() -> impl Iterator<Item = &'static Entry> {
+    PROVIDERS.iter().filter(|entry| entry.home.is_some())
+}

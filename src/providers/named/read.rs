@@ -1,0 +1,248 @@
+//! From the file's text to servers, with every mistake in its place.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::hidden::hidden;
+use super::{Server, Servers, apis};
+use crate::diagnostic::{Diagnostic, Place, Source, nearest, only_nearest};
+use crate::job::{NAME_FORM, is_name};
+use crate::providers::{address, find};
+use crate::toml_file::{DeValue, Reading, Spanned};
+use crate::tools::environment::is_for_all;
+
+/// What a server's table holds.
+const KEYS: [&str; 3] = ["api", "base_url", "key_env"];
+
+/// What others call it.
+const SYNONYMS: [(&str, &str); 12] = [
+    ("type", "api"),
+    ("provider", "api"),
+    ("protocol", "api"),
+    ("url", "base_url"),
+    ("base", "base_url"),
+    ("address", "base_url"),
+    ("endpoint", "base_url"),
+    ("api_base", "base_url"),
+    ("host", "base_url"),
+    ("env", "key_env"),
+    ("env_key", "key_env"),
+    ("api_key_env", "key_env"),
+];
+
+/// What came of reading the file.
+#[derive(Debug)]
+pub struct Read {
+    /// The servers in which nothing is wrong.
+    pub servers: Servers,
+    /// All mistakes, in the order of their places.
+    pub findings: Vec<Diagnostic>,
+}
+
+impl Servers {
+    /// Reads the file's text. `source` is named as the user is shown the file. What the findings quote of it holds nothing
+    /// that could be a secret.
+    pub fn read(source: &Arc<Source>) -> Read {
+        let (reading, root) = Reading::parse(source);
+        let mut file = File { reading, file: Arc::from(source.name.as_str()), mistakes: 0, broken: Vec::new() };
+        let mut servers = Vec::new();
+        for (key, value) in root.get_ref() {
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("providers", DeValue::Table(table)) => {
+                    servers.extend(table.iter().filter_map(|(name, value)| file.server(name, value)));
+                }
+                ("providers", _) => file.wrong_type(value, "a table", "write `[providers.NAME]` above each server"),
+                (name, _) => {
+                    let finding = file.error("unknown-key", key.span(), format!("unknown key `{}`", word(name)));
+                    file.report(match nearest(name, ["providers"]) {
+                        Some(near) => finding.help(format!("did you mean `{near}`?")),
+                        None => finding.help("servers stand in tables called `[providers.NAME]`"),
+                    });
+                }
+            }
+        }
+        let File { reading, file, broken, .. } = file;
+        let is_torn = reading.is_torn();
+        let harmless = Source::new(source.name.as_str(), hidden(&source.text));
+        let shown = |finding: Diagnostic| {
+            let place = Place { source: Arc::clone(&harmless), span: finding.place.span.clone() };
+            match finding.code {
+                // The name of the key could be a key itself.
+                "duplicate-key" => Diagnostic::error("duplicate-key", place, "this key is set twice in this table")
+                    .help("keep one of the two"),
+                _ => Diagnostic { place, ..finding },
+            }
+        };
+        let findings = reading.finish().into_iter().map(shown).collect();
+        let servers =
+            Servers { servers: servers.into(), file: Some(file), broken: broken.into(), is_torn, ..Servers::default() };
+        Read { servers, findings }
+    }
+}
+
+struct File<'s> {
+    reading: Reading<'s>,
+    /// Its name.
+    file: Arc<str>,
+    /// How many have been reported.
+    mistakes: usize,
+    broken: Vec<String>,
+}
+
+impl File<'_> {
+    fn error(&self, code: &'static str, span: Range<usize>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, self.reading.place(span), message)
+    }
+
+    fn report(&mut self, finding: Diagnostic) {
+        self.mistakes += 1;
+        self.reading.report(finding);
+    }
+
+    fn found(&mut self, code: &'static str, span: Range<usize>, message: impl Into<String>, help: impl Into<String>) {
+        let finding = self.error(code, span, message).help(help);
+        self.report(finding);
+    }
+
+    fn wrong_type(&mut self, value: &Spanned<DeValue<'_>>, wanted: &str, help: impl Into<String>) {
+        let is = match value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.found("wrong-type", value.span(), format!("expected {wanted}, found {is}"), help);
+    }
+
+    /// A server, where nothing is wrong with it.
+    fn server(&mut self, name: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Option<Server> {
+        let before = self.mistakes;
+        let text = name.get_ref().as_ref();
+        if let Some(ours) = find(text) {
+            let what = format!("`{}` is a provider of legwork's own", ours.name);
+            let help = match ours.home {
+                Some(home) => {
+                    format!("name the server otherwise; {} names another address for `{text}`", home.variable)
+                }
+                None => "name the server otherwise".to_owned(),
+            };
+            self.found("taken-name", name.span(), what, help);
+        } else if !is_name(text) {
+            self.found("bad-name", name.span(), "a server can't be called that", NAME_FORM);
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            self.wrong_type(value, "a table", format!("write `[providers.{}]` above its keys", word(text)));
+            self.broken.push(text.to_owned());
+            return None;
+        };
+        let (mut api, mut base_url, mut key_env) = (None, None, None);
+        let mut has = [false; KEYS.len()];
+        for (key, value) in table {
+            let Some(at) = KEYS.iter().position(|known| *known == key.get_ref().as_ref()) else {
+                if let Some(meant) = self.unknown(key) {
+                    has[meant] = true;
+                }
+                continue;
+            };
+            has[at] = true;
+            let DeValue::String(text) = value.get_ref() else {
+                self.wrong_type(value, "a string", "put it in quotes");
+                continue;
+            };
+            match at {
+                0 => api = self.api(text, value.span()),
+                1 => base_url = self.base_url(text, value.span()),
+                _ => key_env = self.key_env(text, value.span()),
+            }
+        }
+        // What is misspelt or unreadable isn't missing, too.
+        for (key, example) in [(0, "openai-chat"), (1, "http://127.0.0.1:8080/v1")] {
+            if !has[key] && !self.reading.is_torn() {
+                let (key, span) = (KEYS[key], name.span());
+                let help = format!("add `{key} = \"{example}\"`, say");
+                self.found("missing-key", span, format!("required key `{key}` is missing"), help);
+            }
+        }
+        if self.mistakes > before || self.reading.is_torn() {
+            self.broken.push(text.to_owned());
+            return None;
+        }
+        Some(Server { name: text.to_owned(), file: Arc::clone(&self.file), api: api?, base_url: base_url?, key_env })
+    }
+
+    fn api(&mut self, text: &str, span: Range<usize>) -> Option<&'static str> {
+        let known = || apis().map(|entry| entry.name);
+        if let Some(api) = known().find(|api| *api == text) {
+            return Some(api);
+        }
+        let all = known().map(|api| format!("`{api}`")).collect::<Vec<_>>().join(", ");
+        let finding = self.error("unknown-value", span, format!("there is no API `{}`", word(text)));
+        self.report(match nearest(text, known()) {
+            Some(near) => finding.help(format!("did you mean `{near}`? There are {all}")),
+            None => finding.help(format!("there are {all}; most servers and gateways speak `openai-chat`")),
+        });
+        None
+    }
+
+    fn base_url(&mut self, text: &str, span: Range<usize>) -> Option<String> {
+        if address::base(text).is_some() {
+            return Some(text.trim().to_owned());
+        }
+        let help = "write it like `http://127.0.0.1:8080/v1`";
+        self.found("invalid-value", span, "this isn't an http:// or https:// address", help);
+        None
+    }
+
+    fn key_env(&mut self, text: &str, span: Range<usize>) -> Option<String> {
+        if !is_variable(text) {
+            let help = "the name of the variable with the key stands here, in capitals, and never the key itself";
+            self.found("bad-env-name", span, "this isn't the name of an environment variable", help);
+            return None;
+        }
+        if is_for_all(text) {
+            let what = format!("every command sees `{text}`, so it can't hold a key");
+            self.found("invalid-value", span, what, "put the key into a variable of its own");
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    /// Reports a key that there isn't, and says which of ours it stands for.
+    fn unknown(&mut self, key: &Spanned<Cow<'_, str>>) -> Option<usize> {
+        let text = key.get_ref().as_ref();
+        let folded = text.to_ascii_lowercase().replace('-', "_");
+        let meant = SYNONYMS.iter().find(|(word, _)| *word == folded).map(|(_, ours)| *ours);
+        let meant = meant.or_else(|| only_nearest(text, KEYS));
+        let is_secret =
+            ["key", "token", "secret", "password", "auth", "bearer"].iter().any(|word| folded.contains(word));
+        if is_secret && meant.is_none_or(|ours| ours == "key_env" && !folded.ends_with("env")) {
+            let help = "put it into an environment variable, and name that: `key_env = \"LOCAL_API_KEY\"`";
+            self.found("key-in-file", key.span(), "a key doesn't stand in this file", help);
+            return None;
+        }
+        let message = format!("unknown key `{}`", word(text));
+        let finding = self.error("unknown-key", key.span(), message);
+        self.report(match meant {
+            Some(ours) => finding.help(format!("did you mean `{ours}`?")),
+            None if folded.starts_with("model") => finding.help("remove it: jobs name the model, as in `NAME/MODEL`"),
+            None => finding.help("there are `api`, `base_url` and `key_env`"),
+        });
+        KEYS.iter().position(|known| Some(*known) == meant)
+    }
+}
+
+/// A word of the file as it may be quoted: a long one could be a key in the wrong place.
+fn word(text: &str) -> &str {
+    if text.len() <= 24 { text } else { "…" }
+}
+
+/// Whether a text is a variable's name as it is usual: in capitals. Most keys are not.
+pub(super) fn is_variable(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_uppercase() || first == '_')
+        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        && name.len() <= 64
+}

@@ -1,0 +1,138 @@
+use super::*;
+use crate::diagnostic::Source;
+
+/// Everything that is found, a line each, with what a finding's excerpt would show.
+fn found(text: &str) -> String {
+    let read = Servers::read(&Source::new("providers.toml", text));
+    let line = |finding: &crate::diagnostic::Diagnostic| {
+        let ((line, column), (_, end)) = (finding.place.start(), finding.place.end());
+        let quoted = &finding.place.source.text[finding.place.source.line_span(line)];
+        let help = finding.help.as_deref().unwrap_or_default();
+        format!("{line}:{column}-{end} {}: {} | {help} | {quoted}\n", finding.code, finding.message)
+    };
+    read.findings.iter().map(line).collect()
+}
+
+fn read(text: &str) -> Servers {
+    let Read { servers, findings } = Servers::read(&Source::new("/c/providers.toml", text));
+    assert!(findings.is_empty(), "{findings:?}");
+    servers
+}
+
+#[test]
+fn servers_are_read() {
+    let servers = read(
+        "# mine\n[providers.local]\napi = \"openai-chat\"\nbase_url = \" http://me:pw@127.0.0.1:8080/v1 \"\n\n\
+         [providers.team-b]\nbase_url = 'https://api.anthropic.com'\napi = 'anthropic'\nkey_env = 'TEAM_B_KEY'\n\
+         [providers]\ninline = { api = \"openai\", base_url = \"https://eu.api.openai.com/v1\" }\n",
+    );
+    assert_eq!(servers.names().collect::<Vec<_>>(), ["local", "team-b", "inline"]);
+    assert_eq!(servers.keys().collect::<Vec<_>>(), ["TEAM_B_KEY"]);
+    let local = servers.get("local").unwrap();
+    assert_eq!(local.base_url(), "http://me:pw@127.0.0.1:8080/v1");
+    assert_eq!((local.api(), local.key_env(), local.file()), ("openai-chat", None, "/c/providers.toml"));
+    assert!(!format!("{servers:?}").contains("pw"), "{servers:?}");
+    assert!(servers.get("other").is_none() && !servers.is_broken("other"));
+    let official = |name| servers.served(name).unwrap().is_official;
+    assert_eq!([official("local"), official("team-b"), official("inline")], [false, true, true]);
+    assert_eq!(read("").names().count(), 0);
+    assert_eq!(read("\u{feff}[providers]\r\n").file(), Some("/c/providers.toml"));
+}
+
+#[test]
+fn every_provider_that_asks_servers_is_an_api() {
+    for entry in PROVIDERS.iter().filter(|entry| entry.name != "replay") {
+        let home = entry.home.unwrap();
+        let servers = read(&format!("[providers.x]\napi = \"{}\"\nbase_url = \"{}\"\n", entry.name, home.address));
+        assert!(servers.served("x").unwrap().is_official, "{}", entry.name);
+    }
+    assert!(found("[providers.x]\napi = \"replay\"\nbase_url = \"http://h\"\n").contains("unknown-value"));
+}
+
+#[test]
+fn every_mistake_is_found_at_once() {
+    insta::assert_snapshot!(found(
+        "\
+model = 1
+[provider.a]
+[providers]
+b = 7
+[providers.Upper]
+api = \"openai-cat\"
+base_url = \"127.0.0.1:8080\"
+[providers.openai]
+api = \"openai\"
+base_url = \"https://gateway.example/v1\"
+[providers.replay]
+[providers.c]
+url = \"http://h\"
+type = \"openai-chat\"
+api_key = \"sk-very-secret\"
+[providers.d]
+api = 1
+base_url = true
+key_env = \"sk-very-secret\"
+models = []
+headers = {}
+[providers.e]
+api = \"nothing\"
+base_url = \"http://h\"
+key_env = \"PATH\"
+key = \"sk-very-secret\"
+timeout = 3
+"
+    ));
+}
+
+#[test]
+fn what_is_broken_in_its_syntax_hides_nothing_else() {
+    let found = found(
+        "[providers.f]\napi = \"openai-chat\"\napi = \"openai-chat\"\nbase_url = 'h'\n[providers.g]\napi = \"openai-chat\n\
+         base_url = http://h\n",
+    );
+    let heads: Vec<&str> = found.lines().map(|line| line.split(':').nth(1).unwrap_or_default()).collect();
+    let codes = ["duplicate-key", "invalid-value", "toml-syntax", "toml-syntax"];
+    assert!(codes.len() == heads.len() && heads.iter().zip(codes).all(|(head, code)| head.ends_with(code)), "{found}");
+}
+
+#[test]
+fn no_finding_shows_what_could_be_a_key() {
+    const KEY: &str = "sk-ant-very-secret-0123456789";
+    for text in [
+        format!("[providers.a]\napi_key = \"{KEY}\"\n"),
+        format!("[providers.a]\nkey_env = \"{KEY}\"\n"),
+        format!("[providers.a]\nbase_url = \"me:{KEY}@host\"\n"),
+        format!("[providers.a]\nbase_url = \"http://me:{KEY}@host\"\napi = 1\n"),
+        format!("[providers.a]\napi = \"{KEY}\"\n"),
+        format!("[providers.a]\nkey_env = {KEY}\n"),
+        format!("[providers.a]\n{KEY}\n"),
+        format!("[providers.a]\n{KEY} = 1\n"),
+        format!("[providers]\na = \"{KEY}\"\n"),
+        format!("[providers]\na = [\"{KEY}\"]\n"),
+        format!("[providers]\na = {{ api_key = \"{KEY}\" }}\n"),
+        format!("{KEY} = 1\n"),
+        format!("[providers.a]\nwhatever = \"\"\"\n{KEY}\n"),
+        format!("[providers.a]\napi = \"openai-chat\" \"{KEY}\"\n"),
+    ] {
+        let found = found(&text);
+        assert!(!found.is_empty() && !found.contains("secret"), "{text}\n{found}");
+    }
+}
+
+#[test]
+fn what_is_broken_is_known_by_its_name() {
+    let read = Servers::read(&Source::new("f", "[providers.a]\n[providers]\nb = 1\n"));
+    assert!(["a", "b"].iter().all(|name| read.servers.is_broken(name)) && read.servers.get("a").is_none());
+}
+
+#[test]
+fn any_text_is_read_to_an_end() {
+    for text in
+        ["[", "[providers", "[[providers.a]]", "providers = [", "=", "a.b.c = 1", "\0", "'''", "[providers.ä]\n😀"]
+    {
+        assert!(!found(text).is_empty(), "{text}");
+    }
+    assert!(!found(&"[".repeat(100_000)).is_empty());
+    assert!(!found(&format!("a = {}", "[".repeat(100_000))).is_empty());
+    assert!(!found(&"[providers.a]\n".repeat(5_000)).is_empty());
+}

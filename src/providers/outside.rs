@@ -1,0 +1,135 @@
+//! What a provider gets from outside the job: keys, addresses, how long to wait; and what these are called in faults.
+
+use std::time::Duration;
+
+use super::{Connect, Fault, FaultKind};
+
+/// How long we wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// For a connection, name lookup and TLS included.
+    pub(super) connect: Duration,
+    /// For the next bytes of an answer. Its head may take three times as long: a gateway that doesn't stream has
+    /// nothing to send until the model is done.
+    pub(super) idle: Duration,
+    /// For one whole request, so that a server which only shows that it lives is left in the end.
+    pub(super) total: Duration,
+}
+
+impl Timeouts {
+    /// 10 s, 90 s and 15 min, or what `LEGWORK_CONNECT_TIMEOUT_MS`, `LEGWORK_IDLE_TIMEOUT_MS` and
+    /// `LEGWORK_REQUEST_TIMEOUT_MS` say (not for users: they let tests of the whole program fail quickly).
+    ///
+    /// # Errors
+    /// A variable holds something else than a number.
+    pub(super) fn new(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Fault> {
+        Ok(Self {
+            connect: milliseconds(variable, "LEGWORK_CONNECT_TIMEOUT_MS", 10_000)?,
+            idle: milliseconds(variable, "LEGWORK_IDLE_TIMEOUT_MS", 90_000)?,
+            total: milliseconds(variable, "LEGWORK_REQUEST_TIMEOUT_MS", 15 * 60_000)?,
+        })
+    }
+}
+
+/// A duration from the environment.
+///
+/// # Errors
+/// The variable holds something else than a number from 1 to a day's.
+pub(super) fn milliseconds(
+    variable: &dyn Fn(&str) -> Option<String>,
+    name: &str,
+    default: u64,
+) -> Result<Duration, Fault> {
+    let Some(text) = variable(name) else { return Ok(Duration::from_millis(default)) };
+    match text.trim().parse() {
+        Ok(number @ 1..=86_400_000) => Ok(Duration::from_millis(number)),
+        _ => Err(Fault::new(FaultKind::Rejected, format!("{name} isn't a number of milliseconds from 1 to 86400000"))),
+    }
+}
+
+/// A key from the environment.
+///
+/// # Errors
+/// It is missing, empty, or can't stand in a header. The message never holds any of it.
+pub(super) fn key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Result<String, Fault> {
+    let rejected = |message| Err(Fault::new(FaultKind::Rejected, message));
+    match variable(name) {
+        None => rejected(format!("{name} is not set")),
+        Some(key) if key.is_empty() => rejected(format!("{name} is empty")),
+        Some(key) if key.ends_with(['\n', '\r']) => rejected(format!("{name} ends with a line break")),
+        Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            rejected(format!("{name} holds a space, a control character or a letter outside ASCII"))
+        }
+        Some(key) => Ok(key),
+    }
+    .map_err(|fault| fault.hint(format!("put the key, and nothing else, into {name}")))
+}
+
+/// What a provider's parts are called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names {
+    /// The variable with the key.
+    pub(super) key: &'static str,
+    /// The variable with the address, where it isn't the provider's own.
+    pub(super) base: &'static str,
+    /// The API: `the Messages API`.
+    pub(super) api: &'static str,
+}
+
+/// What an endpoint's parts are called, for whoever reads a fault.
+#[derive(Debug, Clone)]
+pub(super) struct Called {
+    /// Where the key comes from, or would: a variable.
+    pub(super) key: String,
+    /// Where the address comes from.
+    pub(super) base: String,
+    /// The API: `the Messages API`.
+    pub(super) api: &'static str,
+    /// What to do where a key is needed and none was sent.
+    pub(super) keyless: String,
+    /// The name and the file of the user's own server.
+    pub(super) server: Option<(String, String)>,
+}
+
+impl Called {
+    pub(super) fn new(connect: &Connect<'_>, names: Names) -> Self {
+        let Some(server) = connect.server else {
+            return Self {
+                key: names.key.to_owned(),
+                base: names.base.to_owned(),
+                api: names.api,
+                keyless: format!("put one into {}", names.key),
+                server: None,
+            };
+        };
+        let (name, file) = (server.name(), server.file());
+        let keyless = match server.key_env() {
+            Some(variable) => format!("put one into {variable}"),
+            None => format!("put one into a variable, and name that as `key_env` of `{name}` in {file}"),
+        };
+        Self {
+            key: server.key_env().unwrap_or("nowhere").to_owned(),
+            base: format!("`base_url` of `{name}` in {file}"),
+            api: names.api,
+            keyless,
+            server: Some((name.to_owned(), file.to_owned())),
+        }
+    }
+}
+
+impl Connect<'_> {
+    /// The key to send. Of a server of the user's own it is the one that its `key_env` names, and none where it names
+    /// none; else the one in `names.key`, which may be missing where it isn't `needed`.
+    ///
+    /// # Errors
+    /// It is missing where it is needed, or can't stand in a header. The message never holds any of it.
+    pub(super) fn key(&self, names: Names, needed: bool) -> Result<Option<String>, Fault> {
+        match self.server {
+            Some(server) => server.key_env().map(|name| key(self.variable, name)).transpose(),
+            None if needed || (self.variable)(names.key).is_some_and(|key| !key.is_empty()) => {
+                key(self.variable, names.key).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+}

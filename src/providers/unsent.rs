@@ -1,0 +1,84 @@
+//! Requests that nobody answered: what stood in the way, and whether it may pass.
+
+use super::http::Endpoint;
+use super::retry::Failure;
+use super::{Fault, FaultKind};
+
+/// What a request that came to nothing means.
+pub(super) fn unsent(error: reqwest::Error, endpoint: &Endpoint) -> Failure {
+    let error = error.without_url();
+    let cause = endpoint.quote(&cause(&error));
+    if error.is_builder() {
+        return Failure::last(Fault::new(FaultKind::Rejected, format!("the request can't be made: {cause}")));
+    }
+    let (at, base) = (endpoint.at(), &endpoint.names().base);
+    if let Some((what, hint)) = lasting(&cause, &at, base) {
+        return Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint));
+    }
+    let mut failure = Failure::passing(if error.is_connect() {
+        format!("no connection to {at}: {cause}")
+    } else {
+        format!("the request to {at} broke off: {cause}")
+    });
+    failure.fault.hint = Some(match () {
+        () if cause.contains("tls handshake eof") => format!("does what listens at {at} speak TLS? check {base}"),
+        () if error.is_connect() && endpoint.is_loopback() => {
+            format!("is the server running, and is {base} its address?")
+        }
+        () => format!("check {base} and the network, proxy variables included"),
+    });
+    failure
+}
+
+/// What no later try mends, and what to do about it. The words are rustls's and hyper's: their errors say nothing else.
+fn lasting(cause: &str, at: &str, base: &str) -> Option<(String, String)> {
+    let has = |words: &[&str]| words.iter().any(|word| cause.contains(word));
+    let certificate = |what: &str, hint: String| Some((format!("the certificate of {at} {what}: {cause}"), hint));
+    match () {
+        () if has(&["InvalidContentType", "corrupt message"]) => Some((
+            format!("what answers at {at} speaks no TLS: {cause}"),
+            format!("write http:// instead of https:// into {base}, where the way to the server is safe"),
+        )),
+        () if has(&["invalid HTTP version parsed", "invalid HTTP status-code parsed"]) => Some((
+            format!("what answers at {at} speaks no HTTP: {cause}"),
+            format!("is {base} right? A server that speaks TLS has an https:// address"),
+        )),
+        () if has(&["certificate expired", "Expired"]) => {
+            certificate("has expired", "have it renewed; or is this machine's clock wrong?".to_owned())
+        }
+        () if has(&["not valid yet", "NotValidYet"]) => {
+            certificate("isn't valid yet", "is this machine's clock wrong?".to_owned())
+        }
+        () if has(&["not valid for name", "NotValidForName"]) => certificate(
+            "is for another name",
+            format!("put the name that it is for into {base}; is it the right server?"),
+        ),
+        () if has(&["CaUsedAsEndEntity"]) => certificate(
+            "is a certificate authority's",
+            "let the server have one of its own (`basicConstraints=CA:FALSE`)".to_owned(),
+        ),
+        () if has(&["certificate required", "CertificateRequired"]) => Some((
+            format!("{at} wants a certificate from its clients: {cause}"),
+            "legwork has none; put a proxy in between that does".to_owned(),
+        )),
+        () if has(&["UnknownIssuer", "unknown issuer"]) => certificate(
+            "is signed by nobody whom this machine trusts",
+            "is it the right server? A private authority's certificate, or a self-signed one, goes into the file that \
+             SSL_CERT_FILE names"
+                .to_owned(),
+        ),
+        () if has(&["peer certificate", "PeerCertificate"]) => {
+            certificate("can't be trusted", format!("is {base} right, and the server's certificate whole?"))
+        }
+        () => None,
+    }
+}
+
+/// The innermost reason of an error, which is the one that says something.
+pub(super) fn cause(error: &reqwest::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

@@ -1,0 +1,286 @@
+//! Servers that aren't what they are taken for: each is named as what it is, with its address and with what to do.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+
+use serde_json::{Value, json};
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::program::{Ended, Program};
+use crate::support::server::{Answer, Checks, KEY, Request, Server};
+use crate::support::tls;
+
+const JOB: &str = "parent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
+
+/// A model of each API, and the path that is asked.
+const MODELS: [(&str, &str); 4] = [
+    ("anthropic/some-model", "/v1/messages"),
+    ("openai/some-model", "/v1/responses"),
+    ("openai-chat/some-model", "/v1/chat/completions"),
+    ("gemini/some-model", "/v1beta/models/some-model:streamGenerateContent"),
+];
+
+/// A run that hasn't begun, in its folder.
+struct Begun(Folder, Program);
+
+impl Begun {
+    fn env(self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        Self(self.0, self.1.env(name, value))
+    }
+
+    /// It ends so, and shows nothing that it mustn't.
+    #[track_caller]
+    fn ends(self, code: i32, outcome: &str) -> Seen {
+        let ended = self.1.run();
+        ended.code(code).nowhere(KEY).nowhere("hush");
+        if code > 0 {
+            ended.stderr_has("help:");
+        }
+        let record = ended.run_folder();
+        record.nowhere(KEY);
+        record.nowhere("hush");
+        assert_eq!(record.result()["outcome"], outcome, "{}", ended.all());
+        Seen { ended, _folder: self.0 }
+    }
+}
+
+/// A run that has ended, and its folder.
+struct Seen {
+    ended: Ended,
+    _folder: Folder,
+}
+
+impl std::ops::Deref for Seen {
+    type Target = Ended;
+
+    fn deref(&self) -> &Ended {
+        &self.ended
+    }
+}
+
+/// A run against what stands at an address, which is given with credentials and a query that nobody may see.
+fn at(model: &str, scheme: &str, address: SocketAddr) -> Begun {
+    let folder = folder_with(JOB);
+    let base = format!("{scheme}://me:hush-hush@{address}/v1?tenant=hush-hush");
+    let program = folder.legwork(&["run", "job.yaml", "--model", model]);
+    let program = program.env("LEGWORK_RETRY_BASE_MS", "1").env("ANTHROPIC_API_KEY", KEY).env("OPENAI_API_KEY", KEY);
+    let program = program.env("ANTHROPIC_BASE_URL", &base).env("OPENAI_BASE_URL", &base);
+    let program = program.env("GEMINI_API_KEY", KEY).env("GOOGLE_GEMINI_BASE_URL", base.replace("/v1?", "/?"));
+    Begun(folder, program)
+}
+
+/// The run that comes of every request's getting this answer.
+#[track_caller]
+fn answered(model: &str, code: i32, outcome: &str, answer: Answer) -> Seen {
+    let server = Server::with(Checks::None, move |_: &Request| answer.clone());
+    let ended = at(model, "http", server.address()).ends(code, outcome);
+    assert_eq!(server.count(), if code == 5 { 1 } else { 6 }, "requests\n{}", ended.all());
+    ended.stderr_has(&format!("http://{}/v1", server.address()));
+    ended
+}
+
+fn ok(media_type: &str, body: &str) -> Answer {
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\ncontent-length: {}\r\n", body.len());
+    Answer::raw(format!("{head}connection: close\r\n\r\n{body}"))
+}
+
+fn events(data: &[Value]) -> Answer {
+    let body: String = data.iter().map(|data| format!("data: {data}\n\n")).collect();
+    ok("text/event-stream", &body)
+}
+
+#[test]
+fn a_page_is_named_by_its_title() {
+    let page = "<!doctype html><html><title>Sign in to Example</title><body>hush-hush</body></html>";
+    for (model, _) in MODELS {
+        let ended = answered(model, 5, "provider_rejected", ok("text/html; charset=utf-8", page));
+        ended
+            .stderr_has("text/html")
+            .stderr_has("Sign in to Example")
+            .stderr_has("does no login page stand before it?");
+        let head =
+            format!("HTTP/1.1 403 Forbidden\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", page.len());
+        answered(model, 5, "provider_rejected", Answer::raw(format!("{head}{page}"))).stderr_has("Sign in to Example");
+        let head = format!("HTTP/1.1 502 Bad\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", page.len());
+        answered(model, 75, "provider_failed", Answer::raw(format!("{head}{page}"))).stderr_has("Sign in to Example");
+    }
+}
+
+/// An answer of each API: whole, and as the beginning of a stream; what it is called, and what to do.
+fn others() -> Vec<(&'static str, Value, Value, &'static str, &'static str)> {
+    vec![
+        (
+            "openai-chat",
+            json!({"id": "c", "object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}),
+            json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "hi"}}]}),
+            "the Chat Completions API",
+            "openai-chat/some-model",
+        ),
+        (
+            "openai",
+            json!({"id": "r", "object": "response", "status": "completed", "output": []}),
+            json!({"type": "response.created", "response": {"id": "r", "object": "response", "status": "in_progress", "output": []}}),
+            "the Responses API",
+            "openai/some-model",
+        ),
+        (
+            "anthropic",
+            json!({"id": "m", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}),
+            json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": []}}),
+            "the Messages API",
+            "anthropic/some-model",
+        ),
+        (
+            "gemini",
+            json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "finishReason": "STOP"}]}),
+            json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}}]}),
+            "the Gemini API",
+            "gemini/some-model",
+        ),
+        (
+            "",
+            json!({"model": "m", "message": {"role": "assistant", "content": "hi"}, "done": true}),
+            json!({"model": "m", "message": {"role": "assistant", "content": "hi"}, "done": false}),
+            "Ollama's own API",
+            "let the address end with /v1",
+        ),
+    ]
+}
+
+#[test]
+fn another_apis_answer_is_known_for_what_it_is() {
+    for (model, _) in MODELS {
+        for (api, whole, event, name, hint) in others() {
+            if model.starts_with(&format!("{api}/")) {
+                continue;
+            }
+            for answer in [
+                ok("application/json", &whole.to_string()),
+                events(&[event.clone(), event.clone()]),
+                ok("application/x-ndjson", &format!("{event}\n{whole}\n")),
+            ] {
+                let ended = answered(model, 5, "provider_rejected", answer);
+                ended.stderr_has(&format!("answered as {name} does, not as ")).stderr_has(hint);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_in_the_place_of_a_reply_is_read_in_any_apis_words() {
+    let error = json!({"error": {"message": "The model is asleep.", "type": "invalid_request_error", "code": 400}});
+    for (model, _) in MODELS {
+        for answer in [ok("application/json", &error.to_string()), events(std::slice::from_ref(&error))] {
+            let server = Server::with(Checks::None, move |_: &Request| answer.clone());
+            let Begun(_folder, program) = at(model, "http", server.address());
+            program.run().code(5).stderr_has("The model is asleep.").nowhere("hush");
+        }
+        let passing = json!({"error": {"message": "The model is asleep.", "type": "server_error", "code": 500}});
+        for answer in [ok("application/json", &passing.to_string()), events(&[passing])] {
+            answered(model, 75, "provider_failed", answer).stderr_has("The model is asleep.");
+        }
+    }
+}
+
+#[test]
+fn a_redirect_says_what_to_write_instead() {
+    for (model, path) in MODELS {
+        for (location, shown) in [
+            (format!("https://me:hush-hush@other.example{path}?key=hush-hush"), format!("https://other.example{path}")),
+            ("/login?back=hush-hush".to_owned(), "/login".to_owned()),
+            (format!("/eu{path}"), format!("/eu{path}")),
+        ] {
+            let answer =
+                Answer::raw(format!("HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"));
+            let ended = answered(model, 5, "provider_rejected", answer);
+            ended.stderr_has("redirects to http").stderr_has(&shown);
+            match location.starts_with("/login") {
+                true => ended.stderr_has("login page"),
+                false => ended.stderr_has("put http").stderr_has("_BASE_URL, if you trust that"),
+            };
+        }
+    }
+}
+
+#[test]
+fn a_certificate_that_does_not_hold_says_why() {
+    let trusting = |model: &str, certificate: &str| {
+        at(model, "https", tls::start(certificate, "{}")).env("SSL_CERT_FILE", tls::file("authority.pem"))
+    };
+    for (model, _) in MODELS {
+        for (certificate, what, hint) in [
+            ("expired.pem", "has expired", "clock"),
+            ("early.pem", "isn't valid yet", "clock"),
+            ("other-name.pem", "is for another name", "models.example.test"),
+            ("self-signed.pem", "is signed by nobody whom this machine trusts", "SSL_CERT_FILE"),
+        ] {
+            let ended = trusting(model, certificate).ends(5, "provider_rejected");
+            ended.stderr_has("the certificate of 127.0.0.1:").stderr_has(what).stderr_has(hint);
+        }
+    }
+    let (model, _) = MODELS[0];
+    let unknown = at(model, "https", tls::start("right.pem", "{}")).env("SSL_CERT_FILE", tls::file("self-signed.pem"));
+    unknown.ends(5, "provider_rejected").stderr_has("nobody whom this machine trusts");
+}
+
+#[test]
+fn a_private_authoritys_certificate_holds_where_it_is_known() {
+    let reply = r#"{"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]}"#;
+    for (certificate, known) in [("right.pem", "authority.pem"), ("self-signed.pem", "self-signed.pem")] {
+        let program = at("openai-chat/some-model", "https", tls::start(certificate, reply));
+        program.env("SSL_CERT_FILE", tls::file(known)).ends(0, "completed").stdout_is("Hello.\n");
+    }
+}
+
+/// A server that knows no TLS, and says in its own words that it didn't understand.
+fn plain() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 64 << 10]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn the_wrong_scheme_is_named() {
+    for (model, _) in MODELS {
+        let program = at(model, "https", plain()).env("SSL_CERT_FILE", tls::file("authority.pem"));
+        let ended = program.ends(5, "provider_rejected");
+        ended.stderr_has("speaks no TLS").stderr_has("write http:// instead of https://");
+        // What a TLS server says to a request in clear text: an alert, or where it is kind, a page.
+        let alert = Answer::raw([21, 3, 3, 0, 2, 2, 50].as_slice());
+        answered_at_all(model, alert).stderr_has("speaks no HTTP").stderr_has("https:// address");
+        answered_at_all(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).stderr_has("speaks no HTTP");
+        let words = "Client sent an HTTP request to an HTTPS server.\n";
+        let head = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {}\r\n\r\n", words.len());
+        answered_at_all(model, Answer::raw(format!("{head}{words}"))).stderr_has("write https:// instead of http://");
+    }
+}
+
+fn answered_at_all(model: &str, answer: Answer) -> Seen {
+    let server = Server::with(Checks::None, move |_: &Request| answer.clone());
+    at(model, "http", server.address()).ends(5, "provider_rejected")
+}
+
+#[test]
+fn what_is_not_there_may_come_back() {
+    for (model, _) in MODELS {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let ended = at(model, "http", address).ends(75, "provider_failed");
+        ended.stderr_has("refused").stderr_has("is the server running").stderr_has("_BASE_URL");
+    }
+}
+
+#[test]
+fn where_nothing_is_to_be_found_the_lingua_franca_is_named() {
+    for (model, _) in MODELS {
+        let nothing = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{\"detail\":\"Not Found\"}";
+        let ended = answered(model, 5, "provider_rejected", Answer::raw(nothing));
+        assert_eq!(ended.stderr.contains("`openai-chat/MODEL`"), !model.starts_with("openai-chat/"), "{}", ended.all());
+    }
+}

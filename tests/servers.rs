@@ -1,0 +1,343 @@
+//! Servers of the user's own: `providers.toml`, and everything that takes its names.
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::program::Program;
+use crate::support::server::{Answer, Checks, KEY, Request, Script, Server};
+
+const JOB: &str = "model: local/some-model\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
+
+/// The APIs of servers, and what their base addresses end with.
+const APIS: [(&str, &str); 4] = [("anthropic", ""), ("openai", "/v1"), ("openai-chat", "/v1"), ("gemini", "")];
+
+/// A folder with a job, and with this file in the home.
+fn folder(servers: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB);
+    configure(&folder, servers);
+    folder
+}
+
+fn configure(folder: &Folder, servers: &str) {
+    let above = folder.home().join(".config/legwork");
+    std::fs::create_dir_all(&above).and_then(|()| std::fs::write(above.join("providers.toml"), servers)).unwrap();
+}
+
+fn named(api: &str, base_url: &str, rest: &str) -> String {
+    format!("[providers.local]\napi = \"{api}\"\nbase_url = \"{base_url}\"\n{rest}\n")
+}
+
+fn run(folder: &Folder) -> Program {
+    folder.legwork(&["run", "job.yaml"])
+}
+
+#[test]
+fn a_server_of_ones_own_is_asked_with_its_key() {
+    for (api, end) in APIS {
+        let server = Server::start(Script::of([Answer::text("Hello.")]));
+        let folder = folder(&named(api, &format!("{}{end}", server.url()), "key_env = \"LOCAL_KEY\""));
+        // What the environment says of the API's own provider is for that alone.
+        let ended = run(&folder)
+            .env("LOCAL_KEY", KEY)
+            .env("OPENAI_BASE_URL", "http://127.0.0.1:1")
+            .env("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
+            .env("OPENAI_API_KEY", "another-key-altogether")
+            .env("ANTHROPIC_API_KEY", "another-key-altogether")
+            .run();
+        ended.code(0).stdout_is("Hello.\n").nowhere(KEY);
+        let record = ended.run_folder();
+        record.nowhere(KEY);
+        record.nowhere("another-key");
+        let result = record.result();
+        assert_eq!((&result["model"], &result["cost_usd"]), (&json!("local/some-model"), &Value::Null), "{api}");
+        let plan: Value =
+            serde_json::from_str(&std::fs::read_to_string(record.path().join("plan.json")).unwrap()).unwrap();
+        assert_eq!(plan["parent"]["model"]["server"], json!({"api": api, "is_official": false}));
+        assert_eq!(server.finish().len(), 1);
+        let by_argument = run(&folder).args(["--model", "local/other", "--dry-run"]).run();
+        by_argument.code(0).stdout_has("local/other");
+    }
+}
+
+#[test]
+fn no_key_is_sent_where_none_is_named() {
+    for (api, end) in APIS {
+        let server = Server::with(Checks::None, |request: &Request| {
+            match ["authorization", "x-api-key", "x-goog-api-key"].map(|name| request.header(name)) {
+                [None, None, None] => Answer::text("Hello."),
+                _ => Answer::status(400),
+            }
+        });
+        let folder = folder(&named(api, &format!("{}{end}", server.url()), ""));
+        run(&folder)
+            .env("OPENAI_API_KEY", KEY)
+            .env("ANTHROPIC_API_KEY", KEY)
+            .env("GEMINI_API_KEY", KEY)
+            .run()
+            .code(0)
+            .stdout_is("Hello.\n");
+        let refusing =
+            Server::with(Checks::None, |_: &Request| Answer::status(401).error("authentication_error", "Who?"));
+        configure(&folder, &named(api, &format!("{}{end}", refusing.url()), ""));
+        run(&folder).run().code(5).stderr_has("no key was sent").stderr_has("`key_env` of `local` in ");
+    }
+}
+
+#[test]
+fn a_key_that_is_not_set_is_missed_before_anything_begins() {
+    for (api, _) in APIS {
+        let folder = folder(&named(api, "http://127.0.0.1:1", "key_env = \"LOCAL_KEY\""));
+        run(&folder).run().code(5).stderr_has("LOCAL_KEY is not set");
+        run(&folder)
+            .env("LOCAL_KEY", "two words")
+            .run()
+            .code(5)
+            .stderr_has("LOCAL_KEY holds a space")
+            .nowhere("two words");
+        assert!(!folder.exists("runs"));
+    }
+}
+
+#[test]
+fn faults_name_the_server_and_the_file() {
+    for (api, _) in APIS {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = folder(&named(api, &format!("http://127.0.0.1:{port}/v1"), ""));
+        let ended = run(&folder).env("LEGWORK_RETRY_BASE_MS", "1").run();
+        ended.code(75).stderr_has("refused").stderr_has("is the server running, and is `base_url` of `local` in ");
+        ended.stderr_has("providers.toml").nowhere("_BASE_URL");
+        let server =
+            Server::with(Checks::None, |_: &Request| Answer::status(404).error("not_found_error", "No such model."));
+        configure(&folder, &named(api, &server.url(), ""));
+        let ended = run(&folder).run();
+        ended.code(5).stderr_has("is `some-model` the model's name").stderr_has("`base_url` of `local` in ");
+        ended.nowhere("_BASE_URL");
+    }
+}
+
+#[test]
+fn the_folder_is_found_as_its_specification_says() {
+    let server = Server::with(Checks::None, |_: &Request| Answer::text("Hello."));
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB).write("conf/legwork/providers.toml", named("anthropic", &server.url(), ""));
+    run(&folder).run().code(3).stderr_has("unknown-provider").stderr_has("/.config/legwork/providers.toml");
+    run(&folder).env("XDG_CONFIG_HOME", "conf").run().code(3).stderr_has("/.config/legwork/providers.toml");
+    run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).run().code(0);
+    run(&folder).env_remove("HOME").run().code(3).stderr_has("in providers.toml");
+    configure(&folder, &named("anthropic", "http://127.0.0.1:1", ""));
+    run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).run().code(0);
+}
+
+#[test]
+fn a_name_that_nobody_gave_is_an_error_that_says_where_to_give_it() {
+    let folder = Folder::new();
+    folder.write("job.yaml", JOB);
+    let file = folder.home().join(".config/legwork/providers.toml").display().to_string();
+    let ended = folder.legwork(&["validate", "job.yaml"]).run();
+    ended.code(3).stdout_has("error[unknown-provider]").stdout_has("[providers.NAME]").stdout_has(&file);
+    run(&folder).args(["--model", "replay/x.yaml"]).run().code(3).stderr_has("unknown-provider");
+    configure(&folder, &named("openai", "http://127.0.0.1:1", ""));
+    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_is("");
+    folder.write("job.yaml", JOB.replace("local", "locla"));
+    folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("did you mean `local`?");
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(0);
+    assert_eq!(folder.read("job.yaml"), JOB);
+}
+
+#[test]
+fn a_broken_file_stops_what_would_need_it_and_nothing_else() {
+    let folder =
+        folder("[providers.local]\napi = \"openai-cat\"\nbaseurl = 'http://h'\napi_key = \"sk-very-secret\"\n");
+    folder.write("other.yaml", JOB.replace("local/some-model", "anthropic/claude-haiku-4-5").replace("tools", "tolls"));
+    folder.write("tour.script.yaml", "parent: [{ text: Hello. }]\n");
+    for arguments in [
+        ["run", "job.yaml"].as_slice(),
+        &["run", "job.yaml", "--dry-run"],
+        &["run", "job.yaml", "--model", "replay/tour.script.yaml"],
+        &["providers"],
+    ] {
+        let ended = folder.legwork(arguments).run();
+        ended.code(5).stdout_is("").stderr_has("providers.toml:2:7").stderr_has("did you mean `openai-chat`?");
+        ended.stderr_has("providers.toml:3:1").stderr_has("key-in-file").nowhere("very-secret");
+    }
+    let ended = folder.legwork(&["validate", "job.yaml", "other.yaml", "--format", "json"]).run();
+    ended.code(3).nowhere("very-secret");
+    let found = ended.json();
+    let codes: Vec<&str> =
+        found["diagnostics"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect();
+    assert_eq!(codes[..3], ["unknown-value", "unknown-key", "key-in-file"]);
+    assert!(!codes.contains(&"unknown-provider") && codes.len() > 3, "{codes:?}");
+    for format in ["text", "github", "sarif"] {
+        folder.legwork(&["validate", "job.yaml", "--format", format]).run().code(3).nowhere("very-secret");
+    }
+    folder.legwork(&["explain", "key-in-file"]).run().code(0);
+    folder.legwork(&["schema"]).run().code(0).stderr_is("");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_a_folder_in_its_place_too() {
+    let folder = folder("\u{0}");
+    run(&folder).run().code(5).stderr_has("toml-syntax");
+    let file = folder.home().join(".config/legwork/providers.toml");
+    std::fs::write(&file, [0xff, 0xfe]).unwrap();
+    run(&folder).run().code(5).stderr_has("not-utf8");
+    std::fs::write(&file, "#".repeat(5 << 20)).unwrap();
+    run(&folder).run().code(5).stderr_has("too-large");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    run(&folder).run().code(5).stderr_has("it is a folder");
+}
+
+#[test]
+fn its_key_is_a_providers_key() {
+    let server = Server::start(Script::of([
+        Answer::calls(&[
+            ("bash", json!({"command": "env; cat found.txt"})),
+            ("read_file", json!({"path": "found.txt"})),
+        ]),
+        Answer::text("Done."),
+    ]));
+    let folder = folder(&named("anthropic", &server.url(), "key_env = \"MY_LLM\""));
+    let job = "model: local/m\nparent: { prompt: Go., tools: [bash, read_file] }\nlimits: { tokens: 100000 }\n";
+    folder.write("job.yaml", job).write("found.txt", format!("left here: {KEY}\n"));
+    let ended = run(&folder).env("MY_LLM", KEY).run();
+    ended.code(0).nowhere(KEY);
+    ended.run_folder().nowhere(KEY);
+    let results = server.finish()[1].results();
+    assert!(results.iter().all(|result| result.text.contains("left here: [masked:MY_LLM]")), "{results:?}");
+    assert!(!results[0].text.contains("MY_LLM="), "{results:?}");
+    for name in ["MY_LLM", "my_llm"] {
+        folder.write("job.yaml", format!("{job}env: [{name}]\n"));
+        folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("error[key-in-env]");
+        run(&folder).env("MY_LLM", KEY).run().code(3).stderr_has("key-in-env");
+    }
+}
+
+#[test]
+fn the_password_of_its_address_is_sent_and_never_shown() {
+    for (api, end) in APIS {
+        let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
+            Some("Basic bWU6aHVzaC1odXNoLWh1c2g=") => Answer::status(418).error("teapot", "hush-hush-hush is wrong"),
+            _ => Answer::text("unknown"),
+        });
+        let base = format!("http://me:hush-hush-hush@{}{end}", server.address());
+        let folder = folder(&named(api, &base, ""));
+        folder.write("found.txt", "hush-hush-hush");
+        let ended = run(&folder).run();
+        ended.code(5).stderr_has("418").nowhere("hush");
+        ended.run_folder().nowhere("hush");
+        folder.legwork(&["providers"]).run().code(0).nowhere("hush").nowhere("me:").stdout_has(&server.url());
+    }
+}
+
+#[test]
+fn its_price_is_not_known_but_at_the_providers_own_address() {
+    let folder = folder(&named("anthropic", "http://127.0.0.1:1", ""));
+    folder.write(
+        "job.yaml",
+        "model: local/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 1 }\n",
+    );
+    let ended = folder.legwork(&["validate", "job.yaml"]).run();
+    ended.code(3).stdout_has("unknown-price").stdout_has("bound the run with `tokens`");
+    configure(&folder, &named("anthropic", "https://api.anthropic.com", "key_env = \"TEAM_KEY\""));
+    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_is("");
+    run(&folder).arg("--dry-run").run().code(0).stdout_has("$1.00");
+}
+
+#[test]
+fn a_run_goes_on_at_the_server_that_the_file_names_now() {
+    let server = Server::with(Checks::AllButRepeats, |request: &Request| match request.turn() {
+        0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+        _ => Answer::text("Over."),
+    });
+    let folder = folder(&named("openai-chat", "http://127.0.0.1:1/v1", "key_env = \"LOCAL_KEY\""));
+    folder.write("job.yaml", JOB.replace("[]", "[glob]"));
+    configure(&folder, &named("openai-chat", &format!("{}/v1", server.url()), "key_env = \"LOCAL_KEY\""));
+    let cut = run(&folder).env("LOCAL_KEY", KEY).env("LEGWORK_KILL_AFTER", "4").run();
+    assert_eq!(cut.signal(), Some(9), "{}", cut.all());
+    configure(&folder, "");
+    let gone = folder.legwork(&["resume", "latest"]).env("LOCAL_KEY", KEY).run();
+    gone.code(5).stderr_has("there is no provider `local`").stderr_has("legwork providers");
+    configure(&folder, &named("openai-chat", &format!("{}/v1", server.url()), "key_env = \"NEW_KEY\""));
+    folder.legwork(&["resume", "latest"]).env("NEW_KEY", KEY).run().code(0).stdout_is("Over.\n");
+    server.finish();
+    // The record is enough for what asks nobody.
+    configure(&folder, "[broken");
+    folder.legwork(&["replay", "latest"]).run().code(0);
+    folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().code(0);
+    folder.legwork(&["show", "latest"]).run().code(0).stdout_has("Over.");
+    folder.legwork(&["replay", "latest", "--tools"]).run().code(5).stderr_has("toml-syntax");
+}
+
+#[test]
+fn cases_know_the_names() {
+    let folder = folder(&named("openai", "http://127.0.0.1:1", ""));
+    folder.write("tests/job/one/script.yaml", "parent: [{ text: Hello. }]\n");
+    folder.write("tests/job/one/expect.yaml", "outcome: completed\n");
+    folder.legwork(&["test", "job.yaml"]).run().code(0).stdout_has("1 ");
+    configure(&folder, "");
+    folder.legwork(&["test", "job.yaml"]).run().code(3).stderr_has("unknown-provider");
+}
+
+#[test]
+fn no_tool_can_change_the_file_in_the_workspace() {
+    let server = Server::start(Script::of([
+        Answer::calls(&[("write_file", json!({"path": "conf/legwork/providers.toml", "content": "evil"}))]),
+        Answer::text("Over."),
+    ]));
+    let folder = Folder::new();
+    let text = named("anthropic", &server.url(), "key_env = \"LOCAL_KEY\"");
+    folder.write("job.yaml", JOB.replace("[]", "[write_file]")).write("conf/legwork/providers.toml", &text);
+    let ended = run(&folder).env("XDG_CONFIG_HOME", folder.at("conf")).env("LOCAL_KEY", KEY).run();
+    ended.code(0);
+    assert!(server.finish()[1].results()[0].is_error);
+    assert_eq!(folder.read("conf/legwork/providers.toml"), text);
+}
+
+#[test]
+fn all_providers_are_listed_without_their_keys() {
+    let folder = Folder::new();
+    let none = folder.legwork(&["providers"]).run();
+    none.code(0).stdout_has("https://api.anthropic.com").stdout_has("OPENAI_API_KEY, which is not set");
+    none.stdout_has("https://api.openai.com/v1").stdout_has("a script, or the folder of a recorded run");
+    none.stderr_has("servers of your own are named in ").stderr_has("/.config/legwork/providers.toml");
+    configure(
+        &folder,
+        &format!(
+            "{}[providers.b]\napi = \"anthropic\"\nbase_url = \"https://h/a?key=secret\"\nkey_env = \"B_KEY\"\n",
+            named("openai-chat", "http://127.0.0.1:8080/v1/", "")
+        ),
+    );
+    let list = |format: &str| {
+        let program = folder.legwork(&["providers", "--format", format]).env("B_KEY", KEY);
+        let ended = program.env("OPENAI_BASE_URL", "http://me:secret@gateway.example/v1").run();
+        ended.code(0).stderr_is("").nowhere(KEY).nowhere("secret");
+        ended
+    };
+    let text = list("text");
+    text.stdout_has("http://gateway.example/v1 (OPENAI_BASE_URL)").stdout_has("B_KEY, which is set");
+    let row = text.stdout.lines().find(|line| line.starts_with("local ")).unwrap();
+    assert!(
+        row.contains("openai-chat") && row.contains("http://127.0.0.1:8080/v1 (") && row.ends_with("no key"),
+        "{row}"
+    );
+    let json = list("json").json();
+    assert_eq!(json["format"], 1);
+    let of = |name: &str| json["providers"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone();
+    assert_eq!(
+        of("anthropic"),
+        json!({"name": "anthropic", "built_in": true, "api": "anthropic", "address": "https://api.anthropic.com",
+               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false}})
+    );
+    assert_eq!(
+        (&of("b")["address"], &of("b")["key"]),
+        (&json!("https://h/a"), &json!({"variable": "B_KEY", "is_set": true}))
+    );
+    assert_eq!(
+        (&of("local")["key"], &of("replay")["api"], &of("local")["built_in"]),
+        (&Value::Null, &Value::Null, &json!(false))
+    );
+    let odd = folder.legwork(&["providers"]).env("OPENAI_BASE_URL", "gateway").run();
+    odd.code(0).stdout_has("OPENAI_BASE_URL isn't an http:// or https:// address");
+}

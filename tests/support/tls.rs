@@ -1,0 +1,62 @@
+//! A server that speaks TLS with a certificate of `tests/tls`, and gives every request one answer.
+//!
+//! The certificates are for 127.0.0.1 and good until 2120, but for what their names say; `authority.pem` has signed all but
+//! the one that signed itself. They were made with `openssl ca`, all with one key.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// A file of `tests/tls`.
+pub(crate) fn file(name: &str) -> PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
+}
+
+/// Starts one on a loopback port; it stays until the tests are over.
+pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
+    let certificate = CertificateDer::from_pem_file(file(certificate)).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(file("servers.key")).expect("a key");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = versions.expect("TLS").with_no_client_auth().with_single_cert(vec![certificate], key);
+    let config = Arc::new(config.expect("a certificate with its key"));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+    let address = listener.local_addr().expect("the port's number");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let config = Arc::clone(&config);
+            thread::spawn(move || serve(config, stream, body));
+        }
+    });
+    address
+}
+
+fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str) -> Option<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    let mut stream = BufReader::new(StreamOwned::new(ServerConnection::new(config).ok()?, stream));
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        // Who trusts no such certificate says no more.
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(number) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = number.trim().parse().ok()?;
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    stream.by_ref().take(length).read_to_end(&mut Vec::new()).ok()?;
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    stream.get_mut().write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes()).ok()?;
+    stream.get_mut().flush().ok()
+}
