@@ -91,7 +91,7 @@ fn check(agents: &BTreeMap<String, Vec<(Around, String)>>) {
 
 fn started(folder: &Folder, server: &Server, model: &str) -> crate::support::program::Program {
     let line = ["run", "job.yaml", "--model", model, "--sandbox", "off"];
-    folder.legwork(&line).provider(server).openai(server)
+    folder.legwork(&line).provider(server).openai(server).gemini(server)
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_run_that_goes_on_begins_as_it_did() {
         assert_eq!(cut.signal(), Some(9));
         let before = server.count();
         let line = ["resume", "latest", "--sandbox", "off"];
-        folder.legwork(&line).provider(&server).openai(&server).run().code(4);
+        folder.legwork(&line).provider(&server).openai(&server).gemini(&server).run().code(4);
         let requests = server.finish();
         assert!(before > 1 && requests.len() > before + 1, "{before} of {}", requests.len());
         check(&by_agent(&requests));

@@ -18,6 +18,7 @@ mod changes;
 mod checks;
 mod ci_logs;
 mod commands;
+mod compaction;
 #[cfg(target_os = "linux")]
 mod confinement;
 mod counterparties;

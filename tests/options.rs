@@ -10,11 +10,11 @@ fn job(model: &str) -> String {
 }
 
 /// The request of a job with that model, and the run's record.
-fn asked(model: &str, arguments: &[&str]) -> (Value, Value) {
+fn asked(model: &str) -> (Value, Value) {
     let folder = Folder::new();
     folder.write("job.yaml", job(model));
     let server = Server::start(Script::of([Answer::text("Up to here").stop("stop_sequence")]));
-    let ended = folder.legwork(&["run", "job.yaml"]).args(arguments).provider(&server).openai(&server).run();
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).openai(&server).gemini(&server).run();
     ended.code(0).stdout_is("Up to here\n");
     let record = ended.run_folder();
     (server.finish()[0].own_body().clone(), record.plan()["parent"]["model"].clone())
@@ -22,7 +22,7 @@ fn asked(model: &str, arguments: &[&str]) -> (Value, Value) {
 
 #[test]
 fn options_are_said_in_each_providers_words_and_a_stop_text_ends_a_reply() {
-    let (body, model) = asked("{ name: anthropic/claude-haiku-4-5, temperature: 0, stop: [END, \"\\n##\"] }", &[]);
+    let (body, model) = asked("{ name: anthropic/claude-haiku-4-5, temperature: 0, stop: [END, \"\\n##\"] }");
     assert_eq!(
         (&body["temperature"], &body["stop_sequences"], &body["max_tokens"]),
         (&json!(0.0), &json!(["END", "\n##"]), &json!(700))
@@ -30,12 +30,18 @@ fn options_are_said_in_each_providers_words_and_a_stop_text_ends_a_reply() {
     let recorded =
         json!({ "provider": "anthropic", "name": "claude-haiku-4-5", "temperature": 0.0, "stop": ["END", "\n##"] });
     assert_eq!(model, recorded);
-    let (body, _) = asked("{ name: openai-chat/some-model, temperature: 1.5, stop: [END] }", &[]);
+    let (body, _) = asked("{ name: openai-chat/some-model, temperature: 1.5, stop: [END] }");
     assert_eq!((&body["temperature"], &body["stop"], &body["max_tokens"]), (&json!(1.5), &json!(["END"]), &json!(700)));
-    let (body, _) = asked("{ name: openai/some-model, temperature: 0.25, thinking: high }", &[]);
+    let (body, _) = asked("{ name: openai/some-model, temperature: 0.25, thinking: high }");
     assert_eq!(
         (&body["temperature"], &body["reasoning"], &body["max_output_tokens"]),
         (&json!(0.25), &json!({ "effort": "high" }), &json!(700))
+    );
+    let (body, _) = asked("{ name: gemini/gemini-2.5-flash, temperature: 0, stop: [END], thinking: low }");
+    let thinking = json!({ "thinkingBudget": 525, "includeThoughts": true });
+    assert_eq!(
+        body["generationConfig"],
+        json!({ "maxOutputTokens": 700, "temperature": 0.0, "stopSequences": ["END"], "thinkingConfig": thinking })
     );
 }
 

@@ -71,7 +71,7 @@ fn call(command: &str) -> Answer {
 #[test]
 fn statuses_that_may_pass_are_tried_again() {
     for statuses in [[408, 409, 429, 500, 529], [501, 502, 503, 504, 599]] {
-        let answers = statuses.map(|status| Answer::status(status).error("some_error", "later"));
+        let answers = statuses.map(|status| Answer::status(status).error("api_error", "later"));
         let server = first(answers.to_vec(), Answer::text("There."));
         let ran = Ran::against(&server);
         ran.is(0, "completed").ended.stdout_is("There.\n");
@@ -97,7 +97,7 @@ fn a_provider_that_never_recovers_is_left_after_six_tries() {
 #[test]
 fn what_the_provider_refuses_is_final() {
     for status in [400, 401, 402, 403, 404, 405, 413, 422] {
-        let server = Server::start(move |_: &Request| Answer::status(status).error("some_error", "never"));
+        let server = Server::start(move |_: &Request| Answer::status(status).error("api_error", "never"));
         let ran = Ran::against(&server);
         ran.is(5, "provider_rejected").ended.stderr_has("never");
         assert_eq!((server.finish().len(), ran.retries().len()), (1, 0), "{status}");
@@ -132,10 +132,11 @@ fn the_servers_pause_is_kept_and_one_that_is_too_long_ends_the_run() {
 
 #[test]
 fn the_servers_advice_on_trying_again_is_followed() {
-    let server = Server::start(|_: &Request| Answer::status(503).header("x-should-retry", "false").error("e", "no"));
+    let server =
+        Server::start(|_: &Request| Answer::status(503).header("x-should-retry", "false").error("api_error", "no"));
     Ran::against(&server).is(75, "provider_failed");
     assert_eq!(server.finish().len(), 1);
-    let passing = Answer::status(400).header("x-should-retry", "true").error("e", "soon");
+    let passing = Answer::status(400).header("x-should-retry", "true").error("api_error", "soon");
     let server = first(vec![passing.clone()], Answer::text("There."));
     Ran::against(&server).is(0, "completed");
     assert_eq!(server.finish().len(), 2);

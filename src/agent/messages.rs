@@ -1,7 +1,9 @@
 //! The messages of a conversation, kept so that it can begin anew with less. What providers demand holds for what is left:
 //! it begins with a user message, no turn is split, and each call has its answer.
 
-use crate::message::{Message, UserMessage, View};
+use std::collections::HashSet;
+
+use crate::message::{Message, ToolResult, UserMessage, View};
 use crate::tools::toolbox::bounded;
 
 /// How many characters are left of an old result.
@@ -111,10 +113,11 @@ impl Messages {
     /// Shortens the results of these calls to so many characters. Returns the calls that there are.
     pub(super) fn shorten(&mut self, call_ids: &[String], chars: u64) -> Vec<String> {
         let chars = usize::try_from(chars).unwrap_or(usize::MAX);
+        let call_ids: HashSet<&str> = call_ids.iter().map(String::as_str).collect();
         let mut found = Vec::new();
         for message in &mut self.all {
             let Message::User(message) = message else { continue };
-            for result in message.results.iter_mut().filter(|result| call_ids.contains(&result.call_id)) {
+            for result in message.results.iter_mut().filter(|result| call_ids.contains(result.call_id.as_str())) {
                 if let Some(short) = shortened(&result.text, chars) {
                     result.text = short;
                     found.push(result.call_id.clone());
@@ -132,7 +135,7 @@ impl Messages {
     }
 }
 
-fn results(messages: &[Message]) -> impl Iterator<Item = &crate::message::ToolResult> {
+fn results(messages: &[Message]) -> impl Iterator<Item = &ToolResult> {
     messages.iter().flat_map(|message| match message {
         Message::User(message) => message.results.as_slice(),
         Message::Assistant(_) => &[],
@@ -166,3 +169,6 @@ fn bytes(message: &Message) -> usize {
             .sum(),
     }
 }
+
+#[cfg(test)]
+mod tests;

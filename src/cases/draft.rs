@@ -10,17 +10,26 @@ use crate::message::{Reply, Stop, ToolCall, View};
 use crate::providers::replay::moved_value;
 use crate::yaml;
 
+/// A reply of a run.
+#[derive(Debug, Clone)]
+pub struct Spoken {
+    /// What was replied.
+    pub reply: Reply,
+    /// How many turns it leaves as they are, where it sums up what went before.
+    pub keeps_turns: Option<u32>,
+}
+
 /// The script of a run: texts, calls and how replies ended, the workspace's path replaced by [`WORKSPACE_MARK`]. What only
 /// the provider understands (signed thinking, citations) isn't in it. `with_usage`: whether tokens are counted, which
 /// makes limits bite as they did. `is_mistaken` says of an agent's call whether the tool or the subagent isn't there.
 pub fn script(
-    replies: &BTreeMap<String, Vec<Reply>>,
+    replies: &BTreeMap<String, Vec<Spoken>>,
     workspace: &str,
     with_usage: bool,
     is_mistaken: impl Fn(&str, &ToolCall) -> bool,
 ) -> String {
-    let said = |agent: &str, replies: &[Reply]| -> Value {
-        replies.iter().map(|reply| of_reply(reply, with_usage, &|call| is_mistaken(agent, call))).collect()
+    let said = |agent: &str, replies: &[Spoken]| -> Value {
+        replies.iter().map(|spoken| of_reply(spoken, with_usage, &|call| is_mistaken(agent, call))).collect()
     };
     let mut file = Map::new();
     let parent = replies.get(PARENT).map(Vec::as_slice).unwrap_or_default();
@@ -50,8 +59,9 @@ fn number(id: &str) -> (String, u64) {
     }
 }
 
-fn of_reply(reply: &Reply, with_usage: bool, is_mistaken: &dyn Fn(&ToolCall) -> bool) -> Value {
+fn of_reply(spoken: &Spoken, with_usage: bool, is_mistaken: &dyn Fn(&ToolCall) -> bool) -> Value {
     let mut said = Map::new();
+    let reply = &spoken.reply;
     let text = reply.text();
     let calls: Vec<Value> = reply
         .blocks
@@ -90,6 +100,9 @@ fn of_reply(reply: &Reply, with_usage: bool, is_mistaken: &dyn Fn(&ToolCall) -> 
     if stop != usual && !matches!(reply.stop, Stop::Other(_)) {
         said.insert("stop".to_owned(), json!(stop));
     }
+    if let Some(kept) = spoken.keeps_turns {
+        said.insert("keeps_turns".to_owned(), json!(kept));
+    }
     if with_usage {
         said.insert("usage".to_owned(), json!(reply.usage));
     }
@@ -119,7 +132,7 @@ pub struct Drafted {
 /// `expect.yaml` of a run that ended so.
 pub fn expect(
     result: &RunResult,
-    replies: &BTreeMap<String, Vec<Reply>>,
+    replies: &BTreeMap<String, Vec<Spoken>>,
     drafted: &Drafted,
     workspace: &str,
 ) -> String {
@@ -140,7 +153,7 @@ pub fn expect(
         let files = drafted.files.iter().map(|(path, fate)| (path.clone(), json!(word(fate))));
         file.insert("files".to_owned(), Value::Object(files.collect()));
     }
-    let calls = replies.values().flatten().flat_map(Reply::calls);
+    let calls = replies.values().flatten().flat_map(|spoken| spoken.reply.calls());
     let mut tools: Vec<&str> = calls.map(|call| call.tool.as_str()).filter(|tool| is_tool(tool)).collect();
     tools.sort_unstable();
     tools.dedup();
@@ -196,11 +209,14 @@ mod tests {
             ),
             reply(vec![View::Text("Cut".to_owned())], Stop::MaxTokens),
         ];
-        let of = |id: &str| (id.to_owned(), vec![reply(vec![], Stop::EndTurn)]);
+        let spoken = |reply| Spoken { reply, keeps_turns: None };
+        let mut parent: Vec<Spoken> = parent.into_iter().map(spoken).collect();
+        parent[1].keeps_turns = Some(2);
+        let of = |id: &str| (id.to_owned(), vec![spoken(reply(vec![], Stop::EndTurn))]);
         let replies = BTreeMap::from([("parent".to_owned(), parent), of("a-10"), of("a-9")]);
         let text = script(&replies, "/home/me/w", false, |_, call| call.tool == "todo");
         let expected = "workspace: /workspace\nparent:\n  - text: I look.\n    calls:\n      - { tool: read_file, input: { path: \
-                        /workspace/a } }\n      - { tool: todo, mistaken: true }\n  - { text: Cut, stop: max_tokens }\nsubagents:\n  a-9:\n    - { \
+                        /workspace/a } }\n      - { tool: todo, mistaken: true }\n  - { text: Cut, stop: max_tokens, keeps_turns: 2 }\nsubagents:\n  a-9:\n    - { \
                         text: \"\" }\n  a-10:\n    - { text: \"\" }\n";
         assert_eq!(text, expected);
         let read = Script::read(&Source::new("script.yaml", text)).unwrap();

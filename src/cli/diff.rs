@@ -72,6 +72,7 @@ impl Told {
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         for agent in std::iter::once(PARENT.to_owned()).chain(record.subagents()?) {
+            let mut is_summary = false;
             for entry in record.entries(&agent)? {
                 let entry = match entry {
                     Ok(entry) => entry,
@@ -87,9 +88,10 @@ impl Told {
                     Event::RunStarted(started) => run_id.clone_from(&started.run_id),
                     Event::CallStarted(started) => *tools.entry(started.tool.clone()).or_default() += 1,
                     Event::Retrying(retrying) => usage += retrying.retry.spent,
+                    Event::Asked(asked) => is_summary = asked.keeps_turns.is_some(),
                     Event::Replied(replied) => {
                         usage += replied.reply.usage;
-                        if agent == PARENT {
+                        if agent == PARENT && !is_summary {
                             turns = replied.turn;
                             last_text = replied.reply.text();
                         }

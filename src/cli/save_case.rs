@@ -17,14 +17,13 @@ use self::copy::Fixture;
 use super::confine::Confinement;
 use super::print::printable;
 use super::{Surroundings, test};
-use crate::cases::draft::{self, Drafted, Fate};
+use crate::cases::draft::{self, Drafted, Fate, Spoken};
 use crate::cases::{EXPECT_FILE, INPUTS_FILE, SCRIPT_FILE, SNAPSHOTS, TESTS, WORKSPACE, fixture, with_mark};
 use crate::error::Error;
 use crate::event::{Entry, Event, Outcome, RunResult};
 use crate::formats;
 use crate::job;
 use crate::mask::Mask;
-use crate::message::Reply;
 use crate::plan::Plan;
 use crate::run::{Observer, Signals};
 use crate::yaml;
@@ -139,7 +138,7 @@ impl Saving {
         // It appears whole or not at all.
         let fresh = tempfile::Builder::new().prefix(".saving-").tempdir_in(above)?;
         let at = |name: &str| fresh.path().join(name);
-        let replies = self.replies.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let replies = self.replies.all.lock().unwrap_or_else(PoisonError::into_inner);
         let workspace = self.workspace.to_string_lossy();
         // Where no limit bit, what was used of tokens changes nothing.
         let bit = |outcome| outcome == Outcome::BudgetExceeded;
@@ -213,13 +212,24 @@ impl Saving {
 
 /// What the models reply, agent by agent.
 #[derive(Default)]
-struct Replies(Mutex<BTreeMap<String, Vec<Reply>>>);
+struct Replies {
+    all: Mutex<BTreeMap<String, Vec<Spoken>>>,
+    /// How many turns the summary leaves as they are that an agent was last asked for, if it was one.
+    keeps_turns: Mutex<BTreeMap<String, Option<u32>>>,
+}
 
 impl Observer for Replies {
     fn event(&self, entry: &Entry) {
-        if let Event::Replied(replied) = &entry.event {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.entry(entry.agent.clone()).or_default().push(replied.reply.clone());
+        let mut keeps = self.keeps_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        match &entry.event {
+            Event::Asked(asked) => drop(keeps.insert(entry.agent.clone(), asked.keeps_turns)),
+            Event::Replied(replied) => {
+                let keeps_turns = keeps.get(&entry.agent).copied().flatten();
+                let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+                let spoken = Spoken { reply: replied.reply.clone(), keeps_turns };
+                all.entry(entry.agent.clone()).or_default().push(spoken);
+            }
+            _ => {}
         }
     }
 

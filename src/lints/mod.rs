@@ -28,6 +28,7 @@ mod tools;
 mod underscores;
 mod unused;
 mod valid;
+mod window;
 
 use std::sync::Arc;
 
@@ -79,6 +80,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &underscores::Underscores,
     &strangers::Strangers,
     &checks::Checks,
+    &window::Window,
 ];
 
 /// Everything that checking a file can find.

@@ -4,6 +4,7 @@ mod joined;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,12 +12,14 @@ use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, Url};
 use tokio::sync::OnceCell;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use self::joined::joined;
 use super::outside::{Called, Timeouts};
 pub(super) use super::outside::{Names, milliseconds};
 use super::retry::Failure;
+use super::stale::was_closed;
 use super::unsent::{cause, unsent};
 use super::{Fault, FaultKind, address};
 use crate::mask::Mask;
@@ -41,6 +44,8 @@ pub(super) struct Endpoint {
     /// What is struck out of foreign texts, beside what is masked.
     secrets: Vec<String>,
     mask: Mask,
+    /// Whether a connection may be in use again; see [`super::stale`].
+    was_answered: Arc<AtomicBool>,
     client: Arc<OnceCell<Client>>,
 }
 
@@ -86,6 +91,7 @@ impl Endpoint {
             timeouts,
             secrets: secrets.into_iter().filter(|secret| secret.len() >= 4).collect(),
             mask: connect.mask.clone(),
+            was_answered: Arc::default(),
             client: Arc::default(),
         })
     }
@@ -195,15 +201,26 @@ impl Endpoint {
     /// Sends one request whose body is the pieces one after the other, and waits for the answer's head.
     pub(super) async fn post(&self, pieces: Vec<Bytes>) -> Result<Answer<'_>, Failure> {
         let client = self.client.get_or_try_init(|| async { self.build() }).await.map_err(Failure::last)?;
+        let mut sent = self.send(client, pieces.clone()).await;
+        if self.was_answered.swap(false, Ordering::Relaxed) && matches!(&sent, Ok(Err(error)) if was_closed(error)) {
+            sent = self.send(client, pieces).await;
+        }
+        match sent {
+            Ok(Ok(response)) => {
+                self.was_answered.store(true, Ordering::Relaxed);
+                Ok(Answer { endpoint: self, response, taken: 0 })
+            }
+            Ok(Err(error)) => Err(unsent(error, self)),
+            Err(_) => Err(Failure::passing(format!("{} didn't answer for {:?}", self.shown, self.timeouts.idle * 3))),
+        }
+    }
+
+    async fn send(&self, client: &Client, pieces: Vec<Bytes>) -> Result<reqwest::Result<Response>, Elapsed> {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         let body = reqwest::Body::wrap_stream(stream::iter(joined(pieces).into_iter().map(Ok::<_, Infallible>)));
         let request =
             client.post(self.url.clone()).headers(self.headers.clone()).header(CONTENT_LENGTH, length).body(body);
-        match timeout(self.timeouts.idle * 3, request.send()).await {
-            Ok(Ok(response)) => Ok(Answer { endpoint: self, response, taken: 0 }),
-            Ok(Err(error)) => Err(unsent(error, self)),
-            Err(_) => Err(Failure::passing(format!("{} didn't answer for {:?}", self.shown, self.timeouts.idle * 3))),
-        }
+        timeout(self.timeouts.idle * 3, request.send()).await
     }
 
     fn build(&self) -> Result<Client, Fault> {

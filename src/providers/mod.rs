@@ -16,11 +16,14 @@ pub mod openai;
 pub mod openai_chat;
 mod options;
 mod outside;
+#[cfg(test)]
+mod recorded;
 pub mod replay;
 mod retry;
 #[cfg(test)]
 mod scripted;
 mod sse;
+mod stale;
 mod unsent;
 mod written;
 

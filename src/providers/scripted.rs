@@ -19,6 +19,8 @@ pub(super) enum End {
     Keep,
     /// The connection is closed.
     Close,
+    /// The connection is closed once something of the next request has come, which isn't read.
+    CloseOnNext,
     /// Nothing, for ever.
     Hang,
 }
@@ -144,6 +146,10 @@ async fn serve(
         match end {
             End::Keep => {}
             End::Close => return,
+            End::CloseOnNext => {
+                let _ = stream.peek(&mut [0]).await;
+                return;
+            }
             End::Hang => std::future::pending().await,
         }
     }

@@ -51,6 +51,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("unknown-filter", Sees::Nothing, "in a template"),
     ("unknown-function", Sees::Nothing, "in a template"),
     ("unknown-price", Sees::Nothing, "the table of prices matches names by rules of its own"),
+    ("unknown-provider", Sees::Nothing, "a server of the user's own can have any name"),
     ("unknown-test", Sees::Nothing, "in a template"),
     ("unreadable-file", Sees::Nothing, "in the folder"),
     ("untrusted-in-system", Sees::Nothing, "in a template"),

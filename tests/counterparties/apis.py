@@ -11,10 +11,15 @@ from pydantic import TypeAdapter
 
 from strict import Reader
 
-# What is said beyond OpenAI's own types, by the type's name. Servers that aren't OpenAI's have reasoning in fields of their
-# own (DeepSeek's, OpenRouter's), and signatures of calls (Google's): it is sent back as it came.
+# What is said beyond the SDKs' own types, by the type's name.
+#
+# Servers that aren't OpenAI's have reasoning in fields of their own (DeepSeek's, OpenRouter's), and signatures of calls
+# (Google's): it is sent back as it came. The version of the Messages API that our requests name, 2023-06-01, takes a
+# temperature for models before Claude 4.7; the one that the SDK speaks, 2026-10-21, has none.
 REASONING = ("reasoning", "reasoning_content", "reasoning_details")
 BEYOND_REQUESTS = {
+    "MessageCreateParamsStreaming": ("temperature",),
+    "MessageCreateParamsNonStreaming": ("temperature",),
     "ChatCompletionAssistantMessageParam": REASONING,
     "ChatCompletionMessageFunctionToolCallParam": ("extra_content",),
 }

@@ -27,7 +27,8 @@ fn troubled() -> Vec<Value> {
         Answer::status(400).error("invalid_request_error", "no credit"),
         call("echo two")
             .then_novel_block(json!({ "type": "block_of_tomorrow", "x": [1.5, null] }))
-            .stop("stop_of_tomorrow"),
+            .stop("stop_of_tomorrow")
+            .odd(),
         Answer::text("So far."),
     ];
     let server = Server::with(Checks::AllButRepeats, Script::of(answers));

@@ -8,6 +8,12 @@ use super::{JOB, Ran, TRIES, call, first};
 use crate::runs::folder_with;
 use crate::support::server::{Answer, Request, Script, Server};
 
+/// An answer that stops for that reason, which the API may not know yet.
+fn stopped(answer: Answer, reason: &str) -> Answer {
+    let answer = answer.stop(reason);
+    if reason == "stop_of_tomorrow" { answer.odd() } else { answer }
+}
+
 #[test]
 fn a_reply_that_is_paused_for_ever_ends_with_the_turns() {
     let server = Server::start(|request: &Request| {
@@ -31,7 +37,7 @@ fn calls_of_a_reply_run_only_where_it_stopped_for_them() {
         ("model_context_window_exceeded", 4, "context_full", 1, false),
         ("max_tokens", 0, "completed", 2, false),
     ] {
-        let server = first(vec![call("touch ran").stop(stop)], Answer::text("Over."));
+        let server = first(vec![stopped(call("touch ran"), stop)], Answer::text("Over."));
         let ran = Ran::against(&server);
         ran.is(code, outcome);
         assert_eq!((server.finish().len(), ran.folder.exists("ran")), (requests, runs), "{stop}");
@@ -55,9 +61,7 @@ fn half_a_call_in_a_later_turn_is_asked_for_once_more() {
 #[test]
 fn a_last_answer_of_an_unknown_kind_of_end_is_an_answer() {
     for stop in ["stop_sequence", "stop_of_tomorrow"] {
-        let answer = Answer::text("There.").stop(stop);
-        let answer = if stop == "stop_sequence" { answer } else { answer.odd() };
-        let server = Server::start(Script::of([answer]));
+        let server = Server::start(Script::of([stopped(Answer::text("There."), stop)]));
         Ran::against(&server).is(0, "completed").ended.stdout_is("There.\n");
         server.finish();
     }

@@ -39,7 +39,9 @@ fn meaning(status: u16, said: &Said) -> Option<Meaning> {
     if said.code.as_deref() == Some("enforced_spend_limit_reached") {
         return Some(Meaning::Unpaid);
     }
-    (status == 400 && said.message.as_deref().is_some_and(says_too_long)).then_some(Meaning::Full)
+    // llama.cpp's word, which it has for each of its APIs.
+    let is_full = said.kind.as_deref() == Some("exceed_context_size_error");
+    (is_full || status == 400 && said.message.as_deref().is_some_and(says_too_long)).then_some(Meaning::Full)
 }
 
 /// Whether the API says that the prompt doesn't fit. It has no type of its own for that, only words.

@@ -1,6 +1,7 @@
 //! What every provider must do alike, whatever its wire form. Each has a [`Dialect`] that writes this form down by hand,
 //! beside its own tests; the cases know nothing of it.
 
+mod anew;
 mod caching;
 mod failures;
 mod replies;

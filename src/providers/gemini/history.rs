@@ -51,7 +51,7 @@ pub(super) fn write(reply: &Reply, signs: bool) -> Result<Written, serde_json::E
             }
             (_, Some(raw)) => written.parts.push(unlisted(raw.get()).to_owned()),
             (View::Text(text), None) if !text.trim().is_empty() => {
-                written.parts.push(json!({ "text": text }).to_string())
+                written.parts.push(json!({ "text": text }).to_string());
             }
             // Another provider's thoughts, which this one has no form for.
             (View::Text(_) | View::Thinking(_) | View::Other(_), None) => {}

@@ -22,7 +22,7 @@ use self::request::Body;
 use super::dialogue::{Dialogue, Shared};
 use super::http::{Endpoint, Names};
 use super::retry::Patience;
-use super::{Connect, Conversation, Entry, Fault, Home, Provider, Setup, Untaken, Wish};
+use super::{Connect, Conversation, Entry, Fault, Home, Model, Provider, Setup, Untaken, Wish};
 
 const HOST: &str = "generativelanguage.googleapis.com";
 const ADDRESS: &str = "https://generativelanguage.googleapis.com";
@@ -44,19 +44,23 @@ pub const ENTRY: Entry = Entry {
 };
 
 fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
-    let model = wish.model;
+    of_model(wish.model)
+}
+
+fn of_model(model: &Model) -> Vec<Untaken> {
     let ability = Ability::of(&model.name);
     let mut untaken = Vec::new();
     if let Err(why) = ability.check(&model.name, model.thinking) {
-        untaken.push(Untaken::new("thinking", why, "leave `thinking` out, or choose another model"));
+        untaken.push(Untaken::new("thinking", why, "leave it out, or name another model"));
     }
-    if model.temperature.is_some() && ability.ignores_temperature {
+    // 1 is every model's own.
+    if model.temperature.is_some_and(|temperature| temperature != 1.0) && ability.ignores_temperature {
         let why = format!("{} ignores `temperature`", model.name);
-        untaken.push(Untaken::new("temperature", why, "leave `temperature` out"));
+        untaken.push(Untaken::new("temperature", why, "remove it, or name another model"));
     }
     if model.stop.len() > MOST_STOPS {
-        let why = format!("the Gemini API takes at most {MOST_STOPS} texts in `stop`");
-        untaken.push(Untaken::new("stop", why, "leave some out"));
+        let why = format!("the Gemini API takes at most {MOST_STOPS} texts as `stop`");
+        untaken.push(Untaken::new("stop", why, format!("keep {MOST_STOPS} of these {}", model.stop.len())));
     }
     untaken
 }
@@ -85,6 +89,10 @@ struct Gemini {
 
 impl Provider for Gemini {
     fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
+        let is_official = self.endpoint.is_at(HOST);
+        if let Some(untaken) = of_model(&setup.model).into_iter().next().filter(|_| is_official) {
+            return Err(untaken.into());
+        }
         let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
         let endpoint = self.endpoint.below(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
         let shared = Shared { endpoint, patience: self.patience.clone(), manners: &fault::MANNERS };

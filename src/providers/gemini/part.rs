@@ -111,7 +111,7 @@ impl Parts {
         let size = said.len();
         let piece = if fields.keys().any(|name| !["text", "thought"].contains(&name.as_str())) {
             // A part without any data is none.
-            fields.entry("text".to_owned()).or_insert_with(|| empty_text());
+            fields.entry("text".to_owned()).or_insert_with(empty_text);
             Piece::Signed(said, fields)
         } else if said.is_empty() {
             return 0;

@@ -15,6 +15,7 @@ use super::reply::Growth;
 use crate::job::Thinking;
 use crate::message::{Message, Reply, ToolResult, UserMessage};
 use crate::providers::openai::name_calls;
+use crate::providers::written::{is_blank, whole};
 use crate::providers::{Ask, Setup, dialogue};
 
 /// A conversation as it is sent.
@@ -162,15 +163,7 @@ impl dialogue::Body for Body {
         let none = r#","toolConfig":{"functionCallingConfig":{"mode":"NONE"}}"#;
         let choice = if self.has_tools && !ask.tools_allowed { none } else { "" };
         let head = format!(r#"{{"generationConfig":{}{choice}"#, Value::Object(config));
-        let mut pieces = vec![Bytes::from(head), self.fixed.clone()];
-        for (at, json) in self.contents.iter().enumerate() {
-            if at > 0 {
-                pieces.push(Bytes::from_static(b","));
-            }
-            pieces.push(json.clone());
-        }
-        pieces.push(Bytes::from_static(b"]}"));
-        pieces
+        whole([Bytes::from(head), self.fixed.clone()], self.contents.iter())
     }
 
     fn size(&self) -> usize {
@@ -185,8 +178,4 @@ impl dialogue::Body for Body {
         name_calls(reply, taken);
         Ok(())
     }
-}
-
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
 }

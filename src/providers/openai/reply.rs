@@ -22,6 +22,8 @@ use crate::providers::lossy::Lossy;
 #[derive(Debug)]
 pub(super) struct Growth {
     estimate: Estimate,
+    /// How many tokens it may have, where a server may call one complete that was cut there.
+    most: Option<u32>,
     id: Option<String>,
     model: Option<String>,
     items: BTreeMap<u64, Growing>,
@@ -107,7 +109,12 @@ impl Growth {
     /// A reply to a prompt of so many bytes.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         let estimate = Estimate::new(prompt_bytes);
-        Self { estimate, id: None, model: None, items: BTreeMap::new(), usage: None, stop: None }
+        Self { estimate, most: None, id: None, model: None, items: BTreeMap::new(), usage: None, stop: None }
+    }
+
+    /// The same where the server isn't OpenAI's: llama.cpp calls a reply that was cut at so many tokens completed.
+    pub(super) fn cut_at(self, most: u32) -> Self {
+        Self { most: Some(most), ..self }
     }
 
     fn grow(&mut self, index: Option<u64>, piece: &str, bound: usize) {
@@ -232,6 +239,10 @@ impl dialogue::Growth for Growth {
             return Err(Broken::Nonsense("a response whose status says nothing of its end".to_owned()));
         };
         let mut blocks = Vec::with_capacity(self.items.len());
+        let used = self.usage.and_then(|counts| counts.output_tokens).unwrap_or_default();
+        if stop == Stop::EndTurn && self.most.is_some_and(|most| used >= u64::from(most)) {
+            stop = Stop::MaxTokens;
+        }
         let mut is_refused = false;
         for Growing { fields, is_whole, heard } in self.items.into_values() {
             is_refused |= !item::refusal(&fields).is_empty();

@@ -3,6 +3,7 @@
 //! The prompt cache needs no marks: what it finds again is a beginning that stays the same, byte for byte.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -42,6 +43,8 @@ pub(super) struct Body {
     fixed: Bytes,
     items: Vec<Bytes>,
     size: usize,
+    /// How many tokens the last request allowed.
+    most: AtomicU32,
 }
 
 #[derive(Serialize)]
@@ -122,6 +125,7 @@ impl Body {
             size: fixed.len(),
             fixed: Bytes::from(fixed + r#","input":["#),
             items: Vec::new(),
+            most: AtomicU32::new(0),
         })
     }
 
@@ -165,6 +169,7 @@ impl dialogue::Body for Body {
 
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let most = ask.max_tokens.max(LEAST_TOKENS);
+        self.most.store(most, Ordering::Relaxed);
         let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(r#"{{"model":{},"max_output_tokens":{most}{}{choice}"#, self.model, self.options);
         whole([Bytes::from(head), self.fixed.clone()], self.items.iter())
@@ -175,7 +180,8 @@ impl dialogue::Body for Body {
     }
 
     fn growth(&self) -> Growth {
-        Growth::new(self.size)
+        let growth = Growth::new(self.size);
+        if self.way.has_openai_rules { growth } else { growth.cut_at(self.most.load(Ordering::Relaxed)) }
     }
 
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {

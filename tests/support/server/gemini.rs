@@ -153,7 +153,7 @@ pub(super) fn error(kind: &str, message: &str) -> Value {
 /// A response with these parts; the last one of a stream says why it ended, and all that was used.
 fn response(answer: &Answer, request: &Request, parts: &[Value], ended: bool) -> Value {
     let reason = match answer.stop_reason() {
-        "end_turn" | "tool_use" => "STOP",
+        "end_turn" | "tool_use" | "stop_sequence" => "STOP",
         "max_tokens" => "MAX_TOKENS",
         "refusal" => "SAFETY",
         other => other,

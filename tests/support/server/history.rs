@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::anew::{Anew, anew};
 use super::answer::Answer;
 use super::api::Api;
 use super::checks::is_thought;
@@ -18,6 +19,8 @@ struct Conversation {
     /// The messages of its last request, in one form and without marks.
     asked: Vec<Value>,
     reply: Option<Reply>,
+    /// Whether the request that is being answered is no part of the conversation.
+    aside: bool,
 }
 
 struct Reply {
@@ -60,10 +63,25 @@ impl History {
                 return Ok(index);
             }
         }
+        for (index, known) in self.conversations.iter_mut().enumerate().rev() {
+            let reply = known.reply.as_ref().filter(|reply| reply.whole && !reply.blocks.is_empty());
+            let reply = reply.map(|reply| serde_json::json!({"role": "assistant", "content": reply.blocks}));
+            let goes_on = anew(&known.asked, reply.as_ref(), &messages)
+                .or_else(|| anew(&known.asked, None, &messages).filter(|_| reply.is_none() || known.dropped()));
+            match goes_on.filter(|_| known.setup == setup) {
+                None => continue,
+                Some(Anew::Aside) => known.aside = true,
+                Some(Anew::Less) => {
+                    known.asked = messages;
+                    known.reply = None;
+                }
+            }
+            return Ok(index);
+        }
         if messages.len() > 1 {
             return Err(why.unwrap_or_else(|| String::from("its messages go on from no request that was seen")));
         }
-        self.conversations.push(Conversation { setup, asked: messages, reply: None });
+        self.conversations.push(Conversation { setup, asked: messages, reply: None, aside: false });
         Ok(self.conversations.len() - 1)
     }
 
@@ -73,9 +91,11 @@ impl History {
         let content = api.comes_back(answer);
         let blocks: Vec<Value> = content.iter().filter(|block| !is_blank_text(block)).map(one_form_block).collect();
         let whole = answer.is_whole();
-        let short = answer.stop_reason() == "max_tokens";
+        let short = ["max_tokens", "model_context_window_exceeded"].contains(&answer.stop_reason());
         let free = answer.free || (whole && blocks.is_empty());
-        if let Some(conversation) = self.conversations.get_mut(index) {
+        if let Some(conversation) = self.conversations.get_mut(index)
+            && !std::mem::take(&mut conversation.aside)
+        {
             conversation.reply = Some(Reply { blocks, free, paused, whole, short });
         }
     }

@@ -5,6 +5,7 @@
 //! answer isn't asked for again), is answered with status 400 and recorded; [`Server::finish`], or else dropping the
 //! server, then fails the test.
 
+mod anew;
 mod answer;
 mod api;
 mod chat;

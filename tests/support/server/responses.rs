@@ -122,7 +122,7 @@ fn response(answer: &Answer, request: &Request, items: &[Value], ended: bool) ->
     json!({
         "id": format!("resp_{:06}", request.number), "object": "response", "created_at": 1_700_000_000, "status": status,
         "error": null, "incomplete_details": details, "instructions": null, "metadata": {},
-        "model": request.model_unparsed(), "output": items, "parallel_tool_calls": true, "store": false,
+        "model": request.model_unparsed(), "output": items, "parallel_tool_calls": true,
         "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0,
         "usage": if ended { usage } else { Value::Null },
     })

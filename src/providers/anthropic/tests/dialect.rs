@@ -18,6 +18,11 @@ fn stop(ending: Ending) -> &'static str {
     }
 }
 
+/// A reply of which nothing has come.
+pub(crate) fn growth() -> impl crate::providers::dialogue::Growth {
+    Growth::default()
+}
+
 impl Dialect for Spoken {
     fn entry(&self) -> &'static Entry {
         &crate::providers::anthropic::ENTRY

@@ -3,7 +3,7 @@ mod failures;
 mod replies;
 mod requests;
 
-pub(crate) use self::dialect::Spoken;
+pub(crate) use self::dialect::{Spoken, growth};
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

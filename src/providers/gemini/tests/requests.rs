@@ -5,10 +5,10 @@ use super::{Spoken, answers, of_model, reply_of, sent_back};
 use crate::job::Thinking;
 use crate::message::{Block, Message, Reply, Stop, ToolCall, Usage, UserMessage, View};
 use crate::providers::conformance::{SECRET, Seen, calling, connect, request, result, setup, streamed};
+use crate::providers::gemini::ENTRY;
 use crate::providers::gemini::request::Body;
-use crate::providers::gemini::{ENTRY, untaken};
 use crate::providers::scripted::Server;
-use crate::providers::{Ask, FaultKind, Model, Setup, dialogue::Body as _};
+use crate::providers::{Ask, FaultKind, Model, Setup, Wish, dialogue::Body as _};
 
 fn written(setup: &Setup, ask: &Ask) -> Value {
     let mut body = Body::new(setup).unwrap();
@@ -190,12 +190,13 @@ fn what_a_model_does_not_take_is_known() {
     let options = |name: &str, change: fn(&mut Model)| {
         let mut model = Model::new("gemini", name);
         change(&mut model);
-        let wish = crate::providers::Wish { model: &model, has_tools: true, max_tokens: 8000 };
-        untaken(&wish).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
+        let wish = Wish { model: &model, has_tools: true, max_tokens: 8_000 };
+        (ENTRY.untaken)(&wish).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
     };
     assert_eq!(options("gemini-2.5-pro", |model| model.thinking = Some(Thinking::Off)), ["thinking"]);
     assert_eq!(options("gemini-2.5-flash", |model| model.thinking = Some(Thinking::Off)), [""; 0]);
     assert_eq!(options("gemini-3.8-flash", |model| model.temperature = Some(0.0)), ["temperature"]);
+    assert_eq!(options("gemini-3.8-flash", |model| model.temperature = Some(1.0)), [""; 0]);
     assert_eq!(options("gemini-2.5-pro", |model| model.temperature = Some(0.0)), [""; 0]);
     assert_eq!(options("any", |model| model.stop = vec!["x".to_owned(); 6]), ["stop"]);
     assert_eq!(options("any", |model| model.stop = vec!["x".to_owned(); 5]), [""; 0]);

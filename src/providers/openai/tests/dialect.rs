@@ -111,6 +111,11 @@ pub(crate) fn answered(call_id: String, text: String) -> Turn {
     }
 }
 
+/// A reply of which nothing has come, to a request of a server that isn't OpenAI's and that allowed so many tokens.
+pub(crate) fn growth(most: u32) -> impl crate::providers::dialogue::Growth {
+    Growth::new(0).cut_at(most)
+}
+
 impl Dialect for Spoken {
     fn entry(&self) -> &'static Entry {
         &crate::providers::openai::ENTRY

@@ -2,7 +2,7 @@
 
 mod dialect;
 
-pub(crate) use self::dialect::{Spoken, answered, error};
+pub(crate) use self::dialect::{Spoken, answered, error, growth};
 
 use serde_json::{Value, json};
 

@@ -35,6 +35,11 @@ fn usage() -> Value {
         "completion_tokens_details": { "reasoning_tokens": 30 } })
 }
 
+/// A reply of which nothing has come.
+pub(crate) fn growth() -> impl crate::providers::dialogue::Growth {
+    Growth::new(0)
+}
+
 impl Dialect for Spoken {
     fn entry(&self) -> &'static Entry {
         &crate::providers::openai_chat::ENTRY

@@ -3,7 +3,7 @@
 mod dialect;
 mod requests;
 
-pub(crate) use self::dialect::Spoken;
+pub(crate) use self::dialect::{Spoken, growth};
 
 use serde_json::{Value, json};
 

@@ -1,0 +1,56 @@
+//! A model's window has room for a prompt beside the longest reply.
+
+use super::{Lint, Subject, models};
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::{MAX_TOKENS, PARENT_TOKENS, SUBAGENT_TOKENS};
+use crate::price::Prices;
+
+/// Windows, and how long replies may be.
+pub(super) struct Window;
+
+const RULES: &[Rule] = &[rule!(Error "window-too-small")];
+
+impl Lint for Window {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        for agent in job.agents() {
+            let spec = agent.model.unwrap_or(&job.model);
+            let Ok(model) = models::resolve(spec, subject.servers) else { continue };
+            let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
+            let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
+            let declared = spec.value.options().and_then(|options| options.context.as_ref());
+            let listed = || match model.price_list() {
+                "" => None,
+                list => Prices::new().context_window(list, &model.name),
+            };
+            let Some(window) = model
+                .context
+                .or_else(listed)
+                .filter(|window| *window <= u64::from(max_tokens) && max_tokens <= MAX_TOKENS)
+            else {
+                continue;
+            };
+            let of_whom = agent.name.map_or_else(|| "the parent".to_owned(), |name| format!("`{}`", name.value));
+            let message = format!(
+                "the window of {window} tokens has no room for a prompt: a reply of {of_whom} may take {max_tokens} alone"
+            );
+            let name = models::name_node(spec).place();
+            let finding = match (agent.max_tokens, declared) {
+                (_, Some(context)) => {
+                    let finding = Diagnostic::error("window-too-small", context.place(), message);
+                    finding.help("raise `context` to what the model has, or lower the agent's `max_tokens`")
+                }
+                (Some(given), None) => Diagnostic::error("window-too-small", given.place(), message)
+                    .help("lower it, or say in the model's `context` how many tokens its window has")
+                    .label(name, "the model"),
+                (None, None) => Diagnostic::error("window-too-small", name, message)
+                    .help("give the agent a lower `max_tokens`, or say in the model's `context` what its window has"),
+            };
+            findings.push(finding);
+        }
+    }
+}

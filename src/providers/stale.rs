@@ -1,0 +1,66 @@
+//! Connections that were closed behind an answer.
+//!
+//! Some servers close a connection after an answer without having said so (llama.cpp does, after each stream). What the next
+//! request then sends into it is never read. That request goes out again at once, by a connection of its own, and isn't a
+//! failed try; a second one that meets the same end is.
+
+/// Whether the connection ended in the middle of a request, before any of the answer came.
+pub(super) fn was_closed(error: &reqwest::Error) -> bool {
+    if error.is_connect() || error.is_timeout() || error.is_builder() {
+        return false;
+    }
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string().to_ascii_lowercase();
+        if ["connection closed", "connection reset", "broken pipe"].iter().any(|words| text.contains(words)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::{Message, UserMessage};
+    use crate::providers::conformance::{Seen, dialects, hello, prompted, request, streamed};
+    use crate::providers::scripted::{Answer, End, Server};
+
+    /// The answer, after which the connection is closed once the next request has come, unread.
+    fn closing(answer: Answer) -> Answer {
+        Answer(answer.0, End::CloseOnNext)
+    }
+
+    #[tokio::test]
+    async fn a_request_into_a_closed_connection_is_sent_again_and_is_no_failed_try() {
+        for dialect in dialects() {
+            let server = Server::start([closing(streamed(&*dialect, &hello()))]).await;
+            let mut conversation = prompted(&*dialect, &server.url);
+            let seen = Seen::default();
+            for _ in 0..3 {
+                let reply = conversation.ask(request(), &seen).await.unwrap();
+                conversation.push(&Message::Assistant(reply));
+                conversation.push(&Message::User(UserMessage::text("and now?")));
+            }
+            assert!(seen.retries.lock().unwrap().is_empty());
+            let connections: Vec<usize> = server.received().iter().map(|request| request.connection).collect();
+            assert_eq!(connections, [0, 1, 2], "each was read once, by a connection of its own");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_only_closes_is_a_failure() {
+        for dialect in dialects() {
+            let nothing = Answer(vec![], End::Close);
+            let server =
+                Server::start([streamed(&*dialect, &hello()), nothing.clone(), nothing, streamed(&*dialect, &hello())])
+                    .await;
+            let mut conversation = prompted(&*dialect, &server.url);
+            let seen = Seen::default();
+            conversation.ask(request(), &seen).await.unwrap();
+            conversation.ask(request(), &seen).await.unwrap();
+            assert_eq!(seen.retries.lock().unwrap().len(), 1, "the first time may be the connection's fault");
+            assert_eq!(server.received().len(), 4);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Conversations that outgrow the model's window: old results are shortened, then what went before is summed up.
+
+mod cut;
+mod scripts;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::providers::MODELS;
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+use crate::support::record::RunFolder;
+use crate::support::server::{Answer, Request, Server};
+
+/// The window, and the longest reply.
+const WINDOW: u64 = 6_000;
+const LONGEST: u64 = 600;
+
+/// A file that is read again and again, about 4,000 characters long as a result.
+fn lines() -> String {
+    (0..80).map(|number| format!("{number}: some words to fill a line of this file\n")).collect()
+}
+
+fn folder(model: &str, more: &str) -> Folder {
+    let folder = Folder::new();
+    let job = format!(
+        "model: {model}\nparent: {{ prompt: Read on., tools: [read_file, todo], max_tokens: {LONGEST} }}\n\
+         limits: {{ tokens: 1000000 }}\n{more}"
+    );
+    folder.write("job.yaml", job).write("notes.txt", lines());
+    folder
+}
+
+fn with_window(name: &str) -> String {
+    format!("{{ name: {name}, context: {WINDOW} }}")
+}
+
+fn run(folder: &Folder, server: &Server) -> Ended {
+    folder.legwork(&["run", "job.yaml"]).provider(server).openai(server).run()
+}
+
+/// A prompt's tokens, as the server counts them.
+fn tokens(request: &Request) -> u64 {
+    request.bytes().len() as u64 / 4
+}
+
+fn asks_for_a_summary(request: &Request) -> bool {
+    request.last_text().contains("fills the model's window")
+}
+
+/// A model that thinks aloud and reads in each of so many turns, and sums up when it is asked to.
+fn reader(turns: usize) -> impl Fn(&Request) -> Answer + Send + Sync {
+    let (asked, summed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    move |request: &Request| {
+        let said = if asks_for_a_summary(request) {
+            let number = summed.fetch_add(1, Ordering::SeqCst) + 1;
+            Answer::text(&format!("SUMMARY {number}: the notes were read."))
+        } else {
+            match asked.fetch_add(1, Ordering::SeqCst) + 1 {
+                turn if turn > turns => Answer::text("All is read."),
+                turn => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))])
+                    .then_text(&format!("Turn {turn}. {}", "I think about it. ".repeat(60)))
+                    .thinking("What next?", "c2lnbmF0dXJl"),
+            }
+        };
+        said.usage(tokens(request), 300)
+    }
+}
+
+fn of_kind(run: &RunFolder, kind: &str) -> Vec<Value> {
+    of_kind_in(&run.events(), kind)
+}
+
+fn of_kind_in(events: &[Value], kind: &str) -> Vec<Value> {
+    events.iter().filter(|event| event["type"] == kind).map(|event| event["data"].clone()).collect()
+}
+
+#[test]
+fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
+    for (model, api) in MODELS {
+        let folder = folder(&with_window(model), "");
+        let server = Server::start(reader(20));
+        let ended = run(&folder, &server);
+        ended.code(0).stdout_is("All is read.\n").stderr_has("results shortened: about ");
+        ended.stderr_has("summed up but for the last turn");
+        let requests = server.finish();
+        let record = ended.run_folder();
+        let (shortened, summed_up) = (of_kind(&record, "results_shortened"), of_kind(&record, "summed_up"));
+        assert!(!shortened.is_empty() && summed_up.len() >= 2, "{model}: {} {}", shortened.len(), summed_up.len());
+        assert!(requests.iter().all(|request| request.api() == api));
+        for request in &requests {
+            assert!(tokens(request) + request.max_tokens() <= WINDOW, "{model}: {}", tokens(request));
+        }
+        // It lists the tools and forbids them, so that the prompt's beginning stays the one that is cached.
+        let summaries: Vec<_> = requests.iter().filter(|request| asks_for_a_summary(request)).collect();
+        assert_eq!(summaries.len(), summed_up.len(), "{model}");
+        assert!(summaries.iter().all(|request| !request.may_call() && request.tools() == ["read_file", "todo"]));
+        // A summary of what holds a summary.
+        assert!(summaries[1].prompt().contains("SUMMARY 1: the notes were read."), "{}", summaries[1].prompt());
+        let last = requests.last().unwrap();
+        let prompt = last.prompt();
+        assert!(prompt.starts_with("Read on.\n\n[") && prompt.contains(&format!("SUMMARY {}", summaries.len())));
+        assert!(!prompt.contains("SUMMARY 1:"), "{prompt}");
+        // Room is made in big steps: most requests go on from the one before.
+        let steps = shortened.len() + summed_up.len();
+        assert!(steps * 2 < 20, "{model}: {steps}");
+        told(&folder, &record, requests.len() as u64);
+    }
+}
+
+/// The record tells of it, and counts it.
+fn told(folder: &Folder, record: &RunFolder, requests: u64) {
+    let result = record.result();
+    assert_eq!((&result["turns"], &result["tool_calls"]), (&json!(21), &json!(20)));
+    assert_eq!(result["usage"]["output_tokens"], requests * 300, "the summaries' tokens count");
+    let transcript = record.transcript();
+    assert!(transcript.contains("_To make room, ") && transcript.contains("## Summary of what went before\n"));
+    assert_eq!(transcript.matches("## Turn ").count(), 21, "a summary is no turn");
+    assert!(!transcript.contains("## Last word"));
+    let page = record.file("report.html");
+    assert!(page.contains("To make room") && page.contains("Summary of what went before"));
+    let before = [transcript, page, record.file("result.json")];
+    folder.legwork(&["show", "latest", "--rebuild"]).run().code(0);
+    assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
+}
+
+#[test]
+fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
+    for (model, _) in MODELS {
+        // Where no window is known, the provider's refusal is all there is to go by.
+        let model = match model.split_once('/') {
+            Some((provider @ ("anthropic" | "gemini"), _)) => format!("{provider}/nonesuch-1"),
+            _ => model.to_owned(),
+        };
+        let model = model.as_str();
+        let server = || {
+            let reads = reader(14);
+            Server::start(move |request: &Request| match tokens(request) {
+                0..5_000 => reads(request),
+                _ => Answer::status(400).error("invalid_request_error", "prompt is too long: 5001 > 5000"),
+            })
+        };
+        let folder = folder(model, "");
+        let (refusing, again) = (server(), server());
+        let ended = run(&folder, &refusing);
+        ended.code(0).stdout_is("All is read.\n");
+        refusing.finish();
+        let record = ended.run_folder();
+        let refused = of_kind(&record, "ask_failed").len();
+        let steps = of_kind(&record, "results_shortened").len() + of_kind(&record, "summed_up").len();
+        // A request for a summary may be refused as well.
+        assert!(refused > 1 && steps * 2 > refused, "{model}: {refused} {steps}");
+        assert!(!of_kind(&record, "summed_up").is_empty());
+
+        folder.write("job.yaml", folder.read("job.yaml") + "compaction: off\n");
+        let ended = run(&folder, &again);
+        ended.code(4).stderr_has("prompt is too long").stderr_has("Leave `compaction: off` away");
+        let record = ended.run_folder();
+        assert!(of_kind(&record, "results_shortened").is_empty() && of_kind(&record, "summed_up").is_empty());
+        assert_eq!(record.result()["outcome"], "context_full");
+    }
+}
+
+#[test]
+fn a_reply_that_is_cut_by_the_window_is_asked_for_again() {
+    let folder = folder("anthropic/claude-haiku-4-5", "");
+    let asked = AtomicUsize::new(0);
+    let server = Server::start(move |request: &Request| {
+        let read = || Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0..3 => read(),
+            3 => read().stop("model_context_window_exceeded"),
+            _ if asks_for_a_summary(request) => Answer::text("It was read."),
+            _ => Answer::text("Done."),
+        }
+    });
+    let ended = run(&folder, &server);
+    ended.code(0).stdout_is("Done.\n").stderr_has("asks again: the reply was cut").stderr_has("results shortened");
+    assert_eq!(of_kind(&ended.run_folder(), "dropped").len(), 1);
+    assert_eq!(ended.run_folder().result()["tool_calls"], 3, "no call of the reply ran");
+}
+
+#[test]
+fn results_alone_are_shortened_where_the_job_says_so() {
+    let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "compaction: results\n");
+    let server = Server::start(reader(20));
+    let ended = run(&folder, &server);
+    ended.code(4).stderr_has("context_full: the conversation doesn't fit the model's window of 6000 tokens");
+    ended.stderr_has("Leave `compaction: results` away");
+    let requests = server.finish();
+    assert!(!requests.iter().any(|request| asks_for_a_summary(request)));
+    assert!(requests.iter().all(|request| tokens(request) + LONGEST <= WINDOW));
+    assert!(requests.len() > 4 && !of_kind(&ended.run_folder(), "results_shortened").is_empty());
+}
+
+#[test]
+fn an_empty_summary_ends_the_run() {
+    for summary in [Answer::text("  "), Answer::text("").stop("refusal")] {
+        let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
+        let reads = reader(20);
+        let server = Server::start(move |request: &Request| match asks_for_a_summary(request) {
+            true => summary.clone().usage(10, 1),
+            false => reads(request),
+        });
+        let ended = run(&folder, &server);
+        ended.code(4).stderr_has("context_full: the conversation doesn't fit").stderr_has("Hand more to subagents");
+        assert!(ended.run_folder().transcript().contains("_The summary that was asked for is empty_"));
+    }
+}
+
+#[test]
+fn new_results_that_no_window_holds_are_shortened_too() {
+    let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
+    folder.write("notes.txt", lines().repeat(5));
+    let read = ("read_file", json!({ "path": "notes.txt" }));
+    let calls = [read.clone(), read.clone(), read];
+    let asked = AtomicUsize::new(0);
+    let server = Server::start(move |_: &Request| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => Answer::calls(&calls),
+        _ => Answer::text("Seen."),
+    });
+    let ended = run(&folder, &server);
+    ended.code(0).stdout_is("Seen.\n").stderr_has("3 results shortened");
+    let requests = server.finish();
+    assert_eq!(requests.len(), 2, "there is nothing to sum up");
+    assert!(tokens(&requests[1]) + LONGEST <= WINDOW);
+    let results = requests[1].results();
+    assert!(
+        results.iter().all(|result| result.text.starts_with("[shortened") && result.text.contains("0: some words"))
+    );
+}
+
+#[test]
+fn a_limit_that_has_no_room_for_a_summary_ends_the_run_as_it_does_elsewhere() {
+    let job = folder(&with_window("anthropic/claude-haiku-4-5"), "");
+    let server = Server::start(reader(20));
+    let whole = run(&job, &server).run_folder().events();
+    let at = whole.iter().position(|event| !event["data"]["keeps_turns"].is_null()).unwrap();
+    let used: u64 = whole[..at].iter().map(|event| sum(&event["data"]["reply"]["usage"])).sum();
+    let reserved = whole[at]["data"]["reserved_tokens"].as_u64().unwrap();
+
+    let limit = used + reserved + 300;
+    job.write("job.yaml", job.read("job.yaml").replace("1000000", &limit.to_string()));
+    let server = Server::start(reader(20));
+    let ended = run(&job, &server);
+    ended.code(4);
+    let requests = server.finish();
+    let record = ended.run_folder();
+    assert_eq!(record.result()["outcome"], "budget_exceeded");
+    assert!(of_kind(&record, "asked").iter().all(|asked| asked["keeps_turns"].is_null()), "no summary was asked for");
+    assert!(sum(&record.result()["usage"]) <= limit);
+    // The last word is asked for within the window.
+    let last = requests.last().unwrap();
+    assert!(last.last_text().contains("The work ends here") && tokens(last) + last.max_tokens() <= WINDOW);
+}
+
+fn sum(usage: &Value) -> u64 {
+    usage.as_object().into_iter().flatten().filter_map(|(_, tokens)| tokens.as_u64()).sum()
+}
+
+#[test]
+fn a_subagent_goes_on_in_the_same_way() {
+    let folder = Folder::new();
+    let model = with_window("anthropic/claude-haiku-4-5");
+    folder.write(
+        "job.yaml",
+        format!(
+            "model: anthropic/claude-haiku-4-5\nparent: {{ prompt: Lead., tools: [task] }}\nsubagents:\n  reader: {{ description: \
+             Reads., tools: [read_file, todo], model: {model}, max_tokens: {LONGEST} }}\nlimits: {{ tokens: 1000000 }}\n"
+        ),
+    );
+    folder.write("notes.txt", lines());
+    let (reads, led) = (reader(12), AtomicUsize::new(0));
+    let server = Server::start(move |request: &Request| match request.prompt().starts_with("Lead.") {
+        false => reads(request),
+        true => match led.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::calls(&[("task", json!({ "prompt": "Read on." }))]),
+            _ => Answer::text("Led."),
+        },
+    });
+    let ended = run(&folder, &server);
+    ended.code(0).stdout_is("Led.\n").stderr_has("reader-1       summed up but for the last");
+    server.finish();
+    let record = ended.run_folder();
+    assert!(record.summary("reader-1").contains("All is read."));
+    let events = record.events_of("reader-1");
+    assert!(!of_kind_in(&events, "summed_up").is_empty());
+    assert!(of_kind(&record, "summed_up").is_empty());
+}
+
+#[test]
+fn a_secret_in_a_summary_is_masked() {
+    let folder =
+        folder(&with_window("anthropic/claude-haiku-4-5"), "inputs: { token: { type: string, secret: true } }\n");
+    let (reads, asked) = (reader(10), Arc::new(AtomicUsize::new(0)));
+    let server = Server::start(move |request: &Request| match asks_for_a_summary(request) {
+        true if asked.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Answer::text("It is hush-hush-hush.").usage(tokens(request), 9)
+        }
+        _ => reads(request),
+    });
+    let ended =
+        folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).env("T", "hush-hush-hush").provider(&server).run();
+    ended.code(0);
+    ended.run_folder().nowhere("hush-hush-hush");
+    let requests = server.finish();
+    assert!(requests.iter().any(|request| request.prompt().contains("It is [masked:token].")));
+    assert!(!requests.iter().any(|request| request.prompt().contains("hush-hush-hush")));
+}

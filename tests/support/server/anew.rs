@@ -1,0 +1,75 @@
+//! Conversations that begin anew with less: results shortened in place, a summary asked for, a summary in the place of
+//! what went before. Nothing else may change what was sent.
+
+use serde_json::Value;
+
+/// What a shortened result says of itself.
+const SHORTENED: &str = "[shortened to make room";
+/// What a request for a summary ends with.
+const ASKED_FOR: &str = "fills the model's window";
+/// What stands between a prompt and a summary.
+const SUMMED_UP: &str = "was replaced by this summary";
+
+/// How a request goes on from a conversation that it doesn't just add to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Anew {
+    /// It asks for a summary: the conversation itself goes on from where it was.
+    Aside,
+    /// It goes on with less.
+    Less,
+}
+
+/// How messages go on from those of a request and the reply to it, where they do so with less. All are in one form.
+pub(super) fn anew(asked: &[Value], reply: Option<&Value>, messages: &[Value]) -> Option<Anew> {
+    let [.., last] = messages else { return None };
+    if let Some((remark, before)) = blocks(last).split_last()
+        && text(remark).contains(ASKED_FOR)
+        && asked.len() >= messages.len()
+    {
+        let place = messages.len() - 1;
+        let fits = asked.iter().zip(&messages[..place]).all(|(then, now)| is_less(then, now));
+        let same = before.len() == blocks(&asked[place]).len() && are_less(blocks(&asked[place]), before);
+        return (fits && same).then_some(Anew::Aside);
+    }
+    // Refused, or answered and gone on with one more message.
+    let whole: Vec<&Value> = asked.iter().chain(reply).collect();
+    let more = &messages[..messages.len() - usize::from(reply.is_some())];
+    let (first, rest) = more.split_first()?;
+    let tail = whole.get(whole.len().checked_sub(rest.len())?..)?;
+    let begun = is_less(whole.first()?, first) && whole.len() == more.len();
+    let summed_up = {
+        let (prompt, now) = (all_text(whole.first()?), all_text(first));
+        let prompt = prompt.split_once("\n\n[The conversation had to be").map_or(prompt.as_str(), |(prompt, _)| prompt);
+        now.starts_with(prompt) && now.contains(SUMMED_UP) && !rest.is_empty() && rest[0]["role"] == "assistant"
+    };
+    let fits = rest.iter().zip(tail).all(|(now, then)| is_less(then, now));
+    ((begun || summed_up) && fits).then_some(Anew::Less)
+}
+
+fn blocks(message: &Value) -> &[Value] {
+    message["content"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(block: &Value) -> &str {
+    block["text"].as_str().unwrap_or_default()
+}
+
+fn all_text(value: &Value) -> String {
+    match &value["content"] {
+        Value::String(text) => text.clone(),
+        _ => blocks(value).iter().map(text).collect(),
+    }
+}
+
+/// Whether a message is the same, but for results that were shortened.
+fn is_less(then: &Value, now: &Value) -> bool {
+    then["role"] == now["role"] && blocks(then).len() == blocks(now).len() && are_less(blocks(then), blocks(now))
+}
+
+fn are_less(then: &[Value], now: &[Value]) -> bool {
+    then.iter().zip(now).all(|(then, now)| {
+        let is_result = then["type"] == "tool_result" && then["tool_use_id"] == now["tool_use_id"];
+        let (before, after) = (all_text(then), all_text(now));
+        then == now || (is_result && after.contains(SHORTENED) && after.len() < before.len())
+    })
+}
