@@ -7,6 +7,8 @@ mod explain;
 mod init;
 mod input;
 mod live;
+mod own;
+mod prices;
 mod print;
 mod progress;
 mod providers;
@@ -32,9 +34,11 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use self::confidences::is_secret_name;
 use self::print::Out;
 use crate::cases;
+use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::formats::{self, Subject};
 use crate::lints::provider_keys;
+use crate::price::Prices;
 use crate::providers::named::{Read, Servers};
 use crate::schema;
 
@@ -64,6 +68,8 @@ enum Command {
     Show(show::Options),
     /// Show two runs side by side
     Diff(diff::Options),
+    /// Show what models cost
+    Prices(prices::Options),
     /// List where replies can come from: providers, and servers of your own
     Providers(providers::Options),
     /// Write a first job
@@ -102,6 +108,8 @@ struct Surroundings {
     folder: PathBuf,
     out: Out,
     clock: fn() -> jiff::Timestamp,
+    /// What models cost by what the user says, once it was asked for, or what is wrong with that.
+    prices: OnceCell<Result<Prices, Vec<Diagnostic>>>,
     /// What the user's own configuration names, once it was asked for.
     servers: OnceCell<Read>,
 }
@@ -133,7 +141,14 @@ pub fn main() -> u8 {
     let done = folder
         .map_err(|source| Error::Environment { message: "the current folder can't be found".into(), source })
         .and_then(|folder| {
-            let around = Surroundings { variables, folder, out, clock: jiff::Timestamp::now, servers: OnceCell::new() };
+            let around = Surroundings {
+                variables,
+                folder,
+                out,
+                clock: jiff::Timestamp::now,
+                prices: OnceCell::new(),
+                servers: OnceCell::new(),
+            };
             perform(arguments.command, &around)
         });
     let code = done.unwrap_or_else(|error| {
@@ -168,6 +183,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
         Command::Explain(options) => explain::explain(&options, around),
         Command::Show(options) => show::show(&options, around),
         Command::Diff(options) => diff::diff(&options, around),
+        Command::Prices(options) => prices::prices(&options, around),
         Command::Providers(options) => providers::providers(&options, around),
         Command::Init(options) => init::init(&options, around),
         Command::Schema { of } => {

@@ -188,6 +188,11 @@ impl Usage {
     }
 }
 
+/// So many of something, in words: `1 turn`, `2 turns`. `word` is the one that takes an `s`.
+pub fn counted(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);

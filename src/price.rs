@@ -1,15 +1,24 @@
-//! What tokens cost, by the table of the crate genai-prices.
+//! What tokens cost: by the user's own `prices.toml` where it says, or else by the table of the crate genai-prices. These
+//! are list prices, so that what comes of them is an estimate.
 //!
 //! The whole table takes some 50 ms of a core to decode, longer than all else that a short run does. So the providers
 //! that we speak to have their part of it in `price/`, cut out by the test below, which also fails when the crate's
 //! table has moved on; any other provider is looked up in the whole table.
 
-use std::sync::OnceLock;
+mod own;
+mod sheet;
+
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 
+pub use self::own::OwnPrices;
+pub use self::sheet::{Origin, Sheet, Tier};
 use crate::message::Usage;
+
+/// Where the table comes from.
+pub const TABLE: &str = "genai-prices 0.2.1";
 
 /// Providers that have their part of the table here.
 const PARTS: &[Part] = &[
@@ -33,9 +42,23 @@ impl Part {
     }
 }
 
-/// The table of prices. It is decoded part by part, when a part is first needed.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Prices;
+/// What a price is looked up by.
+#[derive(Debug, Clone, Copy)]
+pub struct Item<'a> {
+    /// The model's provider, as a job writes it.
+    pub provider: &'a str,
+    /// The model's name, as a job writes it.
+    pub name: &'a str,
+    /// The provider in the table that has its price; empty where no price of the table holds.
+    pub list: &'a str,
+}
+
+/// The prices: the user's own before those of the table, which is decoded part by part, when a part is first needed.
+#[derive(Debug, Default, Clone)]
+pub struct Prices {
+    own: Arc<OwnPrices>,
+    own_is_broken: bool,
+}
 
 /// US dollars for a million tokens of each kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,44 +74,56 @@ pub struct Rates {
 }
 
 impl Prices {
-    /// The table.
+    /// The table alone.
     pub fn new() -> Self {
-        Self
+        Self::default()
     }
 
-    /// Begins to decode these providers' parts on another thread. Whoever asks before it is done waits for it.
-    pub fn load_in_background<'a>(providers: impl IntoIterator<Item = &'a str>) -> Self {
-        for part in providers.into_iter().filter_map(part_of) {
+    /// The table, and what goes before it.
+    pub fn with(own: OwnPrices) -> Self {
+        Self { own: Arc::new(own), ..Self::default() }
+    }
+
+    /// The table, where what would go before it can't be read: no model is said to be without a price.
+    pub fn without_broken() -> Self {
+        Self { own_is_broken: true, ..Self::default() }
+    }
+
+    /// The user's own.
+    pub fn own(&self) -> &OwnPrices {
+        &self.own
+    }
+
+    /// Begins to decode these providers' parts of the table on another thread. Whoever asks before it is done waits for it.
+    pub fn load_in_background<'a>(lists: impl IntoIterator<Item = &'a str>) {
+        for part in lists.into_iter().filter_map(part_of) {
             // Without a thread it is decoded where it is needed.
             let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(|| part.table().is_some());
         }
-        Self
     }
 
-    fn table(self, provider: &str) -> &'static Calculator {
-        part_of(provider).and_then(Part::table).unwrap_or_else(Calculator::bundled)
-    }
-
-    /// What one request costs in US dollars at the prices of `at`; `None` where the table has no price for the model. Of
-    /// many requests ask one by one: a long prompt may cost more per token than two short ones.
-    pub fn cost(self, provider: &str, model: &str, usage: &Usage, at: SystemTime) -> Option<f64> {
-        // The table's `input_tokens` are the whole prompt, and it takes off what the caches count.
-        let usage = genai_prices::Usage::from([
-            (UsageKey::INPUT_TOKENS, usage.prompt() as f64),
-            (UsageKey::CACHE_READ_TOKENS, usage.cache_read_tokens as f64),
-            (UsageKey::CACHE_WRITE_TOKENS, usage.cache_write_tokens as f64),
-            (UsageKey::OUTPUT_TOKENS, usage.output_tokens as f64),
-        ]);
-        let request = PriceRequest::new(model, &usage).with_provider_id(provider).with_timestamp(at);
-        let price = self.table(provider).calculate(&request).ok()?;
-        price.total_price.is_finite().then_some(price.total_price)
+    /// What one request costs in US dollars at the prices of `at`; `None` where nobody knows the model's price. Of many
+    /// requests ask one by one: a long prompt may cost more per token than two short ones.
+    pub fn cost(&self, item: Item<'_>, usage: &Usage, at: SystemTime) -> Option<f64> {
+        let cost = match self.own.rates(item, usage.prompt()) {
+            Some(rates) => rates.cost(usage),
+            None => {
+                let usage = in_the_tables_words(usage);
+                let request = PriceRequest::new(item.name, &usage).with_provider_id(item.list).with_timestamp(at);
+                table(item.list)?.calculate(&request).ok()?.total_price
+            }
+        };
+        cost.is_finite().then_some(cost)
     }
 
     /// What the single kinds cost at the prices of `at`, with a prompt of that length: some models cost more beyond one.
-    /// `None` where the table has no price for the model.
-    pub fn rates(self, provider: &str, model: &str, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
+    /// `None` where nobody knows the model's price.
+    pub fn rates(&self, item: Item<'_>, prompt_tokens: u64, at: SystemTime) -> Option<Rates> {
+        if let Some(rates) = self.own.rates(item, prompt_tokens) {
+            return Some(rates);
+        }
         let prompt = prompt_tokens.max(1000);
-        let cost = |usage| self.cost(provider, model, &usage, at);
+        let cost = |usage| self.cost(item, &usage, at);
         let of_prompt = |usage| Some(cost(usage)? / prompt as f64 * 1e6);
         let asked = Usage { input_tokens: prompt, ..Usage::default() };
         Some(Rates {
@@ -99,26 +134,60 @@ impl Prices {
         })
     }
 
-    /// Whether the table has a price for the model.
-    pub fn knows(self, provider: &str, model: &str) -> bool {
-        let nothing = genai_prices::Usage::new();
-        self.table(provider).calculate(&PriceRequest::new(model, &nothing).with_provider_id(provider)).is_ok()
+    /// Whether there is a price for the model.
+    pub fn knows(&self, item: Item<'_>) -> bool {
+        self.own_is_broken || self.own.has(item) || table(item.list).is_some_and(|table| known(table, item).is_some())
     }
 
-    /// The models of a provider that the table has a price for.
-    pub fn models(self, provider: &str) -> impl Iterator<Item = &'static str> {
-        let known = self.table(provider).providers().find(|known| known.id() == provider);
+    /// The models of a provider of the table that it has a price for.
+    pub fn models(&self, list: &str) -> impl Iterator<Item = &'static str> {
+        let known = table(list).and_then(|table| table.providers().find(|known| known.id() == list));
         known.into_iter().flat_map(genai_prices::ProviderInfo::models).map(genai_prices::ModelInfo::id)
     }
 
-    /// How many tokens a model's prompt and reply may have together; `None` where the table doesn't say.
-    pub fn context_window(self, provider: &str, model: &str) -> Option<u64> {
-        let nothing = genai_prices::Usage::new();
-        let request = PriceRequest::new(model, &nothing).with_provider_id(provider);
-        let known = self.table(provider).calculate(&request).ok()?;
-        let provider = self.table(provider).providers().find(|provider| provider.id() == known.provider_id)?;
-        provider.models().find(|model| model.id() == known.model_id)?.context_window()
+    /// How many tokens the prompt and the reply of a model may have together; `None` where the table doesn't say.
+    pub fn context_window(&self, list: &str, model: &str) -> Option<u64> {
+        known(table(list)?, Item { provider: list, name: model, list })?.context_window()
     }
+}
+
+impl Rates {
+    /// What a request costs in US dollars.
+    fn cost(&self, usage: &Usage) -> f64 {
+        let each = [
+            (usage.input_tokens, self.input),
+            (usage.output_tokens, self.output),
+            (usage.cache_read_tokens, self.cache_read),
+            (usage.cache_write_tokens, self.cache_write),
+        ];
+        each.into_iter().map(|(tokens, rate)| tokens as f64 * rate).sum::<f64>() / 1e6
+    }
+}
+
+/// The part of the table with a provider's prices, or the whole.
+fn table(list: &str) -> Option<&'static Calculator> {
+    if list.is_empty() {
+        return None;
+    }
+    Some(part_of(list).and_then(Part::table).unwrap_or_else(Calculator::bundled))
+}
+
+/// How the table lists a model.
+fn known(table: &'static Calculator, item: Item<'_>) -> Option<genai_prices::ModelInfo<'static>> {
+    let nothing = genai_prices::Usage::new();
+    let found = table.calculate(&PriceRequest::new(item.name, &nothing).with_provider_id(item.list)).ok()?;
+    let provider = table.providers().find(|provider| provider.id() == found.provider_id)?;
+    provider.models().find(|model| model.id() == found.model_id)
+}
+
+fn in_the_tables_words(usage: &Usage) -> genai_prices::Usage {
+    // The table's `input_tokens` are the whole prompt, and it takes off what the caches count.
+    genai_prices::Usage::from([
+        (UsageKey::INPUT_TOKENS, usage.prompt() as f64),
+        (UsageKey::CACHE_READ_TOKENS, usage.cache_read_tokens as f64),
+        (UsageKey::CACHE_WRITE_TOKENS, usage.cache_write_tokens as f64),
+        (UsageKey::OUTPUT_TOKENS, usage.output_tokens as f64),
+    ])
 }
 
 fn part_of(provider: &str) -> Option<&'static Part> {
@@ -137,34 +206,40 @@ mod tests {
         left.is_some_and(|left| (left - right).abs() < 1e-9)
     }
 
+    fn listed<'a>(list: &'a str, name: &'a str) -> Item<'a> {
+        Item { provider: list, name, list }
+    }
+
     #[test]
     fn each_kind_of_token_has_its_own_price() {
-        let prices = Prices::load_in_background(["anthropic"]);
+        Prices::load_in_background(["anthropic"]);
+        let prices = Prices::new();
         let now = at("2026-11-21T00:00:00Z");
-        let rates = prices.rates("anthropic", "claude-haiku-4-5-20251001", 0, now).unwrap();
+        let rates = prices.rates(listed("anthropic", "claude-haiku-4-5-20251001"), 0, now).unwrap();
         let expected = [(rates.input, 1.0), (rates.output, 5.0), (rates.cache_read, 0.1), (rates.cache_write, 1.25)];
         assert!(expected.iter().all(|(rate, price)| (rate - price).abs() < 1e-9), "{rates:?}");
         let usage =
             Usage { input_tokens: 1000, output_tokens: 100, cache_read_tokens: 10_000, cache_write_tokens: 200 };
         let sum = (1000.0 + 500.0 + 1000.0 + 250.0) / 1e6;
-        assert!(close(prices.cost("anthropic", "claude-haiku-4-5", &usage, now), sum));
-        assert!(close(prices.cost("anthropic", "claude-haiku-4-5", &Usage::default(), now), 0.0));
+        assert!(close(prices.cost(listed("anthropic", "claude-haiku-4-5"), &usage, now), sum));
+        assert!(close(prices.cost(listed("anthropic", "claude-haiku-4-5"), &Usage::default(), now), 0.0));
     }
 
     #[test]
     fn long_prompts_and_other_days_have_other_prices() {
         let prices = Prices::new();
         let long = Usage { cache_read_tokens: 300_000, ..Usage::default() };
-        assert!(close(prices.cost("anthropic", "claude-sonnet-4-5", &long, at("2026-11-21T00:00:00Z")), 0.18));
-        let rates =
-            |tokens| prices.rates("anthropic", "claude-sonnet-4-5", tokens, at("2026-11-21T00:00:00Z")).unwrap();
+        assert!(close(prices.cost(listed("anthropic", "claude-sonnet-4-5"), &long, at("2026-11-21T00:00:00Z")), 0.18));
+        let rates = |tokens| {
+            prices.rates(listed("anthropic", "claude-sonnet-4-5"), tokens, at("2026-11-21T00:00:00Z")).unwrap()
+        };
         let each = |rates: Rates| [rates.input, rates.output, rates.cache_read, rates.cache_write];
         let close_to =
             |rates: Rates, to: [f64; 4]| each(rates).iter().zip(to).all(|(rate, to)| (rate - to).abs() < 1e-9);
         assert!(close_to(rates(1_000), [3.0, 15.0, 0.3, 3.75]), "{:?}", rates(1_000));
         assert!(close_to(rates(300_000), [6.0, 22.5, 0.6, 7.5]), "{:?}", rates(300_000));
-        let before = prices.cost("anthropic", "claude-opus-4-6", &long, at("2026-02-20T00:00:00Z"));
-        let after = prices.cost("anthropic", "claude-opus-4-6", &long, at("2026-11-21T00:00:00Z"));
+        let before = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-02-20T00:00:00Z"));
+        let after = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-11-21T00:00:00Z"));
         assert!(close(before, 0.3) && close(after, 0.15), "{before:?} {after:?}");
     }
 
@@ -175,8 +250,8 @@ mod tests {
         for (provider, model) in
             [("anthropic", "nonesuch-1"), ("replay", "a.yaml"), ("nobody", "claude-haiku-4-5"), ("", "")]
         {
-            assert_eq!(prices.cost(provider, model, &Usage::default(), now), None, "{provider}/{model}");
-            assert_eq!(prices.rates(provider, model, 0, now), None);
+            assert_eq!(prices.cost(listed(provider, model), &Usage::default(), now), None, "{provider}/{model}");
+            assert_eq!(prices.rates(listed(provider, model), 0, now), None);
             assert_eq!(prices.context_window(provider, model), None);
         }
     }
@@ -185,7 +260,7 @@ mod tests {
     fn every_listed_model_has_a_price() {
         let prices = Prices::new();
         assert!(prices.models("anthropic").any(|model| model == "claude-sonnet-4-5"));
-        assert!(prices.models("anthropic").all(|model| prices.knows("anthropic", model)));
+        assert!(prices.models("anthropic").all(|model| prices.knows(listed("anthropic", model))));
         assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
         assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
         assert_eq!(prices.models("nobody").next(), None);
@@ -219,12 +294,7 @@ mod tests {
             assert_eq!(ids_of(own), ids_of(whole), "{stale}");
             let cases = days.iter().flat_map(|day| usages.map(|usage| (day, usage)));
             for ((day, usage), model) in cases.flat_map(|case| ids_of(whole).into_iter().map(move |id| (case, id))) {
-                let usage = genai_prices::Usage::from([
-                    (UsageKey::INPUT_TOKENS, usage.prompt() as f64),
-                    (UsageKey::CACHE_READ_TOKENS, usage.cache_read_tokens as f64),
-                    (UsageKey::CACHE_WRITE_TOKENS, usage.cache_write_tokens as f64),
-                    (UsageKey::OUTPUT_TOKENS, usage.output_tokens as f64),
-                ]);
+                let usage = in_the_tables_words(&usage);
                 let request = PriceRequest::new(&model, &usage).with_provider_id(part.provider).with_timestamp(at(day));
                 let price = |table: &Calculator| table.calculate(&request).map(|price| price.total_price).ok();
                 assert_eq!(price(part.table().unwrap()), price(Calculator::bundled()), "{model} on {day}: {stale}");

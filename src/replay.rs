@@ -72,11 +72,11 @@ impl Replay {
     }
 
     /// Runs the recorded plan, or an edited one, to where the record ends, and compares. Nothing is written but what real
-    /// tools write.
+    /// tools write. By `prices` it says where an edited limit on cost would have been reached.
     ///
     /// # Errors
     /// Where it can't begin.
-    pub async fn live(&self, edited: Option<&Plan>, tools: Option<Tools>) -> Result<Report, Error> {
+    pub async fn live(&self, edited: Option<&Plan>, prices: &Prices, tools: Option<Tools>) -> Result<Report, Error> {
         let past = Arc::clone(&self.past);
         let guide = Arc::new(Guide::new(Arc::clone(&past), tools.is_some()));
         let collector = Arc::new(Collector::default());
@@ -111,7 +111,7 @@ impl Replay {
         let tree = Tree::new(TreeParts {
             plan,
             providers: sources,
-            prices: Prices::new(),
+            prices: prices.clone(),
             clock: Timestamp::now,
             workspace,
             mask,
@@ -129,7 +129,7 @@ impl Replay {
         let mut report = self.compare(&collector.take(), &guide, edited.is_none());
         if let Some(edited) = edited {
             report.plan = past.plan().differences(edited);
-            report.differences.extend(bites(&past, edited));
+            report.differences.extend(bites(&past, edited, prices));
         }
         report.sort(are_real);
         report.stopped = match (stop.is_cancelled(), sandbox.breach()) {

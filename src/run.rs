@@ -64,6 +64,8 @@ pub struct Run<'a> {
     pub home: Option<PathBuf>,
     /// Where replies come from, by [`Model::source`].
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// What models cost.
+    pub prices: Prices,
     /// Names and values that must not be seen.
     pub mask: Mask,
     /// What `bash` sees of the environment.
@@ -90,28 +92,33 @@ pub struct Run<'a> {
 /// Where a provider can't be used.
 pub fn connect<'a>(
     plan: &Plan,
+    prices: &Prices,
     with: impl Fn(&Model) -> Result<Connect<'a>, Error>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let mut opened = BTreeMap::new();
     for agent in plan.agents() {
         let key = agent.model.source();
-        if opened.contains_key(&key) {
-            continue;
-        }
-        let entry = agent.model.entry().ok_or_else(|| {
-            let what = format!("there is no provider `{}`", agent.model.provider);
-            let hint = "`legwork providers` lists all, and says where a server of your own is named";
-            Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint))
-        })?;
-        let provider = (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?;
+        let provider = match opened.get(&key) {
+            Some(opened) => Arc::clone(opened),
+            None => {
+                let entry = agent.model.entry().ok_or_else(|| {
+                    let what = format!("there is no provider `{}`", agent.model.provider);
+                    let hint = "`legwork providers` lists all, and says where a server of your own is named";
+                    Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint))
+                })?;
+                (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?
+            }
+        };
         let is_foreign = agent.model.server.as_ref().is_some_and(|server| !server.is_official);
-        if plan.limits.cost_usd.is_some() && (is_foreign || !provider.has_known_prices()) {
+        let has_price = prices.own().has(agent.model.item()) || (!is_foreign && provider.has_known_prices());
+        if plan.limits.cost_usd.is_some() && !has_price {
             let message = format!(
                 "what `{}` costs isn't known at an address other than its provider's own, so limits.cost_usd can't be kept",
                 agent.model
             );
             return Err(Error::Provider(
-                Fault::new(FaultKind::Rejected, message).hint("bound the run with limits.tokens instead"),
+                Fault::new(FaultKind::Rejected, message)
+                    .hint("give the model a price in your prices.toml, or bound the run with limits.tokens instead"),
             ));
         }
         opened.insert(key, provider);
@@ -179,6 +186,7 @@ impl Run<'_> {
             Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
         };
         let needed: BTreeSet<&str> = self.plan.agents().map(|agent| agent.model.price_list()).collect();
+        Prices::load_in_background(needed);
         let (workspace, mask) = (Arc::new(workspace), Arc::new(self.mask));
         let environment = Arc::new(self.environment);
         let checks = Checks {
@@ -203,7 +211,7 @@ impl Run<'_> {
         let tree = Tree::new(TreeParts {
             plan: self.plan.clone(),
             providers: self.providers.clone(),
-            prices: Prices::load_in_background(needed),
+            prices: self.prices,
             clock: self.clock,
             workspace,
             mask,

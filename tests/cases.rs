@@ -136,7 +136,7 @@ fn replies_that_dont_fit_fail_the_case() {
     folder.write(script, SCRIPT.replace("subagents:", "  - text: Nobody asks.\nsubagents:"));
     run(&folder, &[]).code(1).stdout_has("script.yaml: parent was asked for 3 of 4 replies");
     folder.write(script, format!("{SCRIPT}  helper-2: [{{ text: Nobody. }}]\n"));
-    run(&folder, &[]).code(1).stdout_has("script.yaml: there was no helper-2, and there are 1 replies for it");
+    run(&folder, &[]).code(1).stdout_has("script.yaml: there was no helper-2, and there is 1 reply for it");
     folder.write(script, SCRIPT.replace("  - text: I wrote hello.\n", ""));
     let ended = run(&folder, &[]);
     ended.code(1).stdout_has("the outcome is `replay_differs`, not `completed`").stdout_has("and a 3rd was asked for");

@@ -246,7 +246,13 @@ fn validate_finds_everything_in_a_folder_at_once() {
 #[test]
 fn the_first_job_is_valid_and_never_overwrites() {
     let folder = Folder::new();
-    folder.legwork(&["init"]).run().code(0).stderr_has("jobs/first.yaml");
+    folder
+        .legwork(&["init"])
+        .run()
+        .code(0)
+        .stderr_has("jobs/first.yaml")
+        .stderr_has("--save-case")
+        .stderr_has("legwork test");
     folder.legwork(&["validate"]).run().code(0);
     folder.legwork(&["run", "jobs/first.yaml", "--dry-run"]).run().code(0);
     folder.legwork(&["init"]).run().code(2).stderr_has("there already");

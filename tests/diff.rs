@@ -69,7 +69,6 @@ fn two_runs_stand_side_by_side() {
     insta::with_settings!({ filters => vec![
         (r"(\ntime .{10})[^\n]*", "$1[two times]"),
         (r"\n(sandbox .{8})[^\n]*", "\n$1[two tiers]"),
-        (r"completed, 2 turns, 1 calls", "completed, 2 turns, 1 calls"),
     ] }, {
         insta::assert_snapshot!(text);
     });

@@ -244,7 +244,7 @@ fn what_the_job_is_made_of_stays_though_it_was_missing_at_the_start() {
     for (path, (text, failed)) in paths.iter().zip(&answers) {
         assert!(*failed && (text.contains("read-only to tools") || text.contains("belongs to git")), "{path}: {text}");
     }
-    assert_eq!(answers.last().unwrap().0, "created `src/fine`: 1 lines, 4 bytes");
+    assert_eq!(answers.last().unwrap().0, "created `src/fine`: 1 line, 4 bytes");
     assert!(!folder.exists("prompts/missing.md") && !folder.exists(".husky"));
 }
 

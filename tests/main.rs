@@ -36,6 +36,7 @@ mod journal;
 mod limits;
 mod loopback;
 mod options;
+mod prices;
 mod processes;
 mod properties;
 mod proved;

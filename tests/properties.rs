@@ -9,8 +9,7 @@ mod written;
 use std::sync::Arc;
 
 use legwork::diagnostic::{Diagnostic, Place, Source};
-use legwork::lints::{self, mend};
-use legwork::providers::named::Servers;
+use legwork::lints::{self, Own, mend};
 use legwork::yaml;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -130,7 +129,7 @@ proptest! {
             }
             weight
         };
-        let mended = mend::job(&before, folder.as_ref(), &Servers::default());
+        let mended = mend::job(&before, folder.as_ref(), &Own::default());
         if mended.count == 0 {
             prop_assert_eq!(&mended.text, &before.text);
         } else {
@@ -138,7 +137,7 @@ proptest! {
             let comments = |text: &str| text.lines().filter(|line| line.trim_start().starts_with('#')).count();
             prop_assert_eq!(comments(&mended.text), comments(&before.text));
         }
-        let again = mend::job(&source(&mended.text), folder.as_ref(), &Servers::default());
+        let again = mend::job(&source(&mended.text), folder.as_ref(), &Own::default());
         prop_assert_eq!((again.count, &again.text), (0, &mended.text));
         let found = lints::check(&source(&mended.text), folder.as_ref()).findings;
         prop_assert_eq!(listed(&mended.findings, 0), listed(&found, 0));

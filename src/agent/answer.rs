@@ -10,7 +10,7 @@ use super::{Agent, Halt, Step};
 use crate::budget::NEWS_TOKENS;
 use crate::diagnostic::nearest;
 use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
-use crate::message::{ToolCall, ToolResult, UserMessage};
+use crate::message::{ToolCall, ToolResult, UserMessage, counted};
 use crate::plan::PlannedAgent;
 use crate::tools::Refusal;
 use crate::tools::task::{Task, TaskInput};
@@ -298,7 +298,7 @@ fn summary(call: &ToolCall, finished: &AgentFinished) -> ToolResult {
         )
     } else {
         let what = if data.is_some() { "the data that it had submitted" } else { "the last that it said" };
-        let turns = if finished.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", finished.turns) };
+        let turns = counted(u64::from(finished.turns), "turn");
         format!("[{} ended with {} after {turns}; this is {what}]\n\n{text}", finished.id, finished.outcome)
     };
     let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);

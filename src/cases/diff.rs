@@ -1,9 +1,7 @@
 //! What differs between a snapshot and what was found, for people.
 
-use similar::{Algorithm, DiffTag, capture_diff_slices, group_diff_ops};
+use crate::plan::difference::hunks;
 
-/// Lines that are shown around a change.
-const AROUND: usize = 3;
 /// The most lines of a diff that are shown.
 const MAX_LINES: usize = 200;
 /// The most bytes of either side that are compared line by line.
@@ -17,19 +15,10 @@ pub(super) fn unified(expected: &[u8], found: &[u8]) -> String {
     if old.len() > MAX_BYTES || new.len() > MAX_BYTES {
         return format!("they are too long to be shown: {} and {} bytes", old.len(), new.len());
     }
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
     let mut lines = vec!["--- expected".to_owned(), "+++ found".to_owned()];
-    for hunk in group_diff_ops(capture_diff_slices(Algorithm::Myers, &old, &new), AROUND) {
-        let Some(first) = hunk.first() else { continue };
-        lines.push(format!("@@ line {} @@", first.old_range().start + 1));
-        for operation in hunk {
-            if operation.tag() == DiffTag::Equal {
-                lines.extend(old[operation.old_range()].iter().map(|line| content(' ', line)));
-            } else {
-                lines.extend(old[operation.old_range()].iter().map(|line| content('-', line)));
-                lines.extend(new[operation.new_range()].iter().map(|line| content('+', line)));
-            }
-        }
+    for hunk in hunks(old, new) {
+        lines.push(hunk.heading());
+        lines.extend(hunk.lines.into_iter().map(|(sign, line)| content(sign, line)));
     }
     let beyond = lines.len().saturating_sub(MAX_LINES);
     if beyond > 0 {
@@ -55,7 +44,7 @@ mod tests {
     fn what_differs_is_shown_with_what_is_around() {
         let old: String = (1..=20).map(|line| format!("{line}\n")).collect();
         let new = old.replace("\n10\n", "\nten\n");
-        let expected = "--- expected\n+++ found\n@@ line 7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13";
+        let expected = "--- expected\n+++ found\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13";
         assert_eq!(unified(old.as_bytes(), new.as_bytes()), expected);
         assert!(unified(b"a\n", b"a").ends_with("-a\n+a\n\\ no line end at the end"));
         assert!(unified(b"a\r\n", b"a\n").contains("-a␍\n+a"));

@@ -250,10 +250,12 @@ impl Judge<'_> {
     fn leftovers(&mut self) {
         let replies = self.case.replies.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (agent, got, total) in self.tally.left(&self.case.totals) {
+            let are = if total == 1 { "is 1 reply".to_owned() } else { format!("are {total} replies") };
             let message = match got {
                 0 if agent != PARENT => {
-                    format!("{replies}: there was no {agent}, and there are {total} replies for it")
+                    format!("{replies}: there was no {agent}, and there {are} for it")
                 }
+                _ if total == 1 => format!("{replies}: {agent} wasn't asked for its only reply"),
                 _ => format!("{replies}: {agent} was asked for {got} of {total} replies"),
             };
             self.found.failures.push(Failure::new(message));

@@ -15,6 +15,7 @@ use super::stored::{Content, Known, Whole, Writing};
 use super::walk::{MOST_FILES, Seen, Walk};
 use super::{LARGEST, hex, object_name};
 use crate::mask::Mask;
+use crate::message::counted;
 use crate::sandbox::git::Repository;
 use crate::sandbox::protected::is_dot_git;
 use crate::tools::beneath;
@@ -81,7 +82,7 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
         ));
     }
     if look.without > 0 {
-        gaps.push(format!("of {} files too little room was left to keep what they held", look.without));
+        gaps.push(format!("too little room was left to keep what {} held", counted(look.without as u64, "file")));
     }
     if too_deep {
         gaps.push(format!("folders with more than {} others around them weren't looked at", super::walk::DEEPEST));

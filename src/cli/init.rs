@@ -63,7 +63,8 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
     fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
     around.out.beside(&format!(
         "Wrote {file} and {schema} (for editors).\n\n  legwork validate {file}\n  legwork run {file} --dry-run\n  \
-         ANTHROPIC_API_KEY=... legwork run {file}",
+         ANTHROPIC_API_KEY=... legwork run {file}\n\nA run that went well can become a test of the job, which needs no \
+         key:\n\n  ANTHROPIC_API_KEY=... legwork run {file} --save-case good\n  legwork test {file}",
         file = file.display(),
         schema = schema_file.display()
     ));

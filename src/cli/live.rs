@@ -96,6 +96,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             home: around.variable("HOME").map(PathBuf::from),
             git,
             providers: live.providers,
+            prices: around.prices()?.clone(),
             mask,
             environment,
             sandbox,
@@ -145,7 +146,7 @@ pub(super) fn connect(
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let variable = |name: &str| around.variable(name).map(str::to_owned);
     let servers = around.servers()?;
-    let providers = run::connect(plan, |model| {
+    let providers = run::connect(plan, around.prices()?, |model| {
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(Connect {
             variable: &variable,

@@ -15,8 +15,9 @@ use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::formats::harmless;
 use crate::job::Job;
-use crate::lints::{self, Origin, ValidJob};
+use crate::lints::{self, Origin, Own, ValidJob};
 use crate::plan::{Given, Plan, RunFacts};
+use crate::price::Prices;
 use crate::providers::Model;
 use crate::providers::named::Servers;
 use crate::record::{RUNS, Record, find_run};
@@ -84,6 +85,8 @@ pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Err
     let folder = find_run(&options.out, &options.run)?;
     let record = Record::open(&folder)?;
     let replay = Replay::read(&record)?;
+    // Of what was recorded nothing is priced again.
+    let prices = if options.job.is_some() { around.prices()?.clone() } else { Prices::new() };
     let edited = options.job.as_deref().map(|job| edited(job, &replay, &folder, around)).transpose()?;
     let signals = if options.tools { Some(Signals::catch()?) } else { None };
     let tools = signals.as_ref().map(|signals| tools(options, &replay, &folder, signals, around)).transpose()?;
@@ -91,7 +94,7 @@ pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Err
         .enable_all()
         .build()
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
-    let report = runtime.block_on(replay.live(edited.as_ref(), tools))?;
+    let report = runtime.block_on(replay.live(edited.as_ref(), &prices, tools))?;
     // A thread that still reads a slow disk must not hold the exit back.
     runtime.shutdown_background();
     for left_out in &report.left_out {
@@ -147,7 +150,8 @@ fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) ->
     let (source, prompts) = input::read_job(path, Origin::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
     // The record knows how its servers are spoken to, and none is asked.
     let servers = Servers::recorded(replay.started().plan.agents().map(|agent| &agent.model));
-    let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted, &servers);
+    let own = Own { servers, prices: around.prices()?.clone() };
+    let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         around.out.findings(&checked.findings);
@@ -159,7 +163,7 @@ fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) ->
         workspace: started.workspace.clone(),
         run_id: started.run_id.clone(),
         run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
-        model_override: model_override(&started.job_file, &started.plan, &servers),
+        model_override: model_override(&started.job_file, &started.plan, &own.servers),
     };
     let (plan, _) = Plan::new(&job, &given, &facts).map_err(|findings| {
         let of_replay = |finding: Diagnostic| match finding.code {

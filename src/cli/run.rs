@@ -87,14 +87,14 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let workspace = workspace(&options.workspace)?;
     let origin = Origin::from(options.untrusted);
     let (source, folder) = input::read_job(&options.job, origin).map_err(invalid)?;
-    let servers = around.servers()?;
-    let checked = lints::check_from(&source, folder.as_ref(), origin, servers);
+    let own = around.own()?;
+    let checked = lints::check_from(&source, folder.as_ref(), origin, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
         around.out.findings(&checked.findings);
     }
     let given = given(options, around)?;
-    let model = options.model.as_deref().map(|model| lints::model_argument(model, servers)).transpose();
+    let model = options.model.as_deref().map(|model| lints::model_argument(model, &own.servers)).transpose();
     let model = model.map_err(|finding| invalid(*finding))?;
     let facts = |run_id: &str, run_date: &str| RunFacts {
         workspace: workspace.to_string_lossy().into_owned(),
@@ -105,17 +105,17 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let (plan, secrets) = planned(options, &job, &given, &facts("<run.id>", "<run.date>"))?;
     if let Some(limit) = &job.job().limits.cost_usd {
         // The job's own models were looked at; one from the command line takes their place.
-        let unpriced = model.as_ref().and_then(|model| lints::unpriced(limit.place(), model));
+        let unpriced = model.as_ref().and_then(|model| lints::unpriced(limit.place(), model, &own.prices));
         if let Some(finding) = unpriced {
             return Err(invalid(finding));
         }
     }
     // Scripts take no wishes, and whoever tests with one knows.
     if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
-        lints::left_behind(job.job(), model, servers).iter().for_each(|warning| around.out.warning(warning));
+        lints::left_behind(job.job(), model, &own.servers).iter().for_each(|warning| around.out.warning(warning));
     }
     ResultFile::check(options.result.as_deref(), &plan)?;
-    let confidences = Confidences::new(around, servers, &plan, &secrets);
+    let confidences = Confidences::new(around, &own.servers, &plan, &secrets);
     if options.dry_run {
         return preview(options, around, &plan.masked(&confidences.mask));
     }
@@ -132,7 +132,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let started = (around.clock)();
     let mut protected: Vec<PathBuf> =
         protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
-    protected.extend(around.servers_file_below(&workspace));
+    protected.extend(around.own_files_below(&workspace));
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), started)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
@@ -195,7 +195,7 @@ fn preview(options: &Options, around: &Surroundings, plan: &Plan) -> Result<u8, 
     }
     let preview = Preview {
         plan,
-        most_cost: &plan.most_cost((around.clock)()),
+        most_cost: &plan.most_cost(around.prices()?, (around.clock)()),
         sandbox: &options.confinement.asked(plan),
         verbose: options.verbose,
         look: around.out.look(),

@@ -40,14 +40,6 @@ impl Surroundings {
         let configuration = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
         Some(configuration.join("legwork").join(name))
     }
-
-    /// The file, where it lies in the workspace: no tool may change it.
-    pub(super) fn servers_file_below(&self, workspace: &Path) -> Option<PathBuf> {
-        let file = self.servers_file()?;
-        let folder = file.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
-        let whole = folder.and_then(|(above, real)| Some(real.join(file.strip_prefix(above).ok()?)))?;
-        whole.starts_with(workspace).then_some(whole)
-    }
 }
 
 fn read(path: &Path) -> Read {

@@ -76,7 +76,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
     let usual = if around.folder.join("jobs").is_dir() { "jobs" } else { "." };
     let paths = if options.paths.is_empty() { vec![PathBuf::from(usual)] } else { options.paths.clone() };
     let (found, findings) = find::named(&paths);
-    let mut loading = Loading::new(&around.folder, around.servers()?);
+    let mut loading = Loading::new(&around.folder, around.own()?);
     loading.findings.extend(findings);
     let is_wanted = |folder: &Path| {
         let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
@@ -90,6 +90,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
         return Err(Error::Usage {
             message: match all {
                 0 => format!("there is no case in {}", shown.join(", ")),
+                1 => format!("the only case hasn't {} in its name", options.filter.join(" or ")),
                 all => format!("none of {all} cases has {} in its name", options.filter.join(" or ")),
             },
             hint: Some(
@@ -108,7 +109,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
 /// Where something is wrong with it.
 pub(super) fn one(folder: &Path, around: &Surroundings) -> Result<Vec<Case>, Error> {
     let (found, findings) = find::named(&[folder.to_owned()]);
-    let mut loading = Loading::new(&around.folder, around.servers()?);
+    let mut loading = Loading::new(&around.folder, around.own()?);
     loading.findings.extend(findings);
     let cases: Vec<Case> = found.iter().filter_map(|found| loading.case(found)).collect();
     if loading.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loading.findings)) }

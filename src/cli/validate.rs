@@ -19,8 +19,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
 use crate::formats::{self, Subject};
-use crate::lints::Origin;
-use crate::providers::named::{Read, Servers};
+use crate::lints::{Origin, Own};
 use crate::template::FileId;
 
 /// Options of `legwork validate`.
@@ -88,12 +87,12 @@ pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, E
     let files = files::named(&options.paths);
     let origin = Origin::from(options.untrusted);
     // The jobs are looked at all the same: one sees all that is wrong at once.
-    let Read { servers, findings: of_servers } = around.read_servers();
+    let (own, of_own) = around.own_and_findings();
     let way = if options.fix { Some(Way::Write) } else { options.diff.then_some(Way::Show) };
     let mut mending = way.map(|way| Mending::new(around, way));
     let mut all = Vec::with_capacity(files.len());
     for (number, file) in files.iter().enumerate() {
-        let loaded = file.as_ref().map_err(Clone::clone).and_then(|file| load(file, stdin, origin, servers));
+        let loaded = file.as_ref().map_err(Clone::clone).and_then(|file| load(file, stdin, origin, &own));
         all.push(match loaded {
             Ok(loaded) => {
                 let mut checked = check(&loaded);
@@ -106,10 +105,10 @@ pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, E
         });
     }
     if let Some(mending) = &mut mending {
-        mending.prompts(&mut all, &|number| again(files.get(number)?, stdin, origin, servers));
+        mending.prompts(&mut all, &|number| again(files.get(number)?, stdin, origin, &own));
     }
     let of_files = all.into_iter().flat_map(|checked| checked.findings);
-    let findings = once(of_servers.iter().cloned().chain(of_files));
+    let findings = once(of_own.into_iter().chain(of_files));
     let format = formats::find(&options.format);
     let shown = |look| format.and_then(|format| format.diagnostics(&findings, look)).unwrap_or_default();
     match &mending {
@@ -154,14 +153,9 @@ fn look_through(options: &Options, around: &Surroundings) -> Result<(), Error> {
 }
 
 /// A file once more, after something else was mended. Standard input can't be read again.
-fn again(
-    file: &Result<File, Diagnostic>,
-    stdin: &Path,
-    origin: Origin,
-    servers: &Servers,
-) -> Option<(Loaded, Checked)> {
+fn again(file: &Result<File, Diagnostic>, stdin: &Path, origin: Origin, own: &Own) -> Option<(Loaded, Checked)> {
     let file = file.as_ref().ok().filter(|file| **file != File::Stdin)?;
-    let loaded = load(file, stdin, origin, servers).ok()?;
+    let loaded = load(file, stdin, origin, own).ok()?;
     let checked = check(&loaded);
     Some((loaded, checked))
 }

@@ -47,7 +47,8 @@ pub struct RunResult {
     pub tool_calls: u64,
     /// Tokens of the whole run, subagents included.
     pub usage: Usage,
-    /// Cost of the whole run in US dollars, subagents included; null where a price isn't known.
+    /// Cost of the whole run in US dollars, subagents included: an estimate from list prices, or from those of the user's
+    /// own `prices.toml`. Null where a price isn't known.
     pub cost_usd: Option<f64>,
     /// The parent's model.
     pub model: String,
@@ -103,7 +104,7 @@ pub struct SubagentResult {
     pub tool_calls: u64,
     /// Its own tokens.
     pub usage: Usage,
-    /// Its own cost in US dollars; null where a price isn't known.
+    /// Its own cost in US dollars, an estimate as the run's; null where a price isn't known.
     pub cost_usd: Option<f64>,
     /// Its running time in milliseconds.
     pub duration_ms: u64,

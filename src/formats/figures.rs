@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::harmless;
 use crate::event::{Change, ChangeKind, Changed, CheckFinished, CheckResult, RunResult, Shortened, SummedUp, Usage};
+use crate::message::counted;
 
 /// How many files of a run's changes are shown to people.
 pub const MOST_FILES: usize = 100;
@@ -20,7 +21,7 @@ pub fn of_run(result: &RunResult) -> Vec<(&'static str, String)> {
         ("turns", result.turns.to_string()),
         ("tool calls", tool_calls),
         ("tokens", usage(&result.usage)),
-        ("cost", cost(result.cost_usd)),
+        ("cost", estimate(result.cost_usd)),
         ("time", duration(result.duration_ms)),
         ("sandbox", result.sandbox.clone()),
     ];
@@ -74,8 +75,8 @@ fn verdict(passed: bool, exit_code: Option<i32>) -> String {
     }
 }
 
-/// The whole run in a line: `4 turns, 15 tool calls, 2 subagents, 12.3k tokens in, 850 out, $0.0123, 3 min 20 s`. The
-/// subagents' tool calls count, their turns don't. What cost nothing because no model was asked isn't mentioned.
+/// The whole run in a line: `4 turns, 15 tool calls, 2 subagents, 12.3k tokens in, 850 out, about $0.0123 (estimate), 20 s`.
+/// The subagents' tool calls count, their turns don't. What cost nothing because no model was asked isn't mentioned.
 pub fn sum(result: &RunResult) -> String {
     let mut parts = vec![counted(u64::from(result.turns), "turn")];
     parts.push(counted(result.tool_calls.saturating_add(by_subagents(result)), "tool call"));
@@ -91,7 +92,7 @@ pub fn sum(result: &RunResult) -> String {
     }
     if result.usage.total() > 0 {
         parts.push(usage(&result.usage));
-        parts.push(result.cost_usd.map_or("cost unknown".to_owned(), |usd| cost(Some(usd))));
+        parts.push(result.cost_usd.map_or("cost unknown".to_owned(), |usd| estimate(Some(usd))));
     }
     parts.extend(changes(result));
     parts.push(duration(result.duration_ms));
@@ -142,10 +143,6 @@ pub fn spent(turns: u32, tool_calls: u64, usage: &Usage, duration_ms: u64) -> St
     parts.join(", ")
 }
 
-fn counted(count: u64, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
-}
-
 /// `12.3k tokens in, 850 out, 9.1k cached`, or `none`.
 pub fn usage(usage: &Usage) -> String {
     if usage.total() == 0 {
@@ -186,7 +183,16 @@ pub fn tokens(count: u64) -> String {
     }
 }
 
-/// `$0.0123`, `$0.50`, an estimate, or `unknown`.
+/// What was spent, which nobody but the provider knows for certain: `about $0.0123 (estimate)`; `$0.00`, where nobody asked
+/// for money; or `unknown`.
+pub fn estimate(usd: Option<f64>) -> String {
+    match usd {
+        Some(usd) if usd > 0.0 => format!("about {} (estimate)", cost(Some(usd))),
+        nothing => cost(nothing),
+    }
+}
+
+/// `$0.0123`, `$0.50`, or `unknown`.
 pub fn cost(usd: Option<f64>) -> String {
     match usd {
         None => "unknown".to_owned(),
@@ -228,5 +234,7 @@ mod tests {
             [cost(None), cost(Some(0.0)), cost(Some(0.01234)), cost(Some(0.5)), cost(Some(2.5))],
             ["unknown", "$0.00", "$0.0123", "$0.50", "$2.50"]
         );
+        let estimates = [estimate(None), estimate(Some(0.0)), estimate(Some(0.01234))];
+        assert_eq!(estimates, ["unknown", "$0.00", "about $0.0123 (estimate)"]);
     }
 }

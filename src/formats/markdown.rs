@@ -296,6 +296,12 @@ pub fn summary(finished: &AgentFinished) -> String {
         duration_ms: finished.duration_ms,
     })
     .unwrap_or_default();
+    let is_cost = |line: &&str| line.starts_with("cost_usd: ") && finished.cost_usd.is_some_and(|usd| usd > 0.0);
+    let marked = |line: &str| match Some(line).filter(is_cost) {
+        Some(line) => format!("{line}  # an estimate\n"),
+        None => format!("{line}\n"),
+    };
+    let front: String = front.lines().map(marked).collect();
     let text = finished.text.trim_end();
     let body = match &finished.result {
         None if text.trim().is_empty() => "(no summary)".to_owned(),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::comparison::{Comparison, File, Side};
 use super::{Look, figures, harmless};
 use crate::event::{Change, ChangeKind, CheckResult, SubagentResult};
+use crate::message::counted;
 use crate::plan::difference::Difference;
 
 /// Columns of a label, its mark and the space behind them.
@@ -31,7 +32,7 @@ pub(super) fn page(comparison: &Comparison, look: Look) -> String {
     page.row("turns", &[one, other].map(|side| side.turns.to_string()));
     page.row("tool calls", &[one, other].map(|side| side.tool_calls.to_string()));
     page.row("tokens", &[one, other].map(|side| figures::usage(&side.usage)));
-    page.row("cost", &[one, other].map(|side| figures::cost(side.cost_usd)));
+    page.row("cost", &[one, other].map(|side| figures::estimate(side.cost_usd)));
     let unknown = || "unknown".to_owned();
     page.unmarked("time", &[one, other].map(|side| side.duration_ms.map_or_else(unknown, figures::duration)));
     page.row("sandbox", &[one, other].map(|side| side.sandbox.clone().unwrap_or_else(unknown)));
@@ -204,7 +205,8 @@ impl Page {
 }
 
 fn spent(child: &SubagentResult) -> String {
-    format!("{}, {} turns, {} calls", child.outcome, child.turns, child.tool_calls)
+    let turns = counted(u64::from(child.turns), "turn");
+    format!("{}, {turns}, {}", child.outcome, counted(child.tool_calls, "call"))
 }
 
 /// How the last attempt of a check went, and which it was.

@@ -53,7 +53,7 @@ impl Lint for Env {
                         _ => finding.help(ENV_FORM),
                     },
                 );
-            } else if is_provider_key(text) || subject.servers.keys().any(|key| key.eq_ignore_ascii_case(text)) {
+            } else if is_provider_key(text) || subject.own.servers.keys().any(|key| key.eq_ignore_ascii_case(text)) {
                 findings.push(
                     Diagnostic::error("key-in-env", name.place(), format!("`{text}` is a provider's key"))
                         .help("no tool ever gets one; remove it"),

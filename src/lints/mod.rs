@@ -35,6 +35,7 @@ use std::sync::Arc;
 use crate::data;
 use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source};
 use crate::job::{self, Job};
+use crate::price::Prices;
 use crate::providers::named::{self, Servers};
 use crate::providers::replay;
 use crate::template::{self, Folder};
@@ -109,8 +110,8 @@ pub struct Subject<'a> {
     pub whole: bool,
     /// Whether it comes from somebody who isn't trusted.
     pub is_strangers: bool,
-    /// The servers that the user's own configuration names.
-    pub servers: &'a Servers,
+    /// What the user's own configuration says.
+    pub own: &'a Own,
 }
 
 /// What came of checking a job.
@@ -127,7 +128,7 @@ pub struct Checked {
 /// Reads a job and checks everything that can be known before a run. Reads prompt files below `folder`, the job file's
 /// own; contacts nobody. There are no servers of the user's own.
 pub fn check(source: &Arc<Source>, folder: Option<&Folder>) -> Checked {
-    check_from(source, folder, Origin::Trusted, &Servers::default())
+    check_from(source, folder, Origin::Trusted, &Own::default())
 }
 
 /// Where a job comes from.
@@ -146,8 +147,17 @@ impl Origin {
     }
 }
 
-/// As [`check`]; one from a stranger is refused what only those get who are trusted. `servers` are those of the user's own.
-pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin, servers: &Servers) -> Checked {
+/// What the user's own configuration says.
+#[derive(Debug, Clone, Default)]
+pub struct Own {
+    /// The servers that it names.
+    pub servers: Servers,
+    /// What models cost.
+    pub prices: Prices,
+}
+
+/// As [`check`]; one from a stranger is refused what only those get who are trusted. `own` is the user's.
+pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin, own: &Own) -> Checked {
     let Decoded { value, mut findings, holes } = yaml::read_with::<Spanned<Job>>(source, synonyms::SYNONYMS);
     let Some(Spanned { value: job, node: root }) = value else {
         return Checked { findings, job: None, prompts: Vec::new() };
@@ -164,7 +174,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin,
         prompts: &prompts,
         whole: holes.is_empty(),
         is_strangers: origin == Origin::Stranger,
-        servers,
+        own,
     };
     for lint in LINTS {
         lint.check(&subject, &mut semantic);
@@ -176,7 +186,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin,
     bound(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
     let read = prompts.templates.sources().chain(schemas.sources()).map(|source| source.name.clone()).collect();
-    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, servers) };
+    let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, &own.servers) };
     Checked { findings, job, prompts: read }
 }
 

@@ -26,10 +26,12 @@ impl Lint for Models {
             if name.is_made_up() {
                 continue;
             }
-            match resolve(spec, subject.servers) {
+            match resolve(spec, &subject.own.servers) {
                 Err(finding) => findings.push(*finding),
                 // Where the limit on cost can't be kept, that is said instead.
-                Ok(model) if job.limits.cost_usd.is_none() => findings.extend(unknown(&model, name)),
+                Ok(model) if job.limits.cost_usd.is_none() => {
+                    findings.extend(unknown(&model, name, &subject.own.prices))
+                }
                 Ok(_) => {}
             }
         }
@@ -50,10 +52,9 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 }
 
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
-fn unknown(model: &Model, name: &Node) -> Option<Diagnostic> {
-    let prices = Prices::new();
+fn unknown(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     let is_foreign = model.server.as_ref().is_some_and(|server| !server.is_official);
-    if is_foreign || model.provider == "replay" || prices.knows(model.price_list(), &model.name) {
+    if is_foreign || model.provider == "replay" || prices.knows(model.item()) {
         return None;
     }
     let start = model.provider.len() + 1;

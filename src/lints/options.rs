@@ -26,7 +26,7 @@ impl Lint for Options {
         let mut untaken: Vec<Diagnostic> = Vec::new();
         for agent in job.agents() {
             let spec = agent.model.unwrap_or(&job.model);
-            let Ok(model) = models::resolve(spec, subject.servers) else { continue };
+            let Ok(model) = models::resolve(spec, &subject.own.servers) else { continue };
             let Some(entry) = model.entry() else { continue };
             let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
             let wish = Wish {

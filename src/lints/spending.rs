@@ -31,9 +31,8 @@ impl Lint for Spending {
         if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_made_up() {
             return;
         }
-        if models::specs(job)
-            .any(|spec| models::resolve(spec, subject.servers).is_ok_and(|model| model.provider != "replay"))
-        {
+        let asks = |spec| models::resolve(spec, &subject.own.servers).is_ok_and(|model| model.provider != "replay");
+        if models::specs(job).any(asks) {
             let place = match limits.and_then(|limits| limits.own_key()) {
                 Some(key) => key.place(),
                 None => models::name_node(&job.model).place(),

@@ -175,7 +175,6 @@ impl List<'_> {
 mod tests {
     use crate::diagnostic::Source;
     use crate::lints::check;
-    use crate::providers::named::Servers;
 
     /// What each fix replaces, and by what.
     fn fixes(tools: &str) -> Vec<(String, String)> {
@@ -216,8 +215,11 @@ mod tests {
             " [ 'Bash(git log --format=\"%h %s\":*)', reader ]\n",
             " [Bash(cargo test), Task(reader), Read,Edit]\n",
         ] {
-            let mended =
-                crate::lints::mend::job(&Source::new("job.yaml", format!("{head}{tools}")), None, &Servers::default());
+            let mended = crate::lints::mend::job(
+                &Source::new("job.yaml", format!("{head}{tools}")),
+                None,
+                &crate::lints::Own::default(),
+            );
             assert!(mended.findings.is_empty(), "{}\n{:?}", mended.text, mended.findings);
         }
     }

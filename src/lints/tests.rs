@@ -32,12 +32,8 @@ fn check_file(path: &Path) -> Checked {
         return Checked { findings: check_script(&source, job.as_ref()), job: None, prompts: Vec::new() };
     }
     let folder = Folder::open(path.parent().unwrap()).unwrap();
-    check_from(
-        &source,
-        Some(&folder),
-        Origin::from(path.parent().unwrap().ends_with("not-if-untrusted")),
-        &Servers::default(),
-    )
+    let origin = Origin::from(path.parent().unwrap().ends_with("not-if-untrusted"));
+    check_from(&source, Some(&folder), origin, &Own::default())
 }
 
 /// One line for each finding.
@@ -140,13 +136,8 @@ fn a_file_full_of_mistakes_gives_each_of_them_once() {
 
 #[test]
 fn every_code_has_a_good_and_a_bad_fixture() {
-    let of_files = yaml::RULES
-        .iter()
-        .chain(replay::RULES)
-        .chain(named::RULES)
-        .chain(toml_file::RULES)
-        .map(|rule| rule.code)
-        .collect::<Vec<_>>();
+    let of_files = [yaml::RULES, toml_file::RULES, replay::RULES, named::RULES].concat();
+    let of_files: Vec<&str> = of_files.iter().map(|rule| rule.code).collect();
     for code in rules().map(|rule| rule.code).filter(|code| !of_files.contains(code)) {
         let jobs = jobs(&fixtures().join(code));
         for kind in ["good", "bad"] {

@@ -19,7 +19,7 @@ impl Lint for Window {
         let job = subject.job;
         for agent in job.agents() {
             let spec = agent.model.unwrap_or(&job.model);
-            let Ok(model) = models::resolve(spec, subject.servers) else { continue };
+            let Ok(model) = models::resolve(spec, &subject.own.servers) else { continue };
             let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
             let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
             let declared = spec.value.options().and_then(|options| options.context.as_ref());

@@ -5,7 +5,7 @@ mod lines;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use self::lines::{operations, unified};
+pub use self::lines::{Hunk, hunks, operations, unified};
 use super::Plan;
 
 /// Lists whose items are known by a key of their own; the order of all others says something.

@@ -5,8 +5,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::{Plan, PlannedAgent};
-use crate::message::Usage;
-use crate::price::Prices;
+use crate::price::{Item, Prices, Rates};
 use crate::providers::Model;
 use crate::tools::task::Task;
 
@@ -37,14 +36,14 @@ pub enum MostCost {
 impl Plan {
     /// The most that a run of this plan can cost at the prices of `at`: the lower of what its limits on cost and on tokens
     /// let it spend. What those limits are kept by is an estimate, so that the last request may go a little beyond.
-    pub fn most_cost(&self, at: Timestamp) -> MostCost {
+    pub fn most_cost(&self, prices: &Prices, at: Timestamp) -> MostCost {
         let mut models: Vec<&Model> = self.asked().map(|agent| &agent.model).collect();
         models.retain(|model| model.provider != "replay");
         models.dedup();
         if models.is_empty() {
             return MostCost::Nothing;
         }
-        let by_tokens = self.limits.tokens.map(|tokens| by_tokens(tokens, &models, at));
+        let by_tokens = self.limits.tokens.map(|tokens| by_tokens(tokens, &models, prices, at));
         match (self.limits.cost_usd, by_tokens) {
             (Some(limit), Some(MostCost::Tokens { usd, rate, model, day })) if usd < limit => {
                 MostCost::Tokens { usd, rate, model, day }
@@ -62,12 +61,12 @@ impl Plan {
     }
 }
 
-fn by_tokens(tokens: u64, models: &[&Model], at: Timestamp) -> MostCost {
+fn by_tokens(tokens: u64, models: &[&Model], prices: &Prices, at: Timestamp) -> MostCost {
     let mut dearest = (0.0_f64, String::new());
     let mut unknown: Vec<String> = Vec::new();
     for model in models {
         let name = model.to_string();
-        match dearest_rate(model.price_list(), &model.name, at) {
+        match dearest_rate(model.item(), prices, at) {
             Some(rate) if rate > dearest.0 || dearest.1.is_empty() => dearest = (rate, name),
             Some(_) => {}
             None if unknown.contains(&name) => {}
@@ -81,18 +80,11 @@ fn by_tokens(tokens: u64, models: &[&Model], at: Timestamp) -> MostCost {
     MostCost::Tokens { usd: tokens as f64 * rate / 1e6, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
 }
 
-/// US dollars for a million tokens of the kind that costs most.
-fn dearest_rate(price_list: &str, name: &str, at: Timestamp) -> Option<f64> {
-    let million = 1_000_000;
-    let prompt = Usage { input_tokens: million, ..Usage::default() };
-    let written = Usage { cache_write_tokens: million, ..Usage::default() };
-    let both = Usage { output_tokens: million, ..prompt };
-    // Long prompts can cost more per token, so a long one is priced, too.
-    let cost = |usage| Prices::new().cost(price_list, name, &usage, at.into());
-    let short = Prices::new().rates(price_list, name, 0, at.into())?;
-    let long_reply = cost(both)? - cost(prompt)?;
-    let rates = [short.input, short.cache_write, short.output, cost(prompt)?, cost(written)?, long_reply];
-    Some(rates.into_iter().fold(0.0, f64::max))
+/// US dollars for a million tokens of the kind that costs most, with prompts of any length.
+fn dearest_rate(item: Item<'_>, prices: &Prices, at: Timestamp) -> Option<f64> {
+    let sheet = prices.sheet(item, at.into())?;
+    let each = |Rates { input, output, cache_read, cache_write }: Rates| [input, output, cache_read, cache_write];
+    Some(sheet.tiers.iter().flat_map(|tier| each(tier.rates)).fold(0.0, f64::max))
 }
 
 #[cfg(test)]
@@ -112,7 +104,7 @@ mod tests {
             model_override: None,
         };
         let (plan, _) = Plan::new(&job, &Given::default(), &facts).unwrap();
-        plan.most_cost("2026-11-21T23:30:00Z".parse().unwrap())
+        plan.most_cost(&Prices::new(), "2026-11-21T23:30:00Z".parse().unwrap())
     }
 
     const HAIKU: &str = "anthropic/claude-haiku-4-5";
@@ -143,7 +135,7 @@ mod tests {
             model_override: None,
         };
         let plan = Plan::new(&job, &Given::default(), &facts).unwrap().0;
-        let most = plan.most_cost("2026-11-21T00:00:00Z".parse().unwrap());
+        let most = plan.most_cost(&Prices::new(), "2026-11-21T00:00:00Z".parse().unwrap());
         assert!(matches!(most, MostCost::Tokens { model, .. } if model == HAIKU));
     }
 

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::Thinking;
 use crate::mask::Mask;
 use crate::message::{Message, Reply, Usage};
+use crate::price::Item;
 use crate::tools::ToolSpec;
 
 pub use self::options::{Untaken, Wish};
@@ -94,6 +95,11 @@ impl Model {
     pub fn price_list(&self) -> &'static str {
         let is_foreign = self.server.as_ref().is_some_and(|server| !server.is_official);
         self.entry().filter(|_| !is_foreign).map_or("", |entry| entry.prices)
+    }
+
+    /// What its price is looked up by, where its provider's prices hold.
+    pub fn item(&self) -> Item<'_> {
+        Item { provider: &self.provider, name: &self.name, list: self.price_list() }
     }
 }
 

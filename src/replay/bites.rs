@@ -17,7 +17,7 @@ use crate::tools::task::Task;
 use crate::tools::{Grant, Tool};
 
 /// All such places; several may be of one agent.
-pub(super) fn bites(past: &Past, edited: &Plan) -> Vec<Difference> {
+pub(super) fn bites(past: &Past, edited: &Plan, prices: &Prices) -> Vec<Difference> {
     let mut found = Vec::new();
     for (agent, moments) in &past.agents {
         let (Some(then), Some(now)) = (past.plan().agent(agent), edited.agent(agent)) else { continue };
@@ -32,7 +32,7 @@ pub(super) fn bites(past: &Past, edited: &Plan) -> Vec<Difference> {
         }
     }
     found.extend(checks(past, edited));
-    found.extend(limits(past, edited));
+    found.extend(limits(past, edited, prices));
     found
 }
 
@@ -147,7 +147,7 @@ fn first_call<'a>(moments: &'a [Moment], tool: &str) -> Option<&'a Moment> {
 }
 
 /// Where limits of the whole tree bite, in the order in which things happened.
-fn limits(past: &Past, edited: &Plan) -> Vec<Difference> {
+fn limits(past: &Past, edited: &Plan, prices: &Prices) -> Vec<Difference> {
     let mut all: Vec<(&str, &Moment)> = Vec::new();
     for (agent, moments) in &past.agents {
         all.extend(moments.iter().map(|moment| (agent.as_str(), moment)));
@@ -163,7 +163,7 @@ fn limits(past: &Past, edited: &Plan) -> Vec<Difference> {
             continue;
         }
         let bit = all.iter().find(|(_, moment)| is_hit(&moment.event, key));
-        let bites = now.and_then(|limit| first_beyond(past, &all, key, limit));
+        let bites = now.and_then(|limit| first_beyond(past, &all, key, limit, prices));
         let shown = |limit: Option<f64>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         if let Some((agent, moment)) = [bit, bites].into_iter().flatten().min_by_key(|(_, moment)| moment.at) {
             let why = format!("limits.{key} is {} instead of {}", shown(now), shown(then));
@@ -188,8 +188,8 @@ fn first_beyond<'a>(
     all: &'a [(&'a str, &'a Moment)],
     key: &str,
     limit: f64,
+    prices: &Prices,
 ) -> Option<&'a (&'a str, &'a Moment)> {
-    let prices = Prices::new();
     let mut clock = Stopwatch::new(&past.resumed);
     let mut used = 0.0;
     all.iter().find(|(agent, moment)| {
@@ -222,9 +222,9 @@ fn first_beyond<'a>(
     })
 }
 
-fn cost(prices: Prices, model: &Model, usage: &Usage, at: Timestamp) -> f64 {
+fn cost(prices: &Prices, model: &Model, usage: &Usage, at: Timestamp) -> f64 {
     if model.provider == "replay" {
         return 0.0;
     }
-    prices.cost(&model.provider, &model.name, usage, at.into()).unwrap_or_default()
+    prices.cost(model.item(), usage, at.into()).unwrap_or_default()
 }

@@ -387,7 +387,7 @@ fn an_editor_finds_what_it_shows() {
 fn the_models_to_begin_with_have_prices() {
     for model in known::MODELS {
         let model = crate::lints::model_argument(model, &crate::providers::named::Servers::default()).unwrap();
-        assert!(crate::price::Prices::new().knows(model.price_list(), &model.name), "{model}");
+        assert!(crate::price::Prices::new().knows(model.item()), "{model}");
     }
 }
 

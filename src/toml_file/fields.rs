@@ -29,6 +29,11 @@ impl<'t, 's> Fields<'t, 's> {
         self.table.iter().find(|(known, _)| known.get_ref() == key).map(|(_, value)| value)
     }
 
+    /// Whether something stands at a key.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.iter().any(|(known, _)| known.get_ref() == key)
+    }
+
     /// A text.
     pub fn text(&mut self, key: &'static str) -> Option<Spanned<&'t str>> {
         let value = self.value(key)?;

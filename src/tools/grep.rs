@@ -20,6 +20,7 @@ use super::input::{parse, schema};
 use super::search::{Enough, Search, only};
 use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 use crate::mask::Mask;
+use crate::message::counted;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "grep",
@@ -208,7 +209,10 @@ impl Answer {
         } else if let Some(why) = stopped {
             self.text.push_str(&format!("(stopped: {why}; there may be more)"));
         } else if self.lines == 0 {
-            self.text = format!("nothing matches in {files} files (ignored, hidden and binary ones are left out)");
+            self.text = format!(
+                "nothing matches in {} (ignored, hidden and binary ones are left out)",
+                counted(files as u64, "file")
+            );
         } else {
             self.text.pop();
         }

@@ -15,6 +15,7 @@ use super::replace::MAX_FILE;
 use super::toolbox::MAX_CHARS;
 use super::{Builtin, CallLimits, Memory, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 use crate::mask::Mask;
+use crate::message::counted;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "read_file",
@@ -199,7 +200,10 @@ impl Window {
             )));
         }
         if self.taken == 0 {
-            return Err(Refusal(format!("`{path}` has only {} lines; line {offset} is past its end", self.lines)));
+            return Err(Refusal(format!(
+                "`{path}` has only {}; line {offset} is past its end",
+                counted(self.lines, "line")
+            )));
         }
         let mut remarks = Vec::new();
         let next = offset + self.taken;

@@ -10,6 +10,7 @@ use super::input::{parse, schema};
 use super::replace::MAX_FILE;
 use super::{Builtin, Memory, Refusal, Scope, Tool, Workspace, off_thread, options};
 use crate::mask;
+use crate::message::counted;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "write_file",
@@ -66,8 +67,9 @@ fn write(input: &Input, workspace: &Workspace, memory: &Memory) -> Result<String
         target.write(input.content.as_bytes())?;
         memory.saw(&target.path, input.content.as_bytes());
         let done = if target.exists() { "replaced" } else { "created" };
-        let lines = input.content.lines().count();
-        Ok(format!("{done} `{}`: {lines} lines, {} bytes", target.path.display(), input.content.len()))
+        let lines = counted(input.content.lines().count() as u64, "line");
+        let bytes = counted(input.content.len() as u64, "byte");
+        Ok(format!("{done} `{}`: {lines}, {bytes}", target.path.display()))
     })
 }
 

@@ -9,10 +9,9 @@ use crate::cases::{self, Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_F
 use crate::cli::{input, is_secret_name, script};
 use crate::diagnostic::{Diagnostic, Severity, Source};
 use crate::error::Error;
-use crate::lints::{self, Origin, ValidJob};
+use crate::lints::{self, Origin, Own, ValidJob};
 use crate::plan::{Given, Plan, RunFacts};
 use crate::providers::Model;
-use crate::providers::named::Servers;
 use crate::providers::replay::Script;
 use crate::yaml::{self, Node};
 
@@ -21,14 +20,14 @@ pub(super) struct Loading {
     /// The current folder, without links: what lies below is shown relative to it.
     current: PathBuf,
     jobs: HashMap<PathBuf, Option<Arc<ValidJob>>>,
-    servers: Servers,
+    own: Own,
     pub(super) findings: Vec<Diagnostic>,
 }
 
 impl Loading {
-    pub(super) fn new(current: &Path, servers: &Servers) -> Self {
+    pub(super) fn new(current: &Path, own: Own) -> Self {
         let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());
-        Self { current, jobs: HashMap::new(), servers: servers.clone(), findings: Vec::new() }
+        Self { current, jobs: HashMap::new(), own, findings: Vec::new() }
     }
 
     /// A path as it is shown.
@@ -93,7 +92,7 @@ impl Loading {
         }
         let job = match input::read_job(Path::new(&self.shown(path)), Origin::Trusted) {
             Ok((source, folder)) => {
-                let checked = lints::check_from(&source, folder.as_ref(), Origin::Trusted, &self.servers);
+                let checked = lints::check_from(&source, folder.as_ref(), Origin::Trusted, &self.own);
                 // Warnings are for `validate`.
                 self.findings.extend(checked.findings.into_iter().filter(|it| it.severity == Severity::Error));
                 checked.job.map(Arc::new)

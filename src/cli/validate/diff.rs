@@ -1,15 +1,9 @@
 //! A change as a unified diff, which `git apply` and `patch -p1` take.
 
-use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use similar::{DiffTag, group_diff_ops};
-
 use crate::formats::{Look, harmless};
-use crate::plan::difference::operations;
-
-/// Lines that are shown around a change.
-const AROUND: usize = 3;
+use crate::plan::difference::hunks;
 
 /// For whom a diff is.
 #[derive(Debug, Clone, Copy)]
@@ -22,31 +16,14 @@ pub(super) enum For {
 
 /// The whole diff of one file; empty where nothing differs. `name` is the file's, relative to the current folder.
 pub(super) fn unified(name: &str, before: &str, after: &str, reader: For) -> String {
-    let old: Vec<&str> = before.split_inclusive('\n').collect();
-    let new: Vec<&str> = after.split_inclusive('\n').collect();
     let mut text = String::new();
-    for hunk in group_diff_ops(operations(&old, &new, None), AROUND) {
-        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+    for hunk in hunks(before, after) {
         if text.is_empty() {
             text += &reader.line("1", &format!("--- {}", quoted(&format!("a/{name}"))));
             text += &reader.line("1", &format!("+++ {}", quoted(&format!("b/{name}"))));
         }
-        let lines = |range: Range<usize>| match range.len() {
-            0 => format!("{},0", range.start),
-            1 => format!("{}", range.start + 1),
-            length => format!("{},{length}", range.start + 1),
-        };
-        let gone = lines(first.old_range().start..last.old_range().end);
-        let come = lines(first.new_range().start..last.new_range().end);
-        text += &reader.line("36", &format!("@@ -{gone} +{come} @@"));
-        for operation in hunk {
-            if operation.tag() == DiffTag::Equal {
-                old[operation.old_range()].iter().for_each(|line| text += &reader.content(' ', line));
-            } else {
-                old[operation.old_range()].iter().for_each(|line| text += &reader.content('-', line));
-                new[operation.new_range()].iter().for_each(|line| text += &reader.content('+', line));
-            }
-        }
+        text += &reader.line("36", &hunk.heading());
+        hunk.lines.into_iter().for_each(|(sign, line)| text += &reader.content(sign, line));
     }
     text
 }

@@ -7,8 +7,7 @@ use super::files::File;
 use super::{Checked, input};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
-use crate::lints::{self, Origin};
-use crate::providers::named::Servers;
+use crate::lints::{self, Origin, Own};
 use crate::template::Folder;
 use crate::yaml;
 
@@ -21,7 +20,7 @@ pub(super) struct Loaded {
     pub(super) folder: PathBuf,
     pub(super) kind: Kind,
     pub(super) origin: Origin,
-    pub(super) servers: Servers,
+    pub(super) own: Own,
 }
 
 /// What it is.
@@ -36,7 +35,7 @@ pub(super) enum Kind {
 ///
 /// # Errors
 /// Where it can't be read: a finding that says why.
-pub(super) fn load(file: &File, stdin: &Path, origin: Origin, servers: &Servers) -> Result<Loaded, Diagnostic> {
+pub(super) fn load(file: &File, stdin: &Path, origin: Origin, own: &Own) -> Result<Loaded, Diagnostic> {
     let (name, source, path) = match file {
         File::Path(path) => {
             input::refuse_links(path, origin)?;
@@ -58,7 +57,7 @@ pub(super) fn load(file: &File, stdin: &Path, origin: Origin, servers: &Servers)
             (Err(error), File::Path(_)) => return Err(input::unreadable(&folder, &error.to_string())),
         }
     };
-    Ok(Loaded { source, path, folder, kind, origin, servers: servers.clone() })
+    Ok(Loaded { source, path, folder, kind, origin, own: own.clone() })
 }
 
 /// Everything that is wrong with a file.
@@ -66,7 +65,7 @@ pub(super) fn check(loaded: &Loaded) -> Checked {
     match &loaded.kind {
         Kind::Job(folder) => {
             let lints::Checked { findings, prompts, .. } =
-                lints::check_from(&loaded.source, folder.as_ref(), loaded.origin, &loaded.servers);
+                lints::check_from(&loaded.source, folder.as_ref(), loaded.origin, &loaded.own);
             Checked { findings, prompts }
         }
         Kind::Script(job) => {

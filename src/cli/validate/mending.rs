@@ -10,8 +10,8 @@ use super::load::{Kind, Loaded, check};
 use super::{Checked, Surroundings, input, replace};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
+use crate::lints::Own;
 use crate::lints::mend::{self, Mended, Readers};
-use crate::providers::named::Servers;
 use crate::template::{FileId, Folder, MAX_FILE_BYTES};
 
 /// What to do with what can be mended.
@@ -70,7 +70,7 @@ impl<'a> Mending<'a> {
         let is_own = |finding: &Diagnostic| fixed(finding).is_some_and(|own| Arc::ptr_eq(own, &source));
         if checked.findings.iter().any(is_own) && self.is_first(loaded.path.as_deref()) {
             let mended = match &loaded.kind {
-                Kind::Job(folder) => mend::job(&source, folder.as_ref(), &loaded.servers),
+                Kind::Job(folder) => mend::job(&source, folder.as_ref(), &loaded.own),
                 Kind::Script(job) => mend::script(&source, job.as_deref()),
             };
             if self.make(&source.name, loaded.path.as_deref(), &source.text, &mended) {
@@ -112,7 +112,7 @@ impl<'a> Mending<'a> {
             let of_it: Vec<&(usize, Job)> = jobs.iter().filter(|(_, job)| reads(job, &mut id_of)).collect();
             let read = input::read_bounded(Path::new(&name), MAX_FILE_BYTES as usize);
             let Some(text) = read.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else { continue };
-            let mut readers = readers(&of_it, &self.around.read_servers().servers, again);
+            let mut readers = readers(&of_it, &self.around.own_and_findings().0, again);
             let mended = mend::prompt(&text, id, &mut readers);
             if self.make(&name, Some(Path::new(&name)), &text, &mended) && self.way == Way::Write {
                 for (number, _) in of_it {
@@ -161,11 +161,7 @@ impl<'a> Mending<'a> {
 }
 
 /// The jobs as they are read, by their folders.
-fn readers(
-    jobs: &[&(usize, Job)],
-    servers: &Servers,
-    again: &dyn Fn(usize) -> Option<(Loaded, Checked)>,
-) -> Vec<Readers> {
+fn readers(jobs: &[&(usize, Job)], own: &Own, again: &dyn Fn(usize) -> Option<(Loaded, Checked)>) -> Vec<Readers> {
     let mut found: Vec<(&Path, Readers)> = Vec::new();
     for (number, job) in jobs {
         let source = job.text.clone().or_else(|| again(*number).map(|(loaded, _)| loaded.source));
@@ -173,7 +169,7 @@ fn readers(
         if let Some((_, readers)) = found.iter_mut().find(|(folder, _)| *folder == job.folder) {
             readers.jobs.push(source);
         } else if let Ok(folder) = Folder::open(&job.folder) {
-            found.push((&job.folder, Readers { folder, jobs: vec![source], servers: servers.clone() }));
+            found.push((&job.folder, Readers { folder, jobs: vec![source], own: own.clone() }));
         }
     }
     found.into_iter().map(|(_, readers)| readers).collect()

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use super::{Looked, Mended, mend};
 use crate::diagnostic::Source;
 use crate::job::Job;
-use crate::lints::{Origin, check_from, check_script};
-use crate::providers::named::Servers;
+use crate::lints::{Origin, Own, check_from, check_script};
 use crate::template::{FileId, Folder};
 
 /// Mends a job file; its prompt files stay as they are.
-pub fn job(source: &Arc<Source>, folder: Option<&Folder>, servers: &Servers) -> Mended {
+pub fn job(source: &Arc<Source>, folder: Option<&Folder>, own: &Own) -> Mended {
     mend(&source.text, source.text.len(), &mut |text| {
         let source = Source::new(source.name.as_str(), text);
-        Looked::at(check_from(&source, folder, Origin::Trusted, servers).findings, &source)
+        Looked::at(check_from(&source, folder, Origin::Trusted, own).findings, &source)
     })
 }
 
@@ -32,8 +31,8 @@ pub struct Readers {
     pub folder: Folder,
     /// The job files.
     pub jobs: Vec<Arc<Source>>,
-    /// The servers of the user's own.
-    pub servers: Servers,
+    /// What the user's own configuration says.
+    pub own: Own,
 }
 
 /// Mends a prompt file, of which `text` is the whole text as it is on disk, for all the jobs that read it.
@@ -43,10 +42,10 @@ pub fn prompt(text: &str, file: FileId, readers: &mut [Readers]) -> Mended {
     mend(text, bytes, &mut |text| {
         let mut each = Vec::new();
         let mut given = Vec::new();
-        for Readers { folder, jobs, servers } in &mut *readers {
+        for Readers { folder, jobs, own } in &mut *readers {
             folder.read_instead(file, text);
             for job in jobs {
-                each.push(check_from(job, Some(folder), Origin::Trusted, servers).findings);
+                each.push(check_from(job, Some(folder), Origin::Trusted, own).findings);
             }
             given.extend(folder.given());
         }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::diagnostic::Place;
-use crate::providers::named::Servers;
+use crate::lints::Own;
 use crate::template::{FileId, Folder};
 
 fn findings(text: &str) -> Vec<Diagnostic> {
@@ -10,8 +10,8 @@ fn findings(text: &str) -> Vec<Diagnostic> {
 /// The mended text of a job, after making sure that nothing is left to mend.
 fn mended(text: &str) -> (String, usize, usize) {
     let errors = |text: &str| findings(text).iter().filter(|it| it.severity == Severity::Error).count();
-    let mended = job(&Source::new("job.yaml", text), None, &Servers::default());
-    let again = job(&Source::new("job.yaml", mended.text.as_str()), None, &Servers::default());
+    let mended = job(&Source::new("job.yaml", text), None, &Own::default());
+    let again = job(&Source::new("job.yaml", mended.text.as_str()), None, &Own::default());
     assert_eq!((&again.text, again.count, again.left), (&mended.text, 0, mended.left), "it is not idempotent");
     assert!(errors(&mended.text) <= errors(text), "{text}\n{}", mended.text);
     (mended.text, mended.count, mended.left)
@@ -159,7 +159,7 @@ fn a_prompt_is_mended_for_all_jobs_that_read_it() {
     };
     let mended = |jobs: Vec<Arc<Source>>| {
         let folder = Folder::open(folder.path()).unwrap();
-        prompt(raw, file, &mut [Readers { folder, jobs, servers: Servers::default() }])
+        prompt(raw, file, &mut [Readers { folder, jobs, own: Own::default() }])
     };
     let one = job("{ topic: { type: string } }");
     let both = raw.replace("{ topic", "{ inputs.topic").replace("topik", "topic");

@@ -1,0 +1,78 @@
+//! The user's own configuration: where it is, and its prices, read once where a command needs them.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::{Surroundings, input};
+use crate::diagnostic::Diagnostic;
+use crate::error::Error;
+use crate::lints::Own;
+use crate::price::{OwnPrices, Prices};
+use crate::providers::named::Read;
+use crate::{toml_file, yaml};
+
+impl Surroundings {
+    /// What models cost: by the user's own file where it says, else by the table.
+    ///
+    /// # Errors
+    /// The file has mistakes. Then nothing of it is used.
+    pub(super) fn prices(&self) -> Result<&Prices, Error> {
+        self.read_prices().as_ref().map_err(|findings| Error::Configuration(findings.clone()))
+    }
+
+    /// Everything that the user's own configuration says.
+    ///
+    /// # Errors
+    /// It has mistakes: all of them.
+    pub(super) fn own(&self) -> Result<Own, Error> {
+        match self.own_and_findings() {
+            (own, findings) if findings.is_empty() => Ok(own),
+            (_, findings) => Err(Error::Configuration(findings)),
+        }
+    }
+
+    /// As [`Surroundings::own`], for who goes on all the same: with everything that is wrong.
+    pub(super) fn own_and_findings(&self) -> (Own, Vec<Diagnostic>) {
+        let Read { servers, findings } = self.read_servers();
+        let servers = servers.clone();
+        match self.read_prices() {
+            Ok(prices) => (Own { servers, prices: prices.clone() }, findings.clone()),
+            Err(of_prices) => {
+                (Own { servers, prices: Prices::without_broken() }, [findings.as_slice(), of_prices].concat())
+            }
+        }
+    }
+
+    /// Where the user's own prices are, or would be.
+    pub(super) fn prices_file(&self) -> Option<PathBuf> {
+        self.configuration_file("prices.toml")
+    }
+
+    /// The files of it that lie in the workspace: no tool may change them.
+    pub(super) fn own_files_below(&self, workspace: &Path) -> Vec<PathBuf> {
+        let files = [self.servers_file(), self.prices_file()].into_iter().flatten();
+        let whole = |file: PathBuf| {
+            let (above, real) = file.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)))?;
+            Some(real.join(file.strip_prefix(above).ok()?))
+        };
+        files.filter_map(whole).filter(|file| file.starts_with(workspace)).collect()
+    }
+
+    fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
+        self.prices.get_or_init(|| match self.prices_file() {
+            Some(path) => read(&path),
+            None => Ok(Prices::new()),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Prices, Vec<Diagnostic>> {
+    match path.symlink_metadata().map_err(|error| error.kind()) {
+        // Who may not look into the folder has no configuration in it.
+        Err(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => return Ok(Prices::new()),
+        _ => {}
+    }
+    let bytes = input::read_bounded(path, yaml::MAX_BYTES).map_err(|why| vec![input::unreadable(path, &why)])?;
+    let source = toml_file::source(&path.to_string_lossy(), &bytes).map_err(|finding| vec![finding])?;
+    OwnPrices::read(&source).map(Prices::with)
+}

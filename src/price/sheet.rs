@@ -1,0 +1,139 @@
+//! Everything that is known of what a model costs, to be shown.
+
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Item, Prices, Rates, known, part_of, table};
+
+/// What a model costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sheet {
+    /// Who says so.
+    pub origin: Origin,
+    /// The rates, from the shortest prompts up; never empty.
+    pub tiers: Vec<Tier>,
+    /// How many tokens its prompt and its reply may have together, where the table says.
+    pub context_window: Option<u64>,
+}
+
+/// Who says what a model costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The user's own file.
+    Own,
+    /// The table, under this name.
+    Table(String),
+}
+
+/// What tokens cost from a length of the prompt on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tier {
+    /// Prompts of more tokens than this cost so much, with all their tokens and the reply's.
+    pub above: u64,
+    /// US dollars for a million tokens.
+    pub rates: Rates,
+}
+
+impl Prices {
+    /// Everything that is known of what a model costs at the prices of `at`; `None` where nobody knows its price.
+    pub fn sheet(&self, item: Item<'_>, at: SystemTime) -> Option<Sheet> {
+        let listed = table(item.list).and_then(|table| known(table, item));
+        let context_window = listed.and_then(genai_prices::ModelInfo::context_window);
+        if let Some(tiers) = self.own().tiers(item) {
+            return Some(Sheet { origin: Origin::Own, tiers, context_window });
+        }
+        let id = listed?.id();
+        let mut tiers: Vec<Tier> = Vec::new();
+        for above in std::iter::once(0).chain(borders(item.list, id)) {
+            let rates = self.rates(item, above.saturating_add(1), at)?;
+            // A border may be one of other days.
+            if tiers.last().is_none_or(|below| !below.rates.is_about(&rates)) {
+                tiers.push(Tier { above, rates });
+            }
+        }
+        Some(Sheet { origin: Origin::Table(id.to_owned()), tiers, context_window })
+    }
+}
+
+impl Rates {
+    /// Whether they are the same, as far as figuring them out from what tokens cost together is exact.
+    fn is_about(&self, other: &Self) -> bool {
+        let each = |rates: &Self| [rates.input, rates.output, rates.cache_read, rates.cache_write];
+        each(self).iter().zip(each(other)).all(|(one, other)| (one - other).abs() <= 1e-6 * one.max(other))
+    }
+}
+
+/// The lengths of prompts at which some rate of a model changes, on whatever day, in rising order. The crate tells rates and
+/// no borders; its data do.
+fn borders(list: &str, id: &str) -> Vec<u64> {
+    #[derive(Deserialize)]
+    struct Listed<'a> {
+        #[serde(borrow)]
+        models: Vec<ListedModel<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct ListedModel<'a> {
+        id: std::borrow::Cow<'a, str>,
+        prices: Value,
+    }
+    let parts = part_of(list).and_then(|part| serde_json::from_str::<Vec<Listed<'_>>>(part.json).ok());
+    let models = parts.into_iter().flatten().flat_map(|listed| listed.models);
+    let mut found = Vec::new();
+    models.filter(|model| model.id == id).for_each(|model| starts(&model.prices, &mut found));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The numbers below keys called `start`.
+fn starts(prices: &Value, found: &mut Vec<u64>) {
+    match prices {
+        Value::Array(items) => items.iter().for_each(|item| starts(item, found)),
+        Value::Object(fields) => {
+            found.extend(fields.get("start").and_then(Value::as_f64).map(|start| start as u64));
+            fields.values().for_each(|value| starts(value, found));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiers(list: &str, name: &str, day: &str) -> Vec<(u64, [f64; 4])> {
+        let at = format!("{day}T12:00:00Z").parse::<jiff::Timestamp>().unwrap().into();
+        let sheet = Prices::new().sheet(Item { provider: list, name, list }, at).unwrap();
+        let rounded = |rate: f64| (rate * 1e6).round() / 1e6;
+        let each = |Rates { input, output, cache_read, cache_write }| [input, output, cache_read, cache_write];
+        sheet.tiers.iter().map(|tier| (tier.above, each(tier.rates).map(rounded))).collect()
+    }
+
+    #[test]
+    fn long_prompts_have_rates_of_their_own() {
+        let day = "2026-11-21";
+        let expected = [(0, [3.0, 15.0, 0.3, 3.75]), (200_000, [6.0, 22.5, 0.6, 7.5])];
+        assert_eq!(tiers("anthropic", "claude-sonnet-4-5-20250929", day), expected);
+        assert_eq!(tiers("anthropic", "claude-haiku-4-5", day), [(0, [1.0, 5.0, 0.1, 1.25])]);
+        // It asks no price of its own for writing to the cache.
+        let expected = [(0, [2.5, 15.0, 0.25, 2.5]), (272_000, [5.0, 22.5, 0.5, 5.0])];
+        assert_eq!(tiers("openai", "gpt-5.4", day), expected);
+    }
+
+    #[test]
+    fn a_border_of_another_day_is_none() {
+        assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-12").len(), 2);
+        assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-13"), [(0, [5.0, 25.0, 0.5, 6.25])]);
+    }
+
+    #[test]
+    fn the_table_says_what_it_calls_the_model() {
+        let item = Item { provider: "anthropic", name: "claude-haiku-4-5-20251001", list: "anthropic" };
+        let sheet = Prices::new().sheet(item, SystemTime::now()).unwrap();
+        assert_eq!((sheet.origin, sheet.context_window), (Origin::Table("claude-haiku-4-5".to_owned()), Some(200_000)));
+        assert_eq!(Prices::new().sheet(Item { name: "nonesuch", ..item }, SystemTime::now()), None);
+        assert_eq!(Prices::new().sheet(Item { list: "", ..item }, SystemTime::now()), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! What models cost: the command that says so, and the user's own prices.
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::program::Ended;
+use crate::support::server::{Answer, Request, Server};
+
+const OWN: &str = "\
+[models.\"openai-chat/some-model\"]
+input = 100
+output = 1000
+cache_read = 10
+
+[[models.\"openai-chat/some-model\".tiers]]
+above = 1000
+input = 200
+";
+
+fn folder(own: &str) -> Folder {
+    let folder = Folder::new();
+    if !own.is_empty() {
+        let configuration = folder.home().join(".config/legwork");
+        std::fs::create_dir_all(&configuration).unwrap();
+        std::fs::write(configuration.join("prices.toml"), own).unwrap();
+    }
+    folder
+}
+
+fn job(limits: &str) -> String {
+    format!("model: openai-chat/some-model\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ {limits} }}\n")
+}
+
+fn prices(folder: &Folder, arguments: &[&str]) -> Ended {
+    folder.legwork(&["prices"]).args(arguments).run()
+}
+
+fn rates(answer: &Ended) -> Vec<Value> {
+    answer.json()["models"].as_array().unwrap().iter().map(|model| model["rates"].clone()).collect()
+}
+
+#[test]
+fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
+    let folder = Folder::new();
+    let shown = prices(&folder, &["anthropic/claude-sonnet-4-5-20250929"]);
+    shown.code(0).stderr_is("");
+    let lines: Vec<&str> = shown.stdout.lines().collect();
+    assert_eq!(lines[0], "anthropic/claude-sonnet-4-5-20250929");
+    assert!(
+        lines[1].starts_with("  source  the table of genai-prices 0.") && lines[1].contains(", as of 20"),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines[2..],
+        [
+            "  listed  as claude-sonnet-4-5",
+            "  window  200,000 tokens",
+            "  $ for a million tokens    input  output  cache read  cache write",
+            "  up to 200,000 tokens       3.00   15.00        0.30         3.75",
+            "  more than 200,000 tokens   6.00   22.50        0.60         7.50",
+        ]
+    );
+    let models = ["anthropic/claude-sonnet-4-5", "openai-chat/gpt-4.1", "openai/gpt-4.1", "replay/x.yaml"];
+    let answer = prices(&folder, &[&models[..], &["--format", "json"]].concat());
+    answer.code(0).stderr_is("");
+    let rates = rates(&answer);
+    assert_eq!(
+        rates[0][1],
+        json!({"above": 200_000, "input": 6.0, "output": 22.5, "cache_read": 0.6, "cache_write": 7.5})
+    );
+    assert_eq!(rates[1], rates[2]);
+    assert_eq!(rates[3], json!([{"above": 0, "input": 0.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}]));
+    let sources: Vec<Value> =
+        answer.json()["models"].as_array().unwrap().iter().map(|model| model["source"].clone()).collect();
+    assert_eq!(sources, ["table", "table", "table", "replay"]);
+}
+
+#[test]
+fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
+    let folder = Folder::new();
+    let near = prices(&folder, &["anthropic/claude-haiku-4-6", "anthropic/claude-haiku-4-5"]);
+    near.code(1).stdout_has("unknown: the table has no such model").stdout_has("5.00");
+    near.stderr_has("did you mean `anthropic/claude-haiku-4-5`?").stderr_has(".config/legwork/prices.toml");
+    let json = prices(&folder, &["openai/none-such", "--format=json"]);
+    json.code(1).stderr_is("");
+    assert_eq!(json.json()["models"][0]["source"], Value::Null);
+    let elsewhere = |model: &str| {
+        folder.legwork(&["prices", model]).env("OPENAI_BASE_URL", "http://me:secret@127.0.0.1:9/v1").run()
+    };
+    elsewhere("openai-chat/gpt-4.1").code(1).stdout_has("at another address").nowhere("secret");
+    elsewhere("openai/gpt-4.1").code(1).stdout_has("at another address");
+    prices(&folder, &["anthropik/claude-haiku-4-5"]).code(2).stdout_is("").stderr_has("did you mean `anthropic`?");
+    prices(&folder, &["antropic"]).code(2).stdout_is("").stderr_has("Did you mean `anthropic`?");
+    prices(&folder, &["claude-haiku-4-5"]).code(2).stderr_has("write `anthropic/claude-haiku-4-5`");
+}
+
+#[test]
+fn all_models_are_listed_or_those_of_a_provider() {
+    let folder = folder(OWN);
+    let all = prices(&folder, &[]);
+    all.code(0).stderr_is("").stdout_has("anthropic/claude-haiku-4-5 ").stdout_has("openai/gpt-4.1 ");
+    let own = all.stdout.lines().find(|line| line.starts_with("openai-chat/")).unwrap();
+    assert!(own.contains("  100.00  1000.00 ") && own.ends_with("dearer above 1,000"), "{own}");
+    let of_chat = prices(&folder, &["openai-chat"]);
+    of_chat.code(0).stdout_has("openai-chat/gpt-4.1 ").stdout_has("openai-chat/some-model ");
+    assert!(!of_chat.stdout.contains("anthropic/"));
+    assert!(all.stdout.lines().all(|line| line == line.trim_end()));
+}
+
+#[test]
+fn own_prices_hold_at_any_address() {
+    let folder = folder(OWN);
+    let server = Server::start(|_: &Request| Answer::text("Done.").usage(100, 10).cache(400, 0));
+    let run = |limits: &str| {
+        folder.write("job.yaml", job(limits));
+        folder.legwork(&["run", "job.yaml"]).openai(&server).run()
+    };
+    let ended = run("cost_usd: 100");
+    ended.code(0).stderr_has("about $0.0240 (estimate)");
+    let record = ended.run_folder();
+    // 100 new tokens of the prompt, 400 cached ones, 10 of the reply.
+    let cost = record.result()["cost_usd"].as_f64().unwrap();
+    assert!((cost - (100.0 * 100.0 + 400.0 * 10.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
+    assert!(record.transcript().contains("about $0.0240 (estimate)"));
+    assert!(record.file("report.html").contains("about $0.0240 (estimate)"));
+    let too_little = run("cost_usd: 0.01");
+    too_little.code(4);
+    assert_eq!(too_little.run_folder().result()["outcome"], "budget_exceeded");
+    let without = self::folder("");
+    without.write("job.yaml", job("cost_usd: 1"));
+    without.legwork(&["run", "job.yaml"]).openai(&server).run().code(3).stderr_has("prices.toml");
+}
+
+#[test]
+fn a_long_prompt_is_paid_at_its_tier() {
+    let folder = folder(OWN);
+    let server = Server::start(|_: &Request| Answer::text("Done.").usage(1_001, 10));
+    folder.write("job.yaml", job("tokens: 100000"));
+    let ended = folder.legwork(&["run", "job.yaml"]).openai(&server).run();
+    ended.code(0);
+    let cost = ended.run_folder().result()["cost_usd"].as_f64().unwrap();
+    assert!((cost - (1_001.0 * 200.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
+    // The dearest is a token of the reply.
+    let plan = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
+    plan.code(0).stdout_has("at most $100.00 (limits.tokens at $1000.00 a million");
+}
+
+#[test]
+fn the_readmes_example_is_right() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let example = readme.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
+    let folder = folder(example.split("```").next().unwrap());
+    let local = prices(&folder, &["local/qwen3-8b", "--format", "json"]);
+    local.code(0);
+    assert_eq!(
+        rates(&local)[0][1],
+        json!({"above": 200_000, "input": 0.2, "output": 0.4, "cache_read": 0.01, "cache_write": 0.1})
+    );
+}
+
+#[test]
+fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
+    let folder = Folder::new();
+    folder.write("job.yaml", job("cost_usd: 1")).write("config/legwork/prices.toml", OWN);
+    folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("unknown-price");
+    let named = |folder_name: std::path::PathBuf| {
+        folder.legwork(&["validate", "job.yaml"]).env("XDG_CONFIG_HOME", folder_name).run()
+    };
+    named(folder.at("config")).code(0);
+    named("config".into()).code(3).stdout_has("unknown-price");
+}
+
+#[test]
+fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
+    let folder = folder("[models.\"openai-chat/some-model\"]\ninput = -1\nouput = 2\n[model]\n");
+    folder.write("job.yaml", job("cost_usd: 1"));
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    let run = folder.legwork(&["run", "job.yaml"]).openai(&server).run();
+    let found = |ended: &Ended, code: u8| {
+        ended.code(i32::from(code));
+        let text = ended.all();
+        for part in ["prices.toml:2:9", "out-of-range", "prices.toml:3:1", "unknown-key", "`output`", "prices.toml:4:2"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    };
+    found(&run, 5);
+    assert!(server.requests().is_empty());
+    found(&prices(&folder, &["anthropic/claude-haiku-4-5"]), 5);
+    found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);
+    let validated = folder.legwork(&["validate", "job.yaml"]).run();
+    found(&validated, 3);
+    assert!(!validated.stdout.contains("unknown-price"), "{}", validated.stdout);
+}
