@@ -12,6 +12,7 @@ mod messages;
 mod past;
 mod recall;
 mod recorded;
+mod request;
 mod review;
 mod room;
 mod submitted;
@@ -21,24 +22,22 @@ use tokio::time::Instant;
 
 pub use self::bounds::{Recorded, Step};
 use self::failures::Failures;
-use self::listener::{Ended, Listener};
 use self::messages::Messages;
 use self::past::Calls;
 pub use self::past::{Past, Stopwatch};
 pub use self::recall::INTERRUPTED;
+use self::request::{Answer, Kind};
 pub use self::review::{Review, Reviewed};
 use self::room::Effort;
 pub use self::room::Way;
 use self::submitted::Submitted;
 pub use self::tree::{Halt, Tree, TreeParts};
-use crate::budget::{LimitHit, Wish};
-use crate::event::{
-    AgentFinished, AgentStarted, AskFailed, Asked, Dropped, Durability, Event, LimitReached, Outcome, PARENT, Replied,
-};
+use crate::budget::LimitHit;
+use crate::event::{AgentFinished, AgentStarted, Dropped, Durability, Event, LimitReached, Outcome, PARENT};
 use crate::job::Compaction;
-use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
+use crate::message::{Message, Stop, ToolCall, Usage, UserMessage};
 use crate::plan::PlannedAgent;
-use crate::providers::{Ask, Conversation, FaultKind, Setup};
+use crate::providers::{Conversation, Setup};
 use crate::tools::toolbox::Toolbox;
 
 /// One agent at work.
@@ -72,24 +71,6 @@ pub struct Agent<'t> {
     past: Past,
     /// The calls of the last reply that were begun before the run was cut off.
     calls: Calls,
-}
-
-/// What a request is for.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    /// The next turn.
-    Turn,
-    /// The last word, without tools.
-    Closing,
-    /// A summary of all but so many of the last turns.
-    Summary { kept_turns: u32, max_tokens: u32 },
-}
-
-/// What came of a request.
-enum Answer {
-    Reply(Reply),
-    Limit(LimitHit),
-    Full(String),
 }
 
 impl<'t> Agent<'t> {
@@ -300,111 +281,6 @@ impl<'t> Agent<'t> {
                 Answer::Full(why) => self.refused(&mut effort, why),
                 answer => return Ok(answer),
             }
-        }
-    }
-
-    /// Makes one request with the conversation as it is.
-    async fn request(&mut self, kind: Kind) -> Result<Answer, Halt> {
-        // First of all: what was done before is told even where there is no time left to do more.
-        if let Some(answer) = self.recall(kind) {
-            return answer;
-        }
-        let is_closing = matches!(kind, Kind::Closing);
-        let (max_tokens, keeps_turns) = match kind {
-            Kind::Turn | Kind::Closing => (self.planned.max_tokens, None),
-            Kind::Summary { kept_turns, max_tokens } => (max_tokens, Some(kept_turns)),
-        };
-        self.tree.may(&self.id, Step::Request(!is_closing))?;
-        let (tree, model) = (self.tree, &self.planned.model);
-        let rates = tree.rates(model, self.prompt_tokens());
-        let wish = Wish {
-            prompt_tokens: self.prompt_tokens(),
-            max_tokens,
-            rates,
-            leaves_a_last_one: !is_closing && !self.toolbox.is_empty(),
-        };
-        let reserved = tokio::select! {
-            biased;
-            halt = tree.cut_off(&self.id) => return Err(halt),
-            reserved = tree.reserve(&self.id, keeps_turns.is_some(), wish) => reserved,
-        };
-        let reservation = match reserved {
-            Ok(reservation) => reservation,
-            Err(hit) => return Ok(Answer::Limit(hit)),
-        };
-        self.lowered = Some(reservation.max_tokens).filter(|left| *left < max_tokens);
-        let tools_allowed = matches!(kind, Kind::Turn);
-        let turn = if tools_allowed { self.turns + 1 } else { self.turns };
-        self.record(Asked {
-            turn,
-            max_tokens: reservation.max_tokens,
-            tools_allowed,
-            reserved_tokens: reservation.tokens,
-            reserved_cost_usd: rates.map(|_| reservation.cost),
-            keeps_turns,
-        })?;
-        let begun = Instant::now();
-        let watch = Listener::new(tree, &self.id, model, &reservation);
-        let request = Ask { max_tokens: reservation.max_tokens, tools_allowed, deadline: tree.deadline.into() };
-        let asked = tokio::select! {
-            biased;
-            halt = tree.cut_off(&self.id) => Err(halt),
-            () = watch.ended() => Err(Halt::unwritten()),
-            asked = self.conversation.ask(request, &watch) => Ok(asked),
-        };
-        let used = match &asked {
-            Ok(Ok(reply)) => reply.usage,
-            Ok(Err(fault)) => fault.spent,
-            // What a try has used that was under way when the run stopped, nobody knows; the journal has what was
-            // reserved for it.
-            Err(_) => Usage::default(),
-        };
-        let (mut spent, failed_cost, ended) = watch.finish();
-        let cost = tree.cost(model, &used);
-        reservation.settle(&used, cost);
-        spent += used;
-        self.usage += spent;
-        let cost = failed_cost.zip(cost).map(|(failed, used)| failed + used);
-        self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
-        match ended {
-            Some(Ended::Unwritten(error)) => return Err(Halt::journal(&error)),
-            Some(Ended::Limit(hit)) => {
-                // What its tries used stands in their own events.
-                let why = hit.message.clone();
-                self.record(AskFailed { kind: FaultKind::Failed, why, spent: Usage::default() })?;
-                return Ok(Answer::Limit(hit));
-            }
-            None => {}
-        }
-        let reply = match asked? {
-            Ok(reply) => masked::reply(&tree.mask, reply),
-            Err(fault) => {
-                let why = tree.mask.text(&fault.message).into_owned();
-                self.record(AskFailed { kind: fault.kind, why, spent: used })?;
-                return match fault.kind {
-                    FaultKind::ContextFull => Ok(Answer::Full(fault.message)),
-                    _ => Err(fault.into()),
-                };
-            }
-        };
-        self.record(Replied {
-            turn,
-            reply: reply.clone(),
-            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })?;
-        self.take_in(kind, &reply);
-        Ok(Answer::Reply(reply))
-    }
-
-    fn take_in(&mut self, kind: Kind, reply: &Reply) {
-        if matches!(kind, Kind::Summary { .. }) {
-            return;
-        }
-        self.known = Some((reply.usage.prompt(), self.conversation.size()));
-        let text = reply.text();
-        if !text.trim().is_empty() {
-            // Its blocks are masked; a secret can reach from one into the next.
-            self.last_text = self.tree.mask.text(&text).into_owned();
         }
     }
 

@@ -202,7 +202,7 @@ fn bad_job_files_are_refused_with_their_place_and_nothing_happens() {
         ("unknown tool", b"model: anthropic/x\nparent: { prompt: x, tools: [Bahs] }\n", ":2:30"),
         ("undefined", b"model: anthropic/x\nparent: { prompt: 'x {{ y }}', tools: [] }\n", ":2:25"),
         ("unknown provider", b"model: antropic/x\nparent: { prompt: x, tools: [] }\n", ":1:8"),
-        ("later key", b"model: anthropic/x\nparent: { prompt: x, tools: [] }\ncompaction: off\n", ":3:1"),
+        ("foreign key", b"model: anthropic/x\nparent: { prompt: x, tools: [] }\nservers: off\n", ":3:1"),
     ];
     for (name, bytes, place) in cases {
         let folder = Folder::new();

@@ -38,7 +38,7 @@ fn with_window(name: &str) -> String {
 }
 
 fn run(folder: &Folder, server: &Server) -> Ended {
-    folder.legwork(&["run", "job.yaml"]).provider(server).openai(server).run()
+    folder.legwork(&["run", "job.yaml"]).provider(server).openai(server).gemini(server).run()
 }
 
 /// A prompt's tokens, as the server counts them.

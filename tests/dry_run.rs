@@ -82,6 +82,7 @@ limits
 env         CARGO_HOME, RUSTUP_HOME
 network     none (asked of the sandbox)
 sandbox     auto: bubblewrap, or landlock where that doesn't work
+compaction  summary
 keep        always
 cost        at most $1.50 (limits.cost_usd)
 "

@@ -107,8 +107,9 @@ fn faults_name_the_server_and_the_file() {
         let ended = run(&folder).env("LEGWORK_RETRY_BASE_MS", "1").run();
         ended.code(75).stderr_has("refused").stderr_has("is the server running, and is `base_url` of `local` in ");
         ended.stderr_has("providers.toml").nowhere("_BASE_URL");
-        let server =
-            Server::with(Checks::None, |_: &Request| Answer::status(404).error("not_found_error", "No such model."));
+        let server = Server::with(Checks::None, |_: &Request| {
+            Answer::status(404).error("not_found_error", "No such model.").odd()
+        });
         configure(&folder, &named(api, &server.url(), ""));
         let ended = run(&folder).run();
         ended.code(5).stderr_has("is `some-model` the model's name").stderr_has("`base_url` of `local` in ");
@@ -218,7 +219,9 @@ fn its_key_is_a_providers_key() {
 fn the_password_of_its_address_is_sent_and_never_shown() {
     for (api, end) in APIS {
         let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
-            Some("Basic bWU6aHVzaC1odXNoLWh1c2g=") => Answer::status(418).error("teapot", "hush-hush-hush is wrong"),
+            Some("Basic bWU6aHVzaC1odXNoLWh1c2g=") => {
+                Answer::status(418).error("teapot", "hush-hush-hush is wrong").odd()
+            }
             _ => Answer::text("unknown"),
         });
         let base = format!("http://me:hush-hush-hush@{}{end}", server.address());

@@ -67,10 +67,10 @@ impl Surroundings {
 }
 
 fn read(path: &Path) -> Result<Prices, Vec<Diagnostic>> {
-    match path.symlink_metadata().map_err(|error| error.kind()) {
-        // Who may not look into the folder has no configuration in it.
-        Err(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => return Ok(Prices::new()),
-        _ => {}
+    // Who may not look into the folder has no configuration in it.
+    let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
+    if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
+        return Ok(Prices::new());
     }
     let bytes = input::read_bounded(path, yaml::MAX_BYTES).map_err(|why| vec![input::unreadable(path, &why)])?;
     let source = toml_file::source(&path.to_string_lossy(), &bytes).map_err(|finding| vec![finding])?;

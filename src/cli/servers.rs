@@ -45,12 +45,10 @@ impl Surroundings {
 fn read(path: &Path) -> Read {
     let name = path.to_string_lossy();
     let none = || Servers::none_in(&name);
-    match path.symlink_metadata().map_err(|error| error.kind()) {
-        // Who may not look into the folder has no configuration in it.
-        Err(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => {
-            return Read { servers: none(), findings: Vec::new() };
-        }
-        _ => {}
+    // Who may not look into the folder has no configuration in it.
+    let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
+    if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
+        return Read { servers: none(), findings: Vec::new() };
     }
     let source = match input::read_bounded(path, yaml::MAX_BYTES) {
         Ok(bytes) => toml_file::source(&name, &bytes),

@@ -30,7 +30,7 @@ impl Lint for Models {
                 Err(finding) => findings.push(*finding),
                 // Where the limit on cost can't be kept, that is said instead.
                 Ok(model) if job.limits.cost_usd.is_none() => {
-                    findings.extend(unknown(&model, name, &subject.own.prices))
+                    findings.extend(unknown(&model, name, &subject.own.prices));
                 }
                 Ok(_) => {}
             }

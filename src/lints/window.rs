@@ -30,7 +30,7 @@ impl Lint for Window {
             let Some(window) = model
                 .context
                 .or_else(listed)
-                .filter(|window| *window <= u64::from(max_tokens) && max_tokens <= MAX_TOKENS)
+                .filter(|window| (1..=u64::from(max_tokens)).contains(window) && max_tokens <= MAX_TOKENS)
             else {
                 continue;
             };

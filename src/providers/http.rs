@@ -201,15 +201,14 @@ impl Endpoint {
     /// Sends one request whose body is the pieces one after the other, and waits for the answer's head.
     pub(super) async fn post(&self, pieces: Vec<Bytes>) -> Result<Answer<'_>, Failure> {
         let client = self.client.get_or_try_init(|| async { self.build() }).await.map_err(Failure::last)?;
+        let may_be_stale = self.was_answered.load(Ordering::Relaxed);
         let mut sent = self.send(client, pieces.clone()).await;
-        if self.was_answered.swap(false, Ordering::Relaxed) && matches!(&sent, Ok(Err(error)) if was_closed(error)) {
+        if may_be_stale && matches!(&sent, Ok(Err(error)) if was_closed(error)) {
             sent = self.send(client, pieces).await;
         }
+        self.was_answered.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
         match sent {
-            Ok(Ok(response)) => {
-                self.was_answered.store(true, Ordering::Relaxed);
-                Ok(Answer { endpoint: self, response, taken: 0 })
-            }
+            Ok(Ok(response)) => Ok(Answer { endpoint: self, response, taken: 0 }),
             Ok(Err(error)) => Err(unsent(error, self)),
             Err(_) => Err(Failure::passing(format!("{} didn't answer for {:?}", self.shown, self.timeouts.idle * 3))),
         }

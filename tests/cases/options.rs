@@ -42,7 +42,7 @@ fn no_case_is_an_error() {
     run(&folder, &[]).code(2).stderr_has("there is no case in jobs");
     run(&folder, &["gone"]).code(3).stderr_has("there is no such file");
     case(&folder, "one", "max_turns: 3\n");
-    run(&folder, &["--filter", "x"]).code(2).stderr_has("none of 1 cases has x in its name");
+    run(&folder, &["--filter", "x"]).code(2).stderr_has("the only case hasn't x in its name");
     run(&folder, &["--jobs", "0"]).code(2);
 }
 

@@ -19,7 +19,6 @@ from strict import Reader
 REASONING = ("reasoning", "reasoning_content", "reasoning_details")
 BEYOND_REQUESTS = {
     "MessageCreateParamsStreaming": ("temperature",),
-    "MessageCreateParamsNonStreaming": ("temperature",),
     "ChatCompletionAssistantMessageParam": REASONING,
     "ChatCompletionMessageFunctionToolCallParam": ("extra_content",),
 }

@@ -106,7 +106,8 @@ limits: { tokens: 20000 }
 
 fn a_prompt_without_room(model: &str) {
     let prompt = "word and number ".repeat(2500);
-    let folder = folder(&JOB.replace("Use the tool read_file with path set to notes/a.txt.", &prompt));
+    let job = JOB.replace("Use the tool read_file with path set to notes/a.txt.", &prompt);
+    let folder = folder(&job.replace("20000", "200000"));
     let ended = start(&folder, model).run();
     ended.code(4);
     let result = ended.run_folder().result();

@@ -66,6 +66,21 @@ fn checked() -> Vec<Value> {
     all_lines(&folder)
 }
 
+/// A run that outgrows its window: a result is shortened, and then what went before is summed up.
+fn outgrown() -> Vec<Value> {
+    let folder = Folder::new();
+    let job = "model: { name: replay/replies.yaml, context: 4000 }\nparent: { prompt: Go., tools: [read_file], max_tokens: 400 }\n";
+    folder.write("job.yaml", format!("{job}limits: {{ tokens: 100000 }}\n"));
+    folder.write("notes.txt", "some words to fill a line\n".repeat(60));
+    let said = |number: usize| json!({ "text": format!("Turn {number}. {}", "I think. ".repeat(100)), "calls": [{ "tool": "read_file", "input": { "path": "notes.txt" } }] });
+    let mut replies: Vec<Value> = (1..=6).map(said).collect();
+    replies.push(json!({ "text": "It was read.", "keeps_turns": 1 }));
+    replies.push(json!({ "text": "Done." }));
+    folder.write("replies.yaml", json!({ "parent": replies }).to_string());
+    folder.legwork(&["run", "job.yaml"]).run().code(0);
+    all_lines(&folder)
+}
+
 /// The types that the schema knows.
 fn types() -> BTreeSet<String> {
     let schema = Folder::new().legwork(&["schema", "events"]).run().json();
@@ -75,7 +90,7 @@ fn types() -> BTreeSet<String> {
 
 #[test]
 fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
-    let all: Vec<Value> = [troubled(), cut_off(), limited(), checked()].concat();
+    let all: Vec<Value> = [troubled(), cut_off(), limited(), checked(), outgrown()].concat();
     let mut examples: BTreeMap<String, Value> = BTreeMap::new();
     for line in all {
         examples.entry(line["type"].as_str().unwrap().to_owned()).or_insert(line);

@@ -102,6 +102,7 @@ pub(crate) fn job(dice: &mut Dice<'_>) -> Value {
     }
     if dice.maybe() {
         job.insert("network".into(), json!(dice.one(&["none", "open"])));
+        job.insert("compaction".into(), json!("results"));
         job.insert("keep".into(), json!(dice.one(&["always", "on_failure", "never"])));
     }
     if dice.maybe() {
@@ -169,7 +170,7 @@ fn agent(dice: &mut Dice<'_>, inputs: &Map<String, Value>, delegates: bool) -> M
     agent.insert("tools".into(), tools.into());
     if dice.maybe() {
         agent.insert("max_turns".into(), json!(2 + dice.below(100)));
-        agent.insert("max_tokens".into(), json!(dice.one(&[1, 4000, 1_000_000])));
+        agent.insert("max_tokens".into(), json!(dice.one(&[2048, 4000, 100_000])));
     }
     if dice.maybe() {
         agent.insert("system".into(), json!(text(dice, inputs)));
