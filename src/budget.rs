@@ -51,7 +51,7 @@ pub struct Wish {
     pub prompt_tokens: u64,
     /// The longest reply that is wanted.
     pub max_tokens: u32,
-    /// What its model's tokens cost; only looked at where costs are bounded.
+    /// What its model's tokens cost; only looked at where costs are bounded. Without, the request counts as costing nothing.
     pub rates: Option<Rates>,
     /// Whether it is made only where, after it, one more can be made: with its prompt, its whole reply, and a little.
     pub leaves_a_last_one: bool,
@@ -116,11 +116,6 @@ impl Budget {
         spent.subagents = spent.subagents.saturating_add(subagents);
     }
 
-    /// Whether costs are bounded, so that a request can't be made without knowing its model's rates.
-    pub fn bounds_cost(&self) -> bool {
-        self.limits.cost_usd.is_some()
-    }
-
     /// Sets aside what a request may use at most: its prompt and its reply, which is lowered to what is left where that
     /// is less. What others have only reserved makes no reply shorter and ends nobody: the request waits for them. It
     /// holds nothing by then, so agents can't wait for each other in a circle.
@@ -176,14 +171,14 @@ impl Budget {
 
     fn hit(&self, spent: &Spent, limit: &'static str, wish: &Wish) -> LimitHit {
         let message = match (self.limits.cost_usd, self.limits.tokens) {
-            (Some(all), _) if limit == room::COST && wish.rates.is_some() => {
+            (Some(all), _) if limit == room::COST => {
                 format!("${:.4} of ${all:.4} are spent, and the rest isn't enough to go on", spent.cost)
             }
             (_, Some(all)) if limit == room::TOKENS => format!(
                 "{} of {all} tokens are used, and the rest isn't enough to go on: the next prompt alone takes about {}",
                 spent.tokens, wish.prompt_tokens
             ),
-            _ => "the model's price isn't known, so a limit on costs can't be kept".to_owned(),
+            _ => format!("{limit} leaves no room to go on"),
         };
         LimitHit { limit, message }
     }

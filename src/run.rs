@@ -92,36 +92,20 @@ pub struct Run<'a> {
 /// Where a provider can't be used.
 pub fn connect<'a>(
     plan: &Plan,
-    prices: &Prices,
     with: impl Fn(&Model) -> Result<Connect<'a>, Error>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let mut opened = BTreeMap::new();
     for agent in plan.agents() {
         let key = agent.model.source();
-        let provider = match opened.get(&key) {
-            Some(opened) => Arc::clone(opened),
-            None => {
-                let entry = agent.model.entry().ok_or_else(|| {
-                    let what = format!("there is no provider `{}`", agent.model.provider);
-                    let hint = "`legwork providers` lists all, and says where a server of your own is named";
-                    Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint))
-                })?;
-                (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?
-            }
-        };
-        let is_foreign = agent.model.server.as_ref().is_some_and(|server| !server.is_official);
-        let has_price = prices.own().has(agent.model.item()) || (!is_foreign && provider.has_known_prices());
-        if plan.limits.cost_usd.is_some() && !has_price {
-            let message = format!(
-                "what `{}` costs isn't known at an address other than its provider's own, so limits.cost_usd can't be kept",
-                agent.model
-            );
-            return Err(Error::Provider(
-                Fault::new(FaultKind::Rejected, message)
-                    .hint("give the model a price in your prices.toml, or bound the run with limits.tokens instead"),
-            ));
+        if opened.contains_key(&key) {
+            continue;
         }
-        opened.insert(key, provider);
+        let entry = agent.model.entry().ok_or_else(|| {
+            let what = format!("there is no provider `{}`", agent.model.provider);
+            let hint = "`legwork providers` lists all, and says where a server of your own is named";
+            Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint))
+        })?;
+        opened.insert(key, (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?);
     }
     Ok(opened)
 }

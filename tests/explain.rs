@@ -64,7 +64,7 @@ fn findings_say_where_to_learn_more() {
 }
 
 /// Rules that no text can show, each with its reason.
-const WITHOUT_EXAMPLES: [(&str, &str); 11] = [
+const WITHOUT_EXAMPLES: [(&str, &str); 12] = [
     ("bad-set", "the command line is refused before"),
     ("key-in-file", "it is about no job"),
     ("taken-name", "it is about no job"),
@@ -75,6 +75,7 @@ const WITHOUT_EXAMPLES: [(&str, &str); 11] = [
     ("too-many", "more than a hundred mistakes"),
     ("too-many-includes", "a dozen files"),
     ("toml-syntax", "the file lies in the user's configuration folder"),
+    ("uncounted-cost", "it takes a server on this machine"),
     ("unreadable", "a file that isn't there"),
 ];
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::{Ended, Program};
 use crate::support::server::{Answer, Request, Server};
 
 const OWN: &str = "\
@@ -31,8 +31,12 @@ fn job(limits: &str) -> String {
     format!("model: openai-chat/some-model\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ {limits} }}\n")
 }
 
+fn prices_of(folder: &Folder, arguments: &[&str]) -> Program {
+    folder.legwork(&["prices"]).args(arguments)
+}
+
 fn prices(folder: &Folder, arguments: &[&str]) -> Ended {
-    folder.legwork(&["prices"]).args(arguments).run()
+    prices_of(folder, arguments).run()
 }
 
 fn rates(answer: &Ended) -> Vec<Value> {
@@ -84,14 +88,29 @@ fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
     let json = prices(&folder, &["openai/none-such", "--format=json"]);
     json.code(1).stderr_is("");
     assert_eq!(json.json()["models"][0]["source"], Value::Null);
-    let elsewhere = |model: &str| {
-        folder.legwork(&["prices", model]).env("OPENAI_BASE_URL", "http://me:secret@127.0.0.1:9/v1").run()
-    };
-    elsewhere("openai-chat/gpt-4.1").code(1).stdout_has("at another address").nowhere("secret");
-    elsewhere("openai/gpt-4.1").code(1).stdout_has("at another address");
     prices(&folder, &["anthropik/claude-haiku-4-5"]).code(2).stdout_is("").stderr_has("did you mean `anthropic`?");
     prices(&folder, &["antropic"]).code(2).stdout_is("").stderr_has("Did you mean `anthropic`?");
     prices(&folder, &["claude-haiku-4-5"]).code(2).stderr_has("write `anthropic/claude-haiku-4-5`");
+}
+
+#[test]
+fn prices_hold_at_other_addresses_which_are_told() {
+    let folder = folder("[models.\"local/own\"]\ninput = 1\noutput = 2\n");
+    std::fs::write(
+        folder.home().join(".config/legwork/providers.toml"),
+        "[providers.local]\napi = \"anthropic\"\nbase_url = \"http://me:secret@llm.example/x\"\n",
+    )
+    .unwrap();
+    let elsewhere = |arguments: &[&str]| {
+        let base = "http://me:secret@127.0.0.1:9/v1";
+        prices_of(&folder, arguments).env("OPENAI_BASE_URL", base).run()
+    };
+    let shown = elsewhere(&["openai-chat/gpt-4.1", "local/claude-haiku-4-5", "local/own"]);
+    shown.code(0).nowhere("secret").stdout_has("  asked   at http://127.0.0.1:9/v1; these are list prices");
+    shown.stdout_has("  asked   at http://llm.example/x; these").stdout_has("  asked   at http://llm.example/x\n");
+    let json = elsewhere(&["openai/gpt-4.1", "anthropic/claude-haiku-4-5", "--format=json"]).json();
+    assert_eq!(json["models"][0]["asked_at"], "http://127.0.0.1:9/v1");
+    assert_eq!(json["models"][1]["asked_at"], Value::Null);
 }
 
 #[test]
@@ -128,7 +147,8 @@ fn own_prices_hold_at_any_address() {
     assert_eq!(too_little.run_folder().result()["outcome"], "budget_exceeded");
     let without = self::folder("");
     without.write("job.yaml", job("cost_usd: 1"));
-    without.legwork(&["run", "job.yaml"]).openai(&server).run().code(3).stderr_has("prices.toml");
+    let gateway = without.legwork(&["run", "job.yaml"]).env("OPENAI_BASE_URL", "http://192.0.2.1/v1");
+    gateway.run().code(3).stderr_has("prices.toml");
 }
 
 #[test]

@@ -22,7 +22,7 @@ parent:
   tools: [bash, read_file, task]
 subagents:
   explorer: { description: Looks around., system: You explore., tools: [read_file, glob] }
-limits: { tokens: 100000 }
+limits: { cost_usd: 1, tokens: 100000 }
 ";
 
 fn folder() -> Folder {
@@ -70,7 +70,9 @@ fn check(ended: &Ended, requests: &[std::sync::Arc<Request>], api: Api) {
     let usage =
         json!({"input_tokens": input, "output_tokens": 37, "cache_read_tokens": 100, "cache_write_tokens": written});
     assert_eq!(result["usage"], usage);
-    assert_eq!(result["cost_usd"].is_null(), api != Api::Messages, "at another address nobody knows the price");
+    let is_listed = matches!(api, Api::Messages | Api::Gemini);
+    assert_eq!(result["cost_usd"].is_null(), !is_listed, "the list knows `some-model` of nobody");
+    assert_eq!(ended.stderr.matches("warning[uncounted-cost]").count(), usize::from(!is_listed), "{}", ended.all());
     let of_parent: Vec<_> = requests.iter().filter(|request| request.prompt() == "Find out.").collect();
     let of_explorer: Vec<_> = requests.iter().filter(|request| request.prompt() == "Explore the notes.").collect();
     assert_eq!((of_parent.len(), of_explorer.len()), (3, 2));
@@ -195,20 +197,98 @@ fn a_run_that_was_killed_goes_on_with_what_was_said() {
     }
 }
 
+const COSTLY: &str =
+    "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 0.25 }\n";
+
 #[test]
-fn a_limit_on_cost_needs_a_price() {
-    let folder = Folder::new();
-    let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 1 }\n";
-    folder.write("job.yaml", job);
-    let server = Server::start(|_: &Request| Answer::text("never"));
-    for model in ["openai-chat/gpt-5.1", "openai/gpt-5.1", "gemini/gemini-3.8-flash"] {
-        run(&folder, &server, model).code(5).stderr_has(model).stderr_has("limits.tokens");
-        folder.legwork(&["run", "job.yaml", "--model", model, "--dry-run"]).run().code(0).stdout_has("$1.00");
-        let unknown = format!("{}/nonesuch", model.split('/').next().unwrap());
-        run(&folder, &server, &unknown).code(3).stderr_has("unknown-price");
+fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
+    for model in ["anthropic/claude-haiku-4-5", "openai-chat/gpt-5.1", "openai/gpt-5.1", "gemini/gemini-3.8-flash"] {
+        let folder = Folder::new();
+        folder.write("job.yaml", COSTLY);
+        let server = answering([Answer::text("Done.").usage(1000, 100)]);
+        let ended = run(&folder, &server, model);
+        ended.code(0);
+        assert!(!ended.stderr.contains("uncounted-cost"), "{}", ended.all());
+        let cost = ended.run_folder().result()["cost_usd"].as_f64().unwrap();
+        assert!(cost > 0.0005 && cost < 0.01, "{model}: {cost}");
+        folder.write("job.yaml", COSTLY.replace("0.25", "0.0001"));
+        let ended = run(&folder, &server, model);
+        ended.code(4);
+        assert_eq!(ended.run_folder().result()["outcome"], "budget_exceeded");
+        assert_eq!(server.count(), 1, "{model}");
     }
-    assert_eq!(server.count(), 0);
-    assert!(!folder.exists("runs"));
+}
+
+#[test]
+fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
+    let folder = Folder::new();
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    let told = |ended: &Ended, code: i32, finding: &str| {
+        ended.code(code).stderr_has(finding).stderr_has("job.yaml:3:").stderr_has("prices.toml");
+    };
+    for model in ["anthropic/nonesuch", "openai-chat/nonesuch", "openai/nonesuch", "gemini/nonesuch"] {
+        folder.write("job.yaml", COSTLY);
+        let with_cost_alone = run(&folder, &server, model);
+        if model.starts_with("openai-chat/") {
+            told(&with_cost_alone, 0, "warning[uncounted-cost]");
+        } else {
+            // It may be a misspelt one.
+            told(&with_cost_alone, 3, "error[unknown-price]");
+            with_cost_alone.stderr_has("bound the run with `tokens` as well");
+        }
+        folder.write("job.yaml", COSTLY.replace("0.25", "0.25, tokens: 50000"));
+        let with_both = run(&folder, &server, model);
+        told(&with_both, 0, "warning[uncounted-cost]");
+        assert_eq!(with_both.run_folder().result()["cost_usd"], Value::Null);
+        let dry = start(&folder, &server, model, &["--dry-run"]).run();
+        told(&dry, 0, "warning[uncounted-cost]");
+        dry.stdout_has("unknown: there is no price for").stdout_has("limits.tokens bounds the run");
+        // The address of some other machine; nobody is asked.
+        let away = start(&folder, &server, model, &[]).env("ANTHROPIC_BASE_URL", "http://192.0.2.1");
+        let away = away.env("OPENAI_BASE_URL", "http://192.0.2.1/v1").env("GOOGLE_GEMINI_BASE_URL", "http://192.0.2.1");
+        told(&away.run(), 3, "error[unknown-price]");
+    }
+    folder.write("job.yaml", COSTLY.replace("anthropic/claude-haiku-4-5", "openai-chat/nonesuch"));
+    let validated = |base: &str| folder.legwork(&["validate", "job.yaml"]).env("OPENAI_BASE_URL", base).run();
+    validated("http://localhost:8080/v1").code(0).stdout_has("warning[uncounted-cost]");
+    validated("").code(3).stdout_has("error[unknown-price]");
+}
+
+#[test]
+fn what_is_not_counted_ends_with_what_is() {
+    let folder = Folder::new();
+    folder.write(
+        "job.yaml",
+        "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [task] }\n\
+         subagents: { own: { description: d, system: You are own., tools: [glob], model: openai-chat/own } }\nlimits: { cost_usd: 0.02 }\n",
+    );
+    let task = json!({"agent": "own", "prompt": "Look."});
+    let dear = Answer::calls(&[("task", task.clone()), ("task", task)]).usage(1_000, 5_000);
+    let server = Server::start(Script::new().agent("Go.", [dear]).agent("Look.", []));
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).openai(&server).run();
+    ended.code(4).stderr_has("uncounted-cost");
+    let result = ended.run_folder().result();
+    assert_eq!(result["outcome"], "budget_exceeded");
+    assert!((result["cost_usd"].as_f64().unwrap() - 0.026).abs() < 1e-9, "{result}");
+    assert_eq!(server.count(), 1);
+}
+
+#[test]
+fn the_jobs_of_this_repository_run_over_every_provider() {
+    let jobs = concat!(env!("CARGO_MANIFEST_DIR"), "/jobs");
+    for (model, _) in MODELS {
+        let folder = Folder::new();
+        let server = Server::start(|_: &Request| Answer::text("Done."));
+        for job in ["tour", "find-test-framework", "docstrings", "review-diff", "release-notes"] {
+            let path = format!("{jobs}/{job}.yaml");
+            let ended = folder.legwork(&["run", &path, "--model", model]);
+            let ended = ended.provider(&server).openai(&server).gemini(&server).run();
+            let result = ended.run_folder_in(format!("runs/{job}")).result();
+            // What one has to give as data isn't given.
+            let ends = ["completed", "result_invalid"].map(|end| json!(end));
+            assert!(ends.contains(&result["outcome"]) && result["model"] == model, "{}", ended.all());
+        }
+    }
 }
 
 #[test]

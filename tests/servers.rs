@@ -235,17 +235,20 @@ fn the_password_of_its_address_is_sent_and_never_shown() {
 }
 
 #[test]
-fn its_price_is_not_known_but_at_the_providers_own_address() {
-    let folder = folder(&named("anthropic", "http://127.0.0.1:1", ""));
-    folder.write(
-        "job.yaml",
-        "model: local/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 1 }\n",
-    );
-    let ended = folder.legwork(&["validate", "job.yaml"]).run();
-    ended.code(3).stdout_has("unknown-price").stdout_has("bound the run with `tokens`");
-    configure(&folder, &named("anthropic", "https://api.anthropic.com", "key_env = \"TEAM_KEY\""));
-    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_is("");
+fn its_models_cost_what_the_list_says_of_their_names() {
+    let limited = |model: &str| {
+        format!("model: local/{model}\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ cost_usd: 1 }}\n")
+    };
+    let folder = folder(&named("anthropic", "https://llm.example", "key_env = \"TEAM_KEY\""));
+    folder.write("job.yaml", limited("claude-haiku-4-5"));
+    let validate = || folder.legwork(&["validate", "job.yaml"]).run();
+    validate().code(0).stdout_is("");
     run(&folder).arg("--dry-run").run().code(0).stdout_has("$1.00");
+    folder.write("job.yaml", limited("nonesuch"));
+    validate().code(3).stdout_has("unknown-price").stdout_has("bound the run with `tokens`");
+    configure(&folder, &named("anthropic", "http://localhost:1", ""));
+    validate().code(0).stdout_has("warning[uncounted-cost]").stdout_has("[models.\"local/nonesuch\"]");
+    run(&folder).arg("--dry-run").run().code(0).stdout_has("limits.cost_usd bounds only what has one");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::job::Compaction;
 use crate::mask::Mask;
 use crate::message::Usage;
 use crate::plan::{Plan, PlannedAgent};
-use crate::price::{Item, Prices, Rates};
+use crate::price::{Prices, Rates};
 use crate::providers::{Fault, FaultKind, Model, Provider};
 use crate::sandbox::{Breach, Sandbox};
 use crate::tools::environment::Environment;
@@ -220,7 +220,7 @@ impl Tree {
         match spent.reserved_cost_usd {
             _ if model.provider == "replay" || spent.usage == Usage::default() => Some(0.0),
             Some(reserved) => reserved,
-            None => self.prices.cost(self.item(model), &spent.usage, spent.at.into()),
+            None => self.prices.cost(model.item(), &spent.usage, spent.at.into()),
         }
     }
 
@@ -322,7 +322,7 @@ impl Tree {
         if model.provider == "replay" || *usage == Usage::default() {
             return Some(0.0);
         }
-        self.prices.cost(self.item(model), usage, (self.clock)().into())
+        self.prices.cost(model.item(), usage, (self.clock)().into())
     }
 
     /// What the tokens of a request with such a prompt cost.
@@ -330,18 +330,12 @@ impl Tree {
         if model.provider == "replay" {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
-        self.prices.rates(self.item(model), prompt_tokens, (self.clock)().into())
+        self.prices.rates(model.item(), prompt_tokens, (self.clock)().into())
     }
 
     /// How many tokens a model's prompt and reply may have together: as the job says, else as the table of prices does.
     pub(super) fn window(&self, model: &Model) -> Option<u64> {
         model.context.or_else(|| self.prices.context_window(model.price_list(), &model.name))
-    }
-
-    /// What a model's price is looked up by: the table's holds only where the provider's prices do.
-    fn item<'m>(&self, model: &'m Model) -> Item<'m> {
-        let provider = self.providers.get(&model.source()).filter(|provider| provider.has_known_prices());
-        Item { list: provider.map_or("", |_| model.price_list()), ..model.item() }
     }
 
     pub(super) fn toolbox(&self, agent: &str, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {

@@ -57,7 +57,8 @@ fn by_tokens(wish: &Wish, left: u64, least: u32) -> u32 {
 }
 
 fn by_cost(wish: &Wish, left: f64, least: u32) -> u32 {
-    let Some(rates) = wish.rates else { return 0 };
+    // What nobody knows the cost of isn't counted, and goes on for as long as what is counted may.
+    let Some(rates) = wish.rates else { return if left > 0.0 { u32::MAX } else { 0 } };
     let (input, output) = dearest(rates);
     let prompt = wish.prompt_tokens as f64 * input;
     let (left, each) = if wish.leaves_a_last_one {

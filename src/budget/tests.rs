@@ -69,8 +69,17 @@ fn cost_counts_prompt_and_reply() {
     let hit = try_now(&budget, wish(1_000, 10_000)).unwrap().unwrap_err();
     assert_eq!(hit.limit, "limits.cost_usd", "what isn't known costs what was set aside");
     assert_eq!(hit.message, "$0.7000 of $1.0000 are spent, and the rest isn't enough to go on");
-    let unpriced = Wish { rates: None, ..wish(1, 1) };
-    assert!(try_now(&budget, unpriced).unwrap().unwrap_err().message.contains("isn't known"));
+}
+
+#[test]
+fn what_has_no_price_goes_on_for_as_long_as_what_has_one() {
+    let unpriced = Wish { rates: None, ..wish(50_000, 10_000) };
+    let budget = of_cost(1.0);
+    let request = now(&budget, unpriced);
+    assert_eq!((request.max_tokens, request.cost), (10_000, 0.0));
+    request.settle(&used(10_000), None);
+    now(&budget, wish(0, 1000)).settle(&used(1000), Some(1.0));
+    assert_eq!(try_now(&budget, unpriced).unwrap().unwrap_err().limit, "limits.cost_usd");
 }
 
 #[test]

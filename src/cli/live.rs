@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::event::{Entry, RunResult};
 use crate::formats;
 use crate::job::Job;
+use crate::lints::Countable;
 use crate::mask::Mask;
 use crate::plan::Plan;
-use crate::providers::{Connect, Provider};
+use crate::providers::{Connect, Fault, FaultKind, Provider};
 use crate::record::{Recorder, Trial};
 use crate::run::{self, Before, Observer, Run, Signals};
 use crate::sandbox::protected::repositories;
@@ -145,8 +146,17 @@ pub(super) fn connect(
     job: Option<&Job>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     let variable = |name: &str| around.variable(name).map(str::to_owned);
-    let servers = around.servers()?;
-    let providers = run::connect(plan, around.prices()?, |model| {
+    let own = around.own()?;
+    let servers = &own.servers;
+    for model in plan.agents().map(|agent| &agent.model).filter(|_| plan.limits.cost_usd.is_some()) {
+        // Only what is resumed gets here: where it began there was a price, or the server was on the machine.
+        if Countable::of(model, plan.limits.tokens.is_some(), &own) == Countable::No {
+            let what = format!("the price of `{model}` isn't known, so limits.cost_usd can't be kept");
+            let hint = format!("say what it costs at `[models.\"{model}\"]` in your prices.toml");
+            return Err(Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint)));
+        }
+    }
+    let providers = run::connect(plan, |model| {
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(Connect {
             variable: &variable,

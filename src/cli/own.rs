@@ -1,5 +1,6 @@
 //! The user's own configuration: where it is, and its prices, read once where a command needs them.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,9 @@ use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::lints::Own;
 use crate::price::{OwnPrices, Prices};
-use crate::providers::named::Read;
+use crate::providers::PROVIDERS;
+use crate::providers::address::is_here;
+use crate::providers::named::{Read, Servers};
 use crate::{toml_file, yaml};
 
 impl Surroundings {
@@ -34,13 +37,19 @@ impl Surroundings {
     /// As [`Surroundings::own`], for who goes on all the same: with everything that is wrong.
     pub(super) fn own_and_findings(&self) -> (Own, Vec<Diagnostic>) {
         let Read { servers, findings } = self.read_servers();
-        let servers = servers.clone();
-        match self.read_prices() {
-            Ok(prices) => (Own { servers, prices: prices.clone() }, findings.clone()),
-            Err(of_prices) => {
-                (Own { servers, prices: Prices::without_broken() }, [findings.as_slice(), of_prices].concat())
-            }
-        }
+        let (prices, of_prices) = match self.read_prices() {
+            Ok(prices) => (prices.clone(), &[][..]),
+            Err(findings) => (Prices::without_broken(), findings.as_slice()),
+        };
+        let own = Own { servers: servers.clone(), prices, here: self.here(servers) };
+        (own, [findings, of_prices].concat())
+    }
+
+    /// The providers and servers whose address is this machine's.
+    fn here(&self, servers: &Servers) -> BTreeSet<String> {
+        let built_in = PROVIDERS.iter().filter_map(|entry| Some((entry.name, self.variable(entry.home?.variable)?)));
+        let named = servers.iter().map(|server| (server.name(), server.base_url()));
+        built_in.chain(named).filter(|(_, base)| is_here(base)).map(|(name, _)| name.to_owned()).collect()
     }
 
     /// Where the user's own prices are, or would be.

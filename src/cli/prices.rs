@@ -12,9 +12,9 @@ use super::print::printable;
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::error::Error;
 use crate::lints::model_argument;
-use crate::mask::Mask;
-use crate::price::{Item, Origin, Prices, Sheet, TABLE};
-use crate::providers::{self, Connect, Entry, Model, PROVIDERS};
+use crate::price::{Origin, Prices, Sheet, TABLE};
+use crate::providers::address::{is_at, shown_base};
+use crate::providers::{self, Entry, Model, PROVIDERS};
 
 /// Options of `legwork prices`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +43,8 @@ struct Priced {
     source: Option<Source>,
     /// The name under which the table has the model; null where the price isn't the table's.
     listed_as: Option<String>,
+    /// The address where it is asked, without credentials; null where that is its provider's own.
+    asked_at: Option<String>,
     /// How many tokens prompt and reply may have together; null where that isn't known.
     context_window: Option<u64>,
     /// From the shortest prompts up; empty where the price isn't known.
@@ -90,8 +92,7 @@ struct Answer {
 }
 
 pub(super) fn prices(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let asking =
-        Asking { prices: around.prices()?, file: around.prices_file(), away: away(around), now: (around.clock)() };
+    let asking = Asking { prices: around.prices()?, file: around.prices_file(), around, now: (around.clock)() };
     let mut models = Vec::new();
     for argument in &options.models {
         match asking.named(argument) {
@@ -135,8 +136,7 @@ pub(super) fn prices(options: &Options, around: &Surroundings) -> Result<u8, Err
 struct Asking<'a> {
     prices: &'a Prices,
     file: Option<PathBuf>,
-    /// The providers that are asked where their prices may not hold.
-    away: Vec<&'static str>,
+    around: &'a Surroundings,
     now: jiff::Timestamp,
 }
 
@@ -181,6 +181,7 @@ impl Asking<'_> {
             model: model.to_string(),
             source: None,
             listed_as: None,
+            asked_at: elsewhere(model, self.around),
             context_window: None,
             rates: Vec::new(),
             unknown: None,
@@ -190,13 +191,11 @@ impl Asking<'_> {
             let nothing = Rate { above: 0, input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 };
             return Priced { source: Some(Source::Replay), rates: vec![nothing], ..none };
         }
-        let at_home = !self.away.contains(&model.provider.as_str());
-        let item = Item { list: if at_home { model.price_list() } else { "" }, ..model.item() };
         let give = format!(
             "give it a price in {}",
             self.file().unwrap_or_else(|| "legwork/prices.toml in your configuration folder".to_owned())
         );
-        match self.prices.sheet(item, self.now.into()) {
+        match self.prices.sheet(model.item(), self.now.into()) {
             Some(Sheet { origin, tiers, context_window }) => {
                 let (source, listed_as) = match origin {
                     Origin::Own => (Source::PricesToml, None),
@@ -211,19 +210,6 @@ impl Asking<'_> {
                 });
                 Priced { source: Some(source), listed_as, context_window, rates: rates.collect(), ..none }
             }
-            None if !at_home => Priced {
-                unknown: Some(
-                    "it is asked at another address than its provider's own, where the table's prices may not hold"
-                        .to_owned(),
-                ),
-                help: Some(give),
-                ..none
-            },
-            None if model.price_list().is_empty() => Priced {
-                unknown: Some("it is asked at a server of your own, and the table has no prices of that".to_owned()),
-                help: Some(give),
-                ..none
-            },
             None => Priced {
                 unknown: Some("the table has no such model".to_owned()),
                 help: Some(match nearest(&model.name, self.prices.models(model.price_list())) {
@@ -240,19 +226,15 @@ impl Asking<'_> {
     }
 }
 
-/// The providers that the environment sends elsewhere, where nobody knows what their models cost. Nobody is asked for that,
-/// and no key is needed.
-fn away(around: &Surroundings) -> Vec<&'static str> {
-    let is_away = |entry: &&Entry| {
-        let variable = |name: &str| match entry.keys.contains(&name) {
-            true => Some("none".to_owned()),
-            false => around.variable(name).map(str::to_owned),
-        };
-        let mask = Mask::default();
-        let connect = Connect { variable: &variable, server: None, script: None, user_agent: "legwork", mask: &mask };
-        !(entry.connect)(&connect).is_ok_and(|provider| provider.has_known_prices())
+/// Where a model is asked, if that isn't at its provider's own address.
+fn elsewhere(model: &Model, around: &Surroundings) -> Option<String> {
+    let server = around.read_servers().servers.get(&model.provider);
+    let home = providers::find(server.map_or(&model.provider, |server| server.api()))?.home?;
+    let base = match server {
+        Some(server) => server.base_url(),
+        None => around.variable(home.variable)?,
     };
-    PROVIDERS.iter().filter(|entry| !entry.prices.is_empty()).filter(is_away).map(|entry| entry.name).collect()
+    shown_base(base).filter(|_| !is_at(base, home.address))
 }
 
 /// A rate without what figuring it out from the price of many tokens has added to it.

@@ -18,8 +18,8 @@ use crate::job::Job;
 use crate::lints::{self, Origin, Own, ValidJob};
 use crate::plan::{Given, Plan, RunFacts};
 use crate::price::Prices;
-use crate::providers::Model;
 use crate::providers::named::Servers;
+use crate::providers::{Model, PROVIDERS};
 use crate::record::{RUNS, Record, find_run};
 use crate::replay::{Replay, Tools};
 use crate::run::{Signals, commit};
@@ -149,8 +149,11 @@ fn tools(
 fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) -> Result<Plan, Error> {
     let (source, prompts) = input::read_job(path, Origin::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
     // The record knows how its servers are spoken to, and none is asked.
-    let servers = Servers::recorded(replay.started().plan.agents().map(|agent| &agent.model));
-    let own = Own { servers, prices: around.prices()?.clone() };
+    let recorded = || replay.started().plan.agents().map(|agent| &agent.model);
+    let servers = Servers::recorded(recorded());
+    let all = PROVIDERS.iter().map(|entry| entry.name).chain(recorded().map(|model| model.provider.as_str()));
+    let here = all.map(str::to_owned).collect();
+    let own = Own { servers, prices: around.prices()?.clone(), here };
     let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {

@@ -10,6 +10,7 @@ use super::live::{Live, connect, live};
 use super::result_file::ResultFile;
 use super::save_case::Saving;
 use super::{Surroundings, format_parser, input};
+use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::formats::{self, Preview, Subject};
 use crate::job::Network;
@@ -103,12 +104,11 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         model_override: model.clone(),
     };
     let (plan, secrets) = planned(options, &job, &given, &facts("<run.id>", "<run.date>"))?;
-    if let Some(limit) = &job.job().limits.cost_usd {
-        // The job's own models were looked at; one from the command line takes their place.
-        let unpriced = model.as_ref().and_then(|model| lints::unpriced(limit.place(), model, &own.prices));
-        if let Some(finding) = unpriced {
-            return Err(invalid(finding));
-        }
+    // The job's own models were looked at; one from the command line takes their place.
+    match model.as_ref().and_then(|model| lints::unpriced(&job.job().limits, model, &own)) {
+        Some(finding) if finding.severity == Severity::Error => return Err(invalid(finding)),
+        Some(finding) => around.out.findings(&[finding]),
+        None => {}
     }
     // Scripts take no wishes, and whoever tests with one knows.
     if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {

@@ -1,7 +1,7 @@
 //! A plan as text: what a person reads before letting it run.
 
 use super::{Look, Preview, figures, harmless};
-use crate::plan::{MostCost, Plan, PlannedAgent};
+use crate::plan::{MostCost, Plan, PlannedAgent, PlannedLimits};
 
 /// Columns of a label with what follows it.
 const LABEL: usize = 12;
@@ -42,11 +42,11 @@ pub(super) fn plan(preview: &Preview<'_>) -> String {
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &word(&plan.compaction));
     page.field("", "keep", &word(&plan.keep));
-    page.field("", "cost", &most_cost(preview.most_cost));
+    page.field("", "cost", &most_cost(preview.most_cost, &plan.limits));
     page.text
 }
 
-fn most_cost(most: &MostCost) -> String {
+fn most_cost(most: &MostCost, limits: &PlannedLimits) -> String {
     match most {
         MostCost::Nothing => "nothing (every reply comes from a script or a record)".to_owned(),
         MostCost::Limit(usd) => format!("at most {} (limits.cost_usd)", figures::cost(Some(*usd))),
@@ -56,7 +56,11 @@ fn most_cost(most: &MostCost) -> String {
             figures::cost(Some(*rate)),
         ),
         MostCost::Unknown(models) => {
-            format!("unknown: there is no price for {}; limits.tokens bounds the run", models.join(", "))
+            let bound = match limits.tokens {
+                Some(_) => "limits.tokens bounds the run",
+                None => "limits.cost_usd bounds only what has one",
+            };
+            format!("unknown: there is no price for {}; {bound}", models.join(", "))
         }
         MostCost::Unbounded => "unbounded: set limits.cost_usd, or limits.tokens".to_owned(),
     }

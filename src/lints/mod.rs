@@ -30,6 +30,7 @@ mod unused;
 mod valid;
 mod window;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::data;
@@ -46,7 +47,7 @@ pub use checks::{truth, unclear};
 pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve};
 pub use options::left_behind;
-pub use price::unpriced;
+pub use price::{Countable, unpriced};
 pub use schemas::Schemas;
 pub use script::check_script;
 pub use valid::{CheckTexts, Prompts, ValidJob};
@@ -154,6 +155,8 @@ pub struct Own {
     pub servers: Servers,
     /// What models cost.
     pub prices: Prices,
+    /// The providers, and servers of the user's own, that are asked on this machine.
+    pub here: BTreeSet<String>,
 }
 
 /// As [`check`]; one from a stranger is refused what only those get who are trusted. `own` is the user's.

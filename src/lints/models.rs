@@ -53,8 +53,8 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
 fn unknown(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
-    let is_foreign = model.server.as_ref().is_some_and(|server| !server.is_official);
-    if is_foreign || model.provider == "replay" || prices.knows(model.item()) {
+    let is_own_server = model.server.is_some() && model.may_have_any_name();
+    if is_own_server || model.provider == "replay" || prices.knows(model.item()) {
         return None;
     }
     let start = model.provider.len() + 1;
@@ -63,7 +63,7 @@ fn unknown(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     let finding = Diagnostic::warning("unknown-model", place, message);
     let is_same_version = |meant: &&str| digits(meant) == digits(&model.name);
     let certain = only_nearest(&model.name, prices.models(model.price_list())).filter(is_same_version);
-    if model.provider == "openai-chat" && certain.is_none() {
+    if model.may_have_any_name() && certain.is_none() {
         // Most of what speaks this API has models of its own.
         return None;
     }

@@ -1,14 +1,14 @@
 //! A limit on cost that can be kept.
 
-use super::{Lint, Subject, models};
+use super::{Lint, Own, Subject, models};
 use crate::diagnostic::{Diagnostic, Place, Rule, nearest, rule};
-use crate::price::Prices;
+use crate::job::Limits;
 use crate::providers::Model;
 
 /// A limit on cost, and models whose price isn't known.
 pub(super) struct Price;
 
-const RULES: &[Rule] = &[rule!(Error "unknown-price")];
+const RULES: &[Rule] = &[rule!(Error "unknown-price"), rule!(Warning "uncounted-cost")];
 
 impl Lint for Price {
     fn rules(&self) -> &'static [Rule] {
@@ -17,25 +17,66 @@ impl Lint for Price {
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
-        let Some(limit) = &job.limits.cost_usd else { return };
         for spec in models::specs(job) {
             let model = models::resolve(spec, &subject.own.servers).ok();
-            let finding = model.and_then(|model| unpriced(limit.place(), &model, &subject.own.prices));
+            let finding = model.and_then(|model| unpriced(&job.limits, &model, subject.own));
             findings.extend(finding.map(|finding| finding.label(spec.place(), "the model")));
         }
     }
 }
 
-/// The finding for a limit on cost that can't be kept, where the model's price isn't known.
-pub fn unpriced(limit: Place, model: &Model, prices: &Prices) -> Option<Diagnostic> {
-    if model.provider == "replay" || prices.knows(model.item()) {
-        return None;
+/// Whether a limit on cost can be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Countable {
+    /// What the model costs is known.
+    Yes,
+    /// Nobody knows, but it is a model of this machine's own: it may run without its cost being counted.
+    Here,
+    /// Nobody knows.
+    No,
+}
+
+impl Countable {
+    /// Whether what `model` costs can be counted. A server on this machine is the user's own, and so are the models that
+    /// no list has; where such a name could as well be a misspelt one of somebody who charges for it, a limit on tokens
+    /// has to bound the run.
+    pub fn of(model: &Model, has_token_limit: bool, own: &Own) -> Self {
+        if model.provider == "replay" || own.prices.knows(model.item()) {
+            return Self::Yes;
+        }
+        match own.here.contains(&model.provider) && (has_token_limit || model.may_have_any_name()) {
+            true => Self::Here,
+            false => Self::No,
+        }
     }
-    let message = format!("the price of `{model}` isn't known, so this limit can't be kept");
-    let own = "give it a price in your `prices.toml`, or bound the run with `tokens` instead";
-    let help = match nearest(&model.name, prices.models(model.price_list())) {
-        Some(near) => format!("did you mean the model `{near}`? For another, {own}"),
-        None => own.to_owned(),
-    };
-    Some(Diagnostic::error("unknown-price", limit, message).help(help))
+}
+
+/// The finding for a limit on cost that can't be kept, where the model's price isn't known.
+pub fn unpriced(limits: &Limits, model: &Model, own: &Own) -> Option<Diagnostic> {
+    let limit: Place = limits.cost_usd.as_ref()?.place();
+    let in_file = format!("`[models.\"{model}\"]` in your `prices.toml`");
+    match Countable::of(model, limits.tokens.is_some(), own) {
+        Countable::Yes => None,
+        Countable::Here => {
+            let message = format!("the price of `{model}` isn't known, so its cost isn't counted against this limit");
+            let help =
+                format!("it is asked on this machine, so it runs; say what it costs, 0 where nothing, at {in_file}");
+            Some(Diagnostic::warning("uncounted-cost", limit, message).help(help))
+        }
+        Countable::No => {
+            let message = format!("the price of `{model}` isn't known, so this limit can't be kept");
+            let help = if own.here.contains(&model.provider) {
+                format!(
+                    "bound the run with `tokens` as well, for it is asked on this machine; or say what it costs at {in_file}"
+                )
+            } else {
+                format!("say what it costs at {in_file}, or bound the run with `tokens` instead")
+            };
+            let help = match nearest(&model.name, own.prices.models(model.price_list())) {
+                Some(near) => format!("did you mean the model `{near}`? For another, {help}"),
+                None => help,
+            };
+            Some(Diagnostic::error("unknown-price", limit, message).help(help))
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub enum MostCost {
         /// The day whose prices these are, in UTC.
         day: Date,
     },
-    /// A limit on tokens bounds it, but nobody knows at what price: the models without one, as `provider/name`.
+    /// Nobody knows, though a limit bounds the run: the models without a price, as `provider/name`.
     Unknown(Vec<String>),
     /// There is a limit neither on cost nor on tokens.
     Unbounded,
@@ -43,14 +43,21 @@ impl Plan {
         if models.is_empty() {
             return MostCost::Nothing;
         }
-        let by_tokens = self.limits.tokens.map(|tokens| by_tokens(tokens, &models, prices, at));
-        match (self.limits.cost_usd, by_tokens) {
-            (Some(limit), Some(MostCost::Tokens { usd, rate, model, day })) if usd < limit => {
-                MostCost::Tokens { usd, rate, model, day }
+        let (limit, tokens) = (self.limits.cost_usd, self.limits.tokens);
+        if limit.is_none() && tokens.is_none() {
+            return MostCost::Unbounded;
+        }
+        let dearest = match dearest(&models, prices, at) {
+            Ok(dearest) => dearest,
+            Err(unknown) => return MostCost::Unknown(unknown),
+        };
+        let by_tokens = tokens.map(|tokens| tokens as f64 * dearest.rate / 1e6);
+        match (limit, by_tokens) {
+            (limit, Some(usd)) if limit.is_none_or(|limit| usd < limit) => {
+                let Dearest { rate, model } = dearest;
+                MostCost::Tokens { usd, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
             }
-            (Some(limit), _) => MostCost::Limit(limit),
-            (None, Some(by_tokens)) => by_tokens,
-            (None, None) => MostCost::Unbounded,
+            (limit, _) => MostCost::Limit(limit.unwrap_or_default()),
         }
     }
 
@@ -61,23 +68,28 @@ impl Plan {
     }
 }
 
-fn by_tokens(tokens: u64, models: &[&Model], prices: &Prices, at: Timestamp) -> MostCost {
-    let mut dearest = (0.0_f64, String::new());
+/// The model whose tokens can cost most.
+struct Dearest {
+    /// US dollars for a million tokens of the dearest kind.
+    rate: f64,
+    model: String,
+}
+
+/// # Errors
+/// The models without a price.
+fn dearest(models: &[&Model], prices: &Prices, at: Timestamp) -> Result<Dearest, Vec<String>> {
+    let mut dearest = Dearest { rate: 0.0, model: String::new() };
     let mut unknown: Vec<String> = Vec::new();
     for model in models {
         let name = model.to_string();
         match dearest_rate(model.item(), prices, at) {
-            Some(rate) if rate > dearest.0 || dearest.1.is_empty() => dearest = (rate, name),
+            Some(rate) if rate > dearest.rate || dearest.model.is_empty() => dearest = Dearest { rate, model: name },
             Some(_) => {}
             None if unknown.contains(&name) => {}
             None => unknown.push(name),
         }
     }
-    if !unknown.is_empty() {
-        return MostCost::Unknown(unknown);
-    }
-    let (rate, model) = dearest;
-    MostCost::Tokens { usd: tokens as f64 * rate / 1e6, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
+    if unknown.is_empty() { Ok(dearest) } else { Err(unknown) }
 }
 
 /// US dollars for a million tokens of the kind that costs most, with prompts of any length.

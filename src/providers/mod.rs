@@ -71,7 +71,7 @@ pub struct Model {
 pub struct Served {
     /// The provider of ours whose API it speaks.
     pub api: String,
-    /// Whether that is the provider's own address, so that its prices are known.
+    /// Whether that is the provider's own address, so that it has the provider's models and no others.
     pub is_official: bool,
 }
 
@@ -91,13 +91,21 @@ impl Model {
         find(self.server.as_ref().map_or(&self.provider, |server| &server.api))
     }
 
-    /// The provider in the table of prices that has its price; empty where none has, as for a server of the user's own.
+    /// The provider in the table of prices that may have its price, wherever it is asked: a gateway takes about what the
+    /// model's maker does. Empty where there is none.
     pub fn price_list(&self) -> &'static str {
-        let is_foreign = self.server.as_ref().is_some_and(|server| !server.is_official);
-        self.entry().filter(|_| !is_foreign).map_or("", |entry| entry.prices)
+        self.entry().map_or("", |entry| entry.prices)
     }
 
-    /// What its price is looked up by, where its provider's prices hold.
+    /// Whether a name that its list lacks is no sign of a mistake, for most of what is asked like that has models of its own.
+    pub fn may_have_any_name(&self) -> bool {
+        match &self.server {
+            Some(server) => !server.is_official,
+            None => self.provider == openai_chat::ENTRY.name,
+        }
+    }
+
+    /// What its price is looked up by.
     pub fn item(&self) -> Item<'_> {
         Item { provider: &self.provider, name: &self.name, list: self.price_list() }
     }
@@ -180,11 +188,6 @@ pub trait Provider: Send + Sync {
     /// What the operator should know before the first request, in one sentence.
     fn warning(&self) -> Option<String> {
         None
-    }
-
-    /// Whether its models cost what [`Entry::prices`] says: at another address than the provider's own nobody knows.
-    fn has_known_prices(&self) -> bool {
-        true
     }
 
     /// What of its replies nobody asked for, at the end of a run that has completed; `given` says how many an agent got

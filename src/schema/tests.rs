@@ -47,6 +47,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("secret-in-template", Sees::Nothing, "in a template"),
     ("template-syntax", Sees::Nothing, "in a template"),
     ("too-many-includes", Sees::Nothing, "in files"),
+    ("uncounted-cost", Sees::Nothing, "depends on where the model is asked"),
     ("undefined-variable", Sees::Nothing, "in a template"),
     ("unknown-filter", Sees::Nothing, "in a template"),
     ("unknown-function", Sees::Nothing, "in a template"),

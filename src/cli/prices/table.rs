@@ -25,6 +25,14 @@ fn page(priced: &Priced, answer: &Answer) -> String {
         (Some(Source::Replay), _) => line("source", "none: what a script answers costs nothing"),
         (None, why) => line("price", &format!("unknown: {}", why.as_deref().unwrap_or_default())),
     }
+    if let Some(address) = &priced.asked_at {
+        let list = if priced.source == Some(Source::Table) {
+            "; these are list prices, and what it takes there may differ"
+        } else {
+            ""
+        };
+        line("asked", &format!("at {address}{list}"));
+    }
     if let Some(window) = priced.context_window {
         line("window", &format!("{} tokens", grouped(window)));
     }

@@ -103,8 +103,4 @@ impl Provider for Gemini {
         let two = || format!("{FIRST_KEY} and {KEY} are both set: {FIRST_KEY} is used, as Google's own clients do");
         self.endpoint.warning().or_else(|| self.has_two.then(two))
     }
-
-    fn has_known_prices(&self) -> bool {
-        self.endpoint.is_at(HOST)
-    }
 }

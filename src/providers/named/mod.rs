@@ -17,8 +17,6 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use reqwest::Url;
-
 use super::{Entry, Model, PROVIDERS, Served, address, find};
 use crate::diagnostic::{Rule, rule};
 
@@ -89,9 +87,8 @@ impl Server {
 
     /// What a model of it says of the server.
     pub fn served(&self) -> Served {
-        let home = find(self.api).and_then(|entry| entry.home).and_then(|home| Url::parse(home.address).ok());
-        let own = address::base(&self.base_url);
-        let is_official = own.zip(home).is_some_and(|(own, home)| address::is_within(&own, &home));
+        let home = find(self.api).and_then(|entry| entry.home);
+        let is_official = home.is_some_and(|home| address::is_at(&self.base_url, home.address));
         Served { api: self.api.to_owned(), is_official }
     }
 }

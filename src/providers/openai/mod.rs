@@ -71,10 +71,6 @@ impl Provider for Openai {
     fn warning(&self) -> Option<String> {
         self.shared.endpoint.warning()
     }
-
-    fn has_known_prices(&self) -> bool {
-        endpoint::is_official(&self.shared.endpoint)
-    }
 }
 
 /// The member `prompt_cache_key` with a comma before it: requests with one key go where the beginning of their prompt is

@@ -57,8 +57,4 @@ impl Provider for OpenaiChat {
     fn warning(&self) -> Option<String> {
         self.shared.endpoint.warning()
     }
-
-    fn has_known_prices(&self) -> bool {
-        endpoint::is_official(&self.shared.endpoint)
-    }
 }
