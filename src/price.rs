@@ -267,6 +267,15 @@ mod tests {
     }
 
     #[test]
+    fn the_table_is_called_by_its_version() {
+        let locked =
+            include_str!("../Cargo.lock").split("[[package]]").find(|entry| entry.contains("\"genai-prices\"\nv"));
+        let (name, version) = TABLE.split_once(' ').unwrap();
+        let expected = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+        assert!(locked.unwrap().trim_start().starts_with(&expected), "{TABLE} isn't {locked:?}");
+    }
+
+    #[test]
     fn windows_are_known() {
         let prices = Prices::new();
         assert_eq!(prices.context_window("anthropic", "claude-haiku-4-5"), Some(200_000));

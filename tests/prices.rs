@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
 use crate::support::program::{Ended, Program};
-use crate::support::server::{Answer, Request, Server};
+use crate::support::server::{Answer, Checks, Request, Server};
 
 const OWN: &str = "\
 [models.\"openai-chat/some-model\"]
@@ -211,4 +211,25 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
     let validated = folder.legwork(&["validate", "job.yaml"]).run();
     found(&validated, 3);
     assert!(!validated.stdout.contains("unknown-price"), "{}", validated.stdout);
+}
+
+#[test]
+fn a_run_goes_on_only_where_its_limit_on_cost_can_be_kept() {
+    let folder = Folder::new();
+    folder.write("job.yaml", job("cost_usd: 1").replace("tools: []", "tools: [glob]"));
+    let server = Server::with(Checks::AllButRepeats, |request: &Request| match request.turn() {
+        0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+        _ => Answer::text("Done."),
+    });
+    let cut = folder.legwork(&["run", "job.yaml"]).openai(&server).env("LEGWORK_KILL_AFTER", "4").run();
+    assert_eq!(cut.signal(), Some(9), "{}", cut.all());
+    let count = server.count();
+    let resume = || folder.legwork(&["resume", "latest"]).openai(&server);
+    let elsewhere = resume().env("OPENAI_BASE_URL", "http://192.0.2.1/v1").run();
+    elsewhere.code(5).stderr_has("openai-chat/some-model").stderr_has("limits.cost_usd").stderr_has("prices.toml");
+    assert_eq!(server.count(), count, "nobody was asked");
+    resume().run().code(0).stdout_is("Done.\n");
+    // An edited job is compared where nobody is asked.
+    folder.write("job.yaml", job("cost_usd: 2").replace("tools: []", "tools: [glob]"));
+    folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().code(7).stdout_has("cost_usd");
 }
