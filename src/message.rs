@@ -58,6 +58,24 @@ impl Reply {
         self.blocks.iter().filter_map(|block| block.view.as_text()).collect()
     }
 
+    /// Puts raw JSON on one line, as a journal keeps it: what is sent now is then what is sent after a resumption. A line end
+    /// within a text is written as an escape, so that only those between the parts of a value are replaced.
+    pub fn flatten(&mut self) {
+        let flat = |json: &mut Arc<RawValue>| {
+            if json.get().contains(['\n', '\r'])
+                && let Ok(line) = RawValue::from_string(json.get().replace(['\n', '\r'], " "))
+            {
+                *json = Arc::from(line);
+            }
+        };
+        for Block { view, raw } in &mut self.blocks {
+            raw.iter_mut().for_each(flat);
+            if let View::Call(call) = view {
+                flat(&mut call.input);
+            }
+        }
+    }
+
     /// The tool calls in their order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.blocks.iter().filter_map(|block| match &block.view {

@@ -34,18 +34,20 @@ struct Line<'a> {
 }
 
 impl Entry {
-    /// One line of JSON without a line end.
+    /// One line of JSON without a line end. Raw JSON that a reply holds may have line ends between its parts: a space
+    /// stands for each.
     ///
     /// # Errors
     /// Where a value can't be written as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&Line {
+        let json = serde_json::to_string(&Line {
             seq: self.seq,
             at: self.at,
             agent: Cow::Borrowed(&self.agent),
             kind: Cow::Borrowed(self.event.kind()),
             data: Cow::Owned(self.event.data()?),
-        })
+        })?;
+        Ok(if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ") } else { json })
     }
 
     /// Reads a line back; a checksum beside the fields is ignored here.

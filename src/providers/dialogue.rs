@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
 use super::fault::{self, Manners};
@@ -54,6 +55,13 @@ pub(super) trait Body: Send + 'static {
     /// # Errors
     /// A block can't be rewritten as JSON.
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error>;
+
+    /// Leaves out of all further requests what the server refuses, in these words, where it can be left out. Returns whether
+    /// the next request is another one than the last.
+    fn forgo(&mut self, refusal: &str) -> bool {
+        let _ = refusal;
+        false
+    }
 }
 
 /// Why a stream yields no reply.
@@ -154,19 +162,25 @@ impl<B: Body> Dialogue<B> {
         let media_type = answer.media_type();
         let body = answer.body(LARGEST_EVENT).await?;
         let text = |piece: &str| watch.text(piece);
-        if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.starts_with(start)) {
+        if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
             // A stream by another name.
-            Decoder::new(LARGEST_EVENT)
-                .feed(&body, |name, data| growth.event(name, data, &text))
-                .map_err(|why| self.broken(why))?;
+            let mut decoder = Decoder::new(LARGEST_EVENT);
+            let mut each = |name: &str, data: &str| growth.event(name, data, &text);
+            decoder.feed(&body, &mut each).map_err(|why| self.broken(why))?;
+            decoder.end(&mut each).map_err(|why| self.broken(why))?;
             let first = || String::from_utf8_lossy(&body).lines().find_map(data_of).map(str::to_owned);
             return if growth.may_end() { Ok(request_id) } else { Err(self.ended_early(first().as_deref())) };
         }
-        growth.whole(&body, &text).map_err(|why| match why {
-            Broken::Nonsense(why) => fault::foreign(manners, &media_type, &why, &body, &self.model, endpoint),
-            Broken::Error(json) => fault::by_event(manners, &json, "200 with an error", &self.model, endpoint),
-        })?;
+        self.whole(&body, &media_type, growth, &text)?;
         Ok(request_id)
+    }
+
+    fn whole(&self, body: &[u8], media_type: &str, growth: &mut B::Growth, text: &dyn Fn(&str)) -> Result<(), Failure> {
+        let Shared { endpoint, manners, .. } = &*self.shared;
+        growth.whole(body, text).map_err(|why| match why {
+            Broken::Nonsense(why) => fault::foreign(manners, media_type, &why, body, &self.model, endpoint),
+            Broken::Error(json) => fault::by_event(manners, &json, "200 with an error", &self.model, endpoint),
+        })
     }
 
     async fn stream(&self, mut answer: Answer<'_>, growth: &mut B::Growth, watch: &dyn Watch) -> Result<(), Failure> {
@@ -174,6 +188,8 @@ impl<B: Body> Dialogue<B> {
         let text = |piece: &str| watch.text(piece);
         // Of another API nothing but the first event is needed, or an error that isn't in this one's form.
         let mut odd: Option<String> = None;
+        // Before the first event: no stream at all, perhaps.
+        let mut start = Vec::new();
         loop {
             let chunk = if growth.may_end() {
                 // What breaks off now has said all that is needed.
@@ -181,13 +197,20 @@ impl<B: Body> Dialogue<B> {
             } else {
                 answer.chunk().await?
             };
-            let Some(chunk) = chunk else { break };
-            let fed = decoder.feed(&chunk, |name, data| {
+            let mut each = |name: &str, data: &str| {
                 if odd.is_none() || data.starts_with("{\"error\"") {
                     odd = Some(data.chars().take(LONGEST_ODD).collect());
                 }
                 growth.event(name, data, &text)
-            });
+            };
+            let is_over = chunk.is_none();
+            let fed = match &chunk {
+                Some(chunk) => decoder.feed(chunk, each),
+                None => decoder.end(&mut each),
+            };
+            if let Some(chunk) = chunk.filter(|_| odd.is_none() && start.len() < LARGEST_EVENT) {
+                start.extend_from_slice(&chunk);
+            }
             fed.map_err(|why| match why {
                 Broken::Nonsense(_) => self.foreign(odd.as_deref()).unwrap_or_else(|| self.broken(why)),
                 why @ Broken::Error(_) => self.broken(why),
@@ -196,6 +219,12 @@ impl<B: Body> Dialogue<B> {
                 answer.drain().await;
                 return Ok(());
             }
+            if is_over {
+                break;
+            }
+        }
+        if odd.is_none() && is_document(&start) {
+            return self.whole(&start, &answer.media_type(), growth, &text);
         }
         if growth.may_end() { Ok(()) } else { Err(self.ended_early(odd.as_deref())) }
     }
@@ -245,7 +274,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             if let Some(fault) = &self.unwritten {
                 return Err(fault.clone());
             }
-            let pieces = self.body.pieces(&ask);
+            let mut pieces = self.body.pieces(&ask);
             let mut tries = self.shared.patience.begin(ask.deadline);
             loop {
                 let mut growth = self.body.growth();
@@ -266,8 +295,12 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                 };
                 match outcome {
                     Ok(mut reply) => {
+                        reply.flatten();
                         self.body.name_calls(&mut reply, &self.call_ids).map_err(|error| unwritable(&error))?;
                         return Ok(reply);
+                    }
+                    Err(failure) if self.body.forgo(&failure.fault.message) => {
+                        pieces = self.body.pieces(&ask);
                     }
                     Err(mut failure) => {
                         failure.fault.spent = spent;
@@ -286,6 +319,14 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
 
     fn size(&self) -> usize {
         self.body.size()
+    }
+}
+
+/// Whether it is JSON to its end, or a page, and no event.
+fn is_document(start: &[u8]) -> bool {
+    match start.trim_ascii_start().first() {
+        Some(b'{' | b'[') => !serde_json::from_slice::<IgnoredAny>(start).is_err_and(|error| error.is_eof()),
+        first => first == Some(&b'<'),
     }
 }
 

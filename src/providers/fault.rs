@@ -215,7 +215,7 @@ fn has_error(json: &str) -> bool {
 /// The start of a foreign text; of a page its title, where it has one.
 fn excerpt(body: &str, media_type: &str) -> String {
     let lower = body.to_ascii_lowercase();
-    if media_type.contains("html")
+    if (media_type.contains("html") || lower.trim_start().starts_with('<'))
         && let Some((start, end)) = lower.find("<title>").zip(lower.find("</title>"))
         && let Some(title) = body.get(start + "<title>".len()..end)
         && !title.trim().is_empty()

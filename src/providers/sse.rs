@@ -2,6 +2,8 @@
 //!
 //! The format is the "event stream" of the HTML standard, section 9.2.6 ("Interpreting an event stream").
 
+use serde::de::IgnoredAny;
+
 /// One line or one event is longer than its bound.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
@@ -29,7 +31,7 @@ impl Decoder {
     }
 
     /// Takes the next bytes and hands on the events that they complete: name (empty for none) and data. Bytes that
-    /// aren't UTF-8 are replaced. An event whose blank line never comes is dropped, as the standard says.
+    /// aren't UTF-8 are replaced.
     ///
     /// # Errors
     /// [`TooLong`], or what `each` returned; the rest of the bytes is lost then.
@@ -60,6 +62,20 @@ impl Decoder {
             chunk = &chunk[end + 1..];
         }
         Ok(())
+    }
+
+    /// Nothing follows. The standard drops an event whose blank line never comes, for it may have been cut; one whose data is
+    /// JSON to its end was not, and some servers end like that.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn end<E: From<TooLong>>(&mut self, mut each: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), E> {
+        let line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
+            self.take(&line, &mut each)?;
+        }
+        let is_whole = serde_json::from_slice::<IgnoredAny>(&self.data).is_ok();
+        if is_whole { self.dispatch(&mut each) } else { Ok(()) }
     }
 
     fn hold(&mut self, part: &[u8]) -> Result<(), TooLong> {

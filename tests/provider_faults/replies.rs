@@ -136,6 +136,17 @@ fn a_hundred_calls_of_one_reply_are_answered_in_their_order() {
 }
 
 #[test]
+fn an_input_over_several_lines_is_one_line_of_the_journal() {
+    let input = "{\n  \"command\":\r\n    \"touch ran\"\n}\n";
+    let server =
+        Server::start(Script::of([Answer::empty().then_broken_call("bash", input), Answer::text("Read back.")]));
+    let ran = Ran::against(&server);
+    ran.is(0, "completed").ended.stdout_is("Read back.\n");
+    assert!(ran.folder.exists("ran"));
+    server.finish();
+}
+
+#[test]
 fn an_input_nested_ten_thousand_deep_is_told_and_never_runs() {
     let deep = |open: &str, close: &str| format!("{{\"command\": {}1{}}}", open.repeat(10_000), close.repeat(10_000));
     for input in [deep("[", "]"), deep("{\"a\":", "}"), deep("[", "")] {

@@ -33,6 +33,29 @@ async fn calls_come_in_pieces_and_in_order() {
 }
 
 #[tokio::test]
+async fn json_over_several_lines_becomes_one_line() {
+    for dialect in dialects() {
+        let input = vec!["{\n  \"pattern\":\r\n", "  \"a\\nb\"\n}"];
+        let said = Said(vec![Part::Call("toolu_1", "glob", input)], Ending::Called);
+        let whole = Answer::new(
+            "200 OK",
+            "content-type: application/json\r\n",
+            &serde_json::to_string_pretty(&dialect.whole(&said)).unwrap(),
+        );
+        // Gemini's stream has the input itself, on the line of its event.
+        let stream = (dialect.entry().name != "gemini").then(|| streamed(&*dialect, &said));
+        for answer in stream.into_iter().chain([whole]) {
+            let reply = asked(&*dialect, vec![answer]).await.0.unwrap();
+            let call = reply.calls().next().unwrap();
+            assert_eq!(call.broken, None);
+            assert_eq!(serde_json::from_str::<Value>(call.input.get()).unwrap(), json!({ "pattern": "a\nb" }));
+            let line = serde_json::to_string(&reply).unwrap();
+            assert!(!line.contains(['\n', '\r']), "{}: {line}", dialect.entry().name);
+        }
+    }
+}
+
+#[tokio::test]
 async fn every_ending_has_its_word() {
     for dialect in dialects() {
         for (ending, stop) in
@@ -58,6 +81,30 @@ async fn an_answer_in_one_piece_is_the_same_reply() {
             let same = |reply: &Reply| serde_json::to_string(reply).unwrap().replace("\": \"**", "\":\"**");
             assert_eq!(same(&reply), same(&other));
             assert_eq!(*seen.text.lock().unwrap(), reply.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_called_a_stream_may_be_one_answer_or_end_without_a_blank_line() {
+    for dialect in dialects() {
+        let whole = serde_json::to_string_pretty(&dialect.whole(&hello())).unwrap();
+        let events = dialect.events(&hello()).concat();
+        for body in [whole.as_str(), events.trim_end(), &format!("\n\n{events}")] {
+            let (reply, _, requests) = asked(&*dialect, vec![Answer::stream([body.as_bytes()])]).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 1), "{body}");
+        }
+        let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &format!("\n\n{events}"));
+        assert_eq!(asked(&*dialect, vec![plain]).await.0.unwrap().text(), "Hello ä€😀");
+        // Cut off, it is no answer of somebody else's.
+        let cut = Answer::stream([&whole.as_bytes()[..whole.len() / 2]]);
+        assert_eq!(asked(&*dialect, vec![cut, streamed(&*dialect, &hello())]).await.2, 2);
+        for (body, says) in
+            [("<html><title>Log in</title></html>", "a page titled"), (r#"{"error":{"message":"no more"}}"#, "no more")]
+        {
+            let answers = vec![Answer::stream([body.as_bytes()]); 6];
+            let fault = asked(&*dialect, answers).await.0.unwrap_err();
+            assert!(fault.message.contains(says), "{}", fault.message);
         }
     }
 }

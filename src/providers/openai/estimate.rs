@@ -26,7 +26,8 @@ impl Estimate {
     pub(in crate::providers) fn usage(self, counted: Option<Usage>, has_ended: bool) -> Usage {
         let heard = (self.heard / 4) as u64;
         match counted {
-            Some(counted) if has_ended => counted,
+            // Some count a reply before it begins, and never again.
+            Some(counted) if has_ended && counted.output_tokens > 0 => counted,
             Some(counted) => Usage { output_tokens: counted.output_tokens.max(heard), ..counted },
             None if has_ended || self.heard > 0 => {
                 Usage { input_tokens: (self.prompt_bytes / 3) as u64, output_tokens: heard.max(1), ..Usage::default() }

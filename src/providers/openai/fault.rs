@@ -5,6 +5,8 @@
 //! `{"error": "..."}` (Ollama), `{"object": "error", "message", "type", "code"}` (vLLM), `{"detail": ...}` (FastAPI),
 //! `[{"error": ...}]` (Gemini's), `{"errors": [...]}` (Cloudflare), and `metadata.raw` with what stood behind (OpenRouter).
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::providers::fault::{Manners, Meaning, Said};
@@ -17,13 +19,14 @@ fn read(json: &str) -> Option<Said> {
     let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
     let within = value.get("error").or_else(|| value.pointer("/response/error")).or_else(|| value.pointer("/errors/0"));
     let error = within.filter(|error| !error.is_null()).unwrap_or(value);
+    let message = message(error);
     let said = Said {
         kind: word(error.get("type")).filter(|kind| kind != "error").or_else(|| word(error.get("status"))),
-        message: message(error),
         code: word(error.get("code")),
         status: number(error.get("code")).or_else(|| number(error.get("status"))),
         request_id: word(value.get("request_id")),
-        pause: None,
+        pause: message.as_deref().and_then(pause),
+        message,
     };
     (said.message.is_some() || said.kind.is_some() || said.code.is_some()).then_some(said)
 }
@@ -39,6 +42,30 @@ fn message(error: &Value) -> Option<String> {
         (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
         (message, raw) => message.or_else(|| raw.map(str::to_owned)),
     }
+}
+
+/// The pause that a message asks for: `Please try again in 1m2.5s`, or `250ms`, which OpenAI says where it has no header
+/// for it, as in a stream.
+fn pause(message: &str) -> Option<Duration> {
+    let (_, after) = message.split_once("try again in ")?;
+    let word = after.split(|c: char| c.is_whitespace()).next()?.trim_end_matches('.');
+    let mut rest = Some(word).filter(|word| !word.is_empty())?;
+    let mut pause = Duration::ZERO;
+    while !rest.is_empty() {
+        let unit = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|end| *end > 0)?;
+        let number: f64 = rest[..unit].parse().ok()?;
+        let end = rest[unit..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |more| unit + more);
+        let seconds = match &rest[unit..end] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        pause += Duration::try_from_secs_f64(number * seconds).ok()?;
+        rest = &rest[end..];
+    }
+    Some(pause)
 }
 
 /// A text that isn't a number.
@@ -187,6 +214,30 @@ mod tests {
         }
         for none in ["", "<html>", "{}", r#"{"ok":true}"#, "[]", "7"] {
             assert!(read(none).is_none(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_read_from_a_message() {
+        let asked = |message: &str| {
+            let json = serde_json::json!({ "error": { "message": message, "code": "rate_limit_exceeded" } });
+            read(&json.to_string()).unwrap().pause.map(|pause| pause.as_millis())
+        };
+        for (message, milliseconds) in [
+            (
+                "Rate limit reached for gpt-5 on tokens per min. Please try again in 11.054s. Visit https://x",
+                Some(11_054),
+            ),
+            ("Please try again in 250ms.", Some(250)),
+            ("Please try again in 1m2.5s.", Some(62_500)),
+            ("Please try again in 2h0m0s", Some(7_200_000)),
+            ("Please try again in 20 seconds", None),
+            ("Please try again in a few minutes", None),
+            ("Please try again in 9999999999999999999999s", None),
+            ("Please try again in ", None),
+            ("Try later", None),
+        ] {
+            assert_eq!(asked(message), milliseconds, "{message}");
         }
     }
 

@@ -31,9 +31,14 @@ pub(super) fn refusal(fields: &Fields) -> String {
     parts(fields, "content", "refusal").concat()
 }
 
-/// A message's text.
+/// A message's text, which some write without parts.
 pub(super) fn said(fields: &Fields) -> String {
-    parts(fields, "content", "text").concat() + &refusal(fields)
+    text(fields, "content").unwrap_or_else(|| parts(fields, "content", "text").concat() + &refusal(fields))
+}
+
+/// Whether a call has an input in the form that the API takes back: a text.
+pub(super) fn has_input(fields: &Fields) -> bool {
+    text(fields, "arguments").is_some_and(|input| !input.trim().is_empty())
 }
 
 /// A whole item as a block.
@@ -49,8 +54,8 @@ pub(super) fn block(fields: &Fields) -> Result<Block, serde_json::Error> {
             let arguments = fields.get("arguments").map(|value| value.get().to_owned());
             let input = text(fields, "arguments").or(arguments);
             let call = call(id, text(fields, "name").unwrap_or_default(), input.as_deref());
-            // What came is no input; nothing of it goes back.
-            if call.broken.is_some() {
+            // What came is no input, or written as none; it goes back in the right form.
+            if call.broken.is_some() || !has_input(fields) {
                 return Ok(View::Call(call).into());
             }
             View::Call(call)

@@ -8,11 +8,13 @@
 //! What `openai-chat` shares with this provider lies here, too: where OpenAI is, its errors, its words for effort, what its models
 //! take.
 
+mod count;
 pub(super) mod effort;
 pub(super) mod endpoint;
 mod estimate;
 pub(super) mod fault;
 mod item;
+mod items;
 mod reply;
 mod request;
 pub(super) mod taken;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub(super) use self::count::count;
 pub(super) use self::estimate::Estimate;
 use self::request::{Body, Way};
 use super::dialogue::{Dialogue, Shared};

@@ -3,17 +3,17 @@
 //! The events are those of <https://developers.openai.com/api/reference/resources/responses/streaming-events>:
 //! `response.created`, then for each item `response.output_item.added`, deltas and `response.output_item.done`, then one of
 //! `response.completed`, `response.incomplete` and `response.failed`; `error` and unknown ones anywhere between. An item is
-//! what its `done` says, or what the response at the end says; of one that was cut off, what its deltas said. Events are
-//! numbered, but not by every server, and nothing is lost within a connection: the numbers aren't looked at.
-
-use std::collections::BTreeMap;
+//! what its `done` says, or what the response at the end says; of one that was cut off, what its deltas said. Other servers
+//! give every item the same `output_index`, count from another number or leave it out, so an item is known by its id first.
+//! Events are numbered, but not by every server, and nothing is lost within a connection: the numbers aren't looked at.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Estimate;
-use super::item::{self, Fields, text};
-use crate::message::{Block, Reply, Stop, Usage, View};
+use super::item::Fields;
+use super::items::{BETWEEN, Items, Mark};
+use super::{Estimate, count};
+use crate::message::{Reply, Stop, Usage, View};
 use crate::providers::dialogue::{self, Broken};
 use crate::providers::input::LONGEST_INPUT;
 use crate::providers::lossy::Lossy;
@@ -26,30 +26,32 @@ pub(super) struct Growth {
     most: Option<u32>,
     id: Option<String>,
     model: Option<String>,
-    items: BTreeMap<u64, Growing>,
+    items: Items,
+    /// The item whose text was told last.
+    speaking: Option<usize>,
     usage: Option<Counts>,
     stop: Option<Stop>,
 }
 
-/// An item that is being received.
-#[derive(Debug, Default)]
-struct Growing {
-    fields: Fields,
-    is_whole: bool,
-    /// What its deltas said: text, or a call's input as far as its bound and one piece beyond it.
-    heard: String,
-}
-
+/// What is needed of an event; anything else may be of any kind.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type", default)]
     kind: Lossy,
-    #[serde(default)]
-    output_index: Option<u64>,
-    #[serde(default)]
-    item: Option<Fields>,
-    #[serde(default)]
-    delta: Option<Lossy>,
+    #[serde(default, borrow)]
+    output_index: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    item_id: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    item: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    delta: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    refusal: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    arguments: Option<&'a RawValue>,
     #[serde(default, borrow)]
     response: Option<&'a RawValue>,
 }
@@ -62,9 +64,10 @@ struct Response {
     id: Option<Lossy>,
     model: Option<Lossy>,
     status: Option<Lossy>,
-    output: Option<Vec<Fields>>,
-    incomplete_details: Option<Incomplete>,
-    usage: Option<Counts>,
+    output: Option<Vec<Option<Fields>>>,
+    incomplete_details: Option<Box<RawValue>>,
+    usage: Option<Box<RawValue>>,
+    error: Option<Box<RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -77,7 +80,9 @@ struct Incomplete {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct Counts {
+    #[serde(deserialize_with = "count")]
     input_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
     output_tokens: Option<u64>,
     input_tokens_details: Option<Details>,
 }
@@ -85,7 +90,9 @@ struct Counts {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct Details {
+    #[serde(deserialize_with = "count")]
     cached_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
     cache_write_tokens: Option<u64>,
 }
 
@@ -108,8 +115,16 @@ impl Counts {
 impl Growth {
     /// A reply to a prompt of so many bytes.
     pub(super) fn new(prompt_bytes: usize) -> Self {
-        let estimate = Estimate::new(prompt_bytes);
-        Self { estimate, most: None, id: None, model: None, items: BTreeMap::new(), usage: None, stop: None }
+        Self {
+            estimate: Estimate::new(prompt_bytes),
+            most: None,
+            id: None,
+            model: None,
+            items: Items::default(),
+            speaking: None,
+            usage: None,
+            stop: None,
+        }
     }
 
     /// The same where the server isn't OpenAI's: llama.cpp calls a reply that was cut at so many tokens completed.
@@ -117,48 +132,86 @@ impl Growth {
         Self { most: Some(most), ..self }
     }
 
-    fn grow(&mut self, index: Option<u64>, piece: &str, bound: usize) {
-        let index = index.or_else(|| self.items.keys().next_back().copied()).unwrap_or_default();
-        let item = self.items.entry(index).or_default();
-        if item.heard.len() <= bound {
+    /// Takes a piece of an item's text, or all of it at its end.
+    fn hear(&mut self, mark: Mark<'_>, said: Said<'_>, say: &dyn Fn(&str)) {
+        let Said { piece, is_all, is_refusal, is_input } = said;
+        let Some(place) = self.items.growing(mark) else { return };
+        let Some(item) = self.items.get(place) else { return };
+        item.is_refusal |= is_refusal;
+        if is_all && !item.heard.is_empty() {
+            return;
+        }
+        if !is_input || item.heard.len() <= LONGEST_INPUT {
             item.heard.push_str(piece);
         }
         self.estimate.hear(piece.len());
-    }
-
-    fn settle(&mut self, index: Option<u64>, fields: Fields, is_whole: bool, say: &dyn Fn(&str)) {
-        let last = self.items.iter().next_back();
-        let open = last.filter(|(_, item)| !item.is_whole && is_whole).map(|(index, _)| *index);
-        let next = open.unwrap_or(last.map_or(0, |(index, _)| index + 1));
-        let item = self.items.entry(index.unwrap_or(next)).or_default();
-        if is_whole && item.heard.is_empty() && text(&fields, "type").as_deref() == Some("message") {
-            let said = item::said(&fields);
-            self.estimate.hear(said.len());
-            say(&said);
+        if !is_input {
+            self.tell(place, piece, say);
         }
-        (item.fields, item.is_whole) = (fields, is_whole);
     }
 
-    /// Takes what a response says of itself, `kind` being how it ended, if it did.
-    fn respond(&mut self, response: Response, kind: &str, say: &dyn Fn(&str)) {
+    fn tell(&mut self, place: usize, piece: &str, say: &dyn Fn(&str)) {
+        if !piece.is_empty() {
+            if self.speaking.replace(place).is_some_and(|before| before != place) {
+                say(BETWEEN);
+            }
+            say(piece);
+        }
+    }
+
+    /// Tells what is new in an item.
+    fn settled(&mut self, place: usize, say: &dyn Fn(&str)) {
+        if let Some(said) = self.items.get(place).and_then(|item| item.unheard()) {
+            self.estimate.hear(said.len());
+            self.tell(place, &said, say);
+        }
+    }
+
+    /// Takes what a response says of itself, `kind` being how it ended, if it did. Returns whether it failed.
+    fn respond(&mut self, response: Response, kind: &str, say: &dyn Fn(&str)) -> bool {
         let word = |word: Option<Lossy>| word.map(|Lossy(word)| word).filter(|word| !word.is_empty());
         self.id = word(response.id).or(self.id.take());
         self.model = word(response.model).or(self.model.take());
-        self.usage = response.usage.or(self.usage);
-        let reason = response.incomplete_details.and_then(|details| word(details.reason));
+        let usage = response.usage.and_then(|usage| serde_json::from_str::<Option<Counts>>(usage.get()).ok().flatten());
+        self.usage = usage.or(self.usage);
+        let status = word(response.status);
+        let has_failed = response.error.is_some_and(|error| error.get().starts_with('{'));
+        // Some have one event for every ending.
+        let kind = match (kind, status.as_deref()) {
+            ("completed" | "done", Some(status @ ("incomplete" | "failed" | "cancelled"))) => status,
+            ("completed" | "done", _) if has_failed => "failed",
+            ("done", None | Some("completed")) => "completed",
+            (kind, _) => kind,
+        };
+        let details = response.incomplete_details;
+        let details = details.and_then(|details| serde_json::from_str::<Incomplete>(details.get()).ok());
+        let reason = details.and_then(|details| word(details.reason));
         self.stop = match (kind, reason.as_deref()) {
             ("completed", _) => Some(Stop::EndTurn),
-            ("incomplete", Some("max_output_tokens")) => Some(Stop::MaxTokens),
+            ("incomplete", None | Some("max_output_tokens" | "max_tokens" | "length")) => Some(Stop::MaxTokens),
             ("incomplete", Some("content_filter")) => Some(Stop::Refusal),
-            ("incomplete", _) => Some(Stop::Other(reason.unwrap_or_else(|| kind.to_owned()))),
-            _ => return,
+            ("incomplete", Some(reason)) => Some(Stop::Other(reason.to_owned())),
+            _ => return matches!(kind, "failed" | "cancelled"),
         };
-        for (index, fields) in (0..).zip(response.output.into_iter().flatten()) {
-            if !self.items.get(&index).is_some_and(|item| item.is_whole) {
-                self.settle(Some(index), fields, true, say);
-            }
+        for place in self.items.settle_all(response.output.into_iter().flatten().flatten().collect()) {
+            self.settled(place, say);
         }
+        false
     }
+}
+
+/// What an event says of an item.
+struct Said<'a> {
+    piece: &'a str,
+    /// Whether that is all, of which its deltas should have told.
+    is_all: bool,
+    is_refusal: bool,
+    /// Whether it is a call's input.
+    is_input: bool,
+}
+
+fn text(value: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str::<Lossy>(value?.get()).ok().map(|text| text.0)
 }
 
 fn unreadable(error: &serde_json::Error) -> Broken {
@@ -180,27 +233,45 @@ impl dialogue::Growth for Growth {
             Err(_) => return Ok(()),
         };
         let kind = if event.kind.0.is_empty() { name } else { event.kind.0.as_str() };
-        match (kind, event.delta) {
-            ("error", _) => return Err(Broken::Error(data.to_owned())),
-            ("response.output_item.added" | "response.output_item.done", _) => {
-                let is_whole = kind.ends_with("done");
-                self.settle(event.output_index, event.item.unwrap_or_default(), is_whole, say);
+        let id = text(event.item_id).unwrap_or_default();
+        let mark = Mark { id: &id, index: event.output_index.and_then(|index| index.get().parse().ok()) };
+        let said = |piece, is_all| Said { piece, is_all, is_refusal: false, is_input: false };
+        match kind {
+            "error" => return Err(Broken::Error(data.to_owned())),
+            "response.output_item.added" | "response.output_item.done" => {
+                let item: Option<Fields> = event
+                    .item
+                    .map_or(Ok(None), |item| serde_json::from_str(item.get()))
+                    .map_err(|error| unreadable(&error))?;
+                let item = item.unwrap_or_default();
+                let id = super::item::text(&item, "id").unwrap_or_default();
+                let place = self.items.settle(Mark { id: &id, ..mark }, item, kind.ends_with("done"));
+                self.settled(place, say);
             }
-            ("response.output_text.delta" | "response.refusal.delta", Some(Lossy(piece))) => {
-                say(&piece);
-                self.grow(event.output_index, &piece, usize::MAX);
+            "response.output_text.delta" | "response.output_text.done" => {
+                if let Some(piece) = text(event.delta.or(event.text)) {
+                    self.hear(mark, said(&piece, kind.ends_with("done")), say);
+                }
             }
-            ("response.function_call_arguments.delta", Some(Lossy(piece))) => {
-                self.grow(event.output_index, &piece, LONGEST_INPUT);
+            "response.refusal.delta" | "response.refusal.done" => {
+                if let Some(piece) = text(event.delta.or(event.refusal)) {
+                    self.hear(mark, Said { is_refusal: true, ..said(&piece, kind.ends_with("done")) }, say);
+                }
             }
-            (_, Some(Lossy(piece))) if kind.starts_with("response.reasoning") => self.estimate.hear(piece.len()),
+            "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
+                if let Some(piece) = text(event.delta.or(event.arguments)) {
+                    self.hear(mark, Said { is_input: true, ..said(&piece, kind.ends_with("done")) }, say);
+                }
+            }
+            _ if kind.starts_with("response.reasoning") => {
+                self.estimate.hear(text(event.delta).map_or(0, |piece| piece.len()));
+            }
             _ => {}
         }
         if let Some(response) = event.response {
             let response = serde_json::from_str(response.get()).map_err(|error| unreadable(&error))?;
             let kind = kind.strip_prefix("response.").unwrap_or_default();
-            self.respond(response, kind, say);
-            if matches!(kind, "failed" | "cancelled") {
+            if self.respond(response, kind, say) {
                 return Err(Broken::Error(data.to_owned()));
             }
         }
@@ -216,11 +287,11 @@ impl dialogue::Growth for Growth {
         if error.get("error").is_some_and(|error| !error.is_null()) {
             return Err(Broken::Error(json.into_owned()));
         }
-        let is_response = response.object.as_ref().is_some_and(|Lossy(object)| object == "response");
+        let is_response = response.object.as_ref().is_none_or(|Lossy(object)| object == "response");
         if !is_response || response.output.is_none() {
             return Err(Broken::Nonsense("it is JSON, but no response".to_owned()));
         }
-        let status = response.status.as_ref().map_or_else(String::new, |Lossy(status)| status.clone());
+        let status = response.status.as_ref().map_or_else(|| "completed".to_owned(), |Lossy(status)| status.clone());
         self.respond(response, &status, say);
         Ok(())
     }
@@ -238,21 +309,13 @@ impl dialogue::Growth for Growth {
         let Some(mut stop) = self.stop else {
             return Err(Broken::Nonsense("a response whose status says nothing of its end".to_owned()));
         };
-        let mut blocks = Vec::with_capacity(self.items.len());
         let used = self.usage.and_then(|counts| counts.output_tokens).unwrap_or_default();
         if stop == Stop::EndTurn && self.most.is_some_and(|most| used >= u64::from(most)) {
             stop = Stop::MaxTokens;
         }
-        let mut is_refused = false;
-        for Growing { fields, is_whole, heard } in self.items.into_values() {
-            is_refused |= !item::refusal(&fields).is_empty();
-            if is_whole {
-                let block = item::block(&fields);
-                blocks.push(block.map_err(|error| Broken::Nonsense(format!("an item can't be read: {error}")))?);
-            } else {
-                blocks.extend(cut_off(&fields, heard));
-            }
-        }
+        let finished = self.items.finish();
+        let (blocks, is_refused) =
+            finished.map_err(|error| Broken::Nonsense(format!("an item can't be read: {error}")))?;
         if stop == Stop::EndTurn {
             if is_refused {
                 stop = Stop::Refusal;
@@ -262,17 +325,4 @@ impl dialogue::Growth for Growth {
         }
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
     }
-}
-
-/// What is left of an item that never ended.
-fn cut_off(fields: &Fields, heard: String) -> Option<Block> {
-    let view = match text(fields, "type").as_deref() {
-        Some("function_call") => {
-            let [id, name] = ["call_id", "name"].map(|name| text(fields, name).unwrap_or_default());
-            View::Call(item::call(id, name, Some(&heard)))
-        }
-        _ if heard.is_empty() => return None,
-        _ => View::Text(heard),
-    };
-    Some(view.into())
 }

@@ -1,8 +1,9 @@
 //! The calls of a reply, put together from pieces.
 //!
 //! OpenAI's own streams begin each call with an index, an id and a name, and go on with pieces of its arguments under the
-//! same index. Others leave out the index or the id, give every call the index 0, repeat id and name in every piece, send
-//! ids that are numbers, or arguments as an object.
+//! same index. Others leave out the index or the id, give every call the index 0, repeat id and name in every piece, make up
+//! a new id for every piece, send ids that are numbers, or arguments as an object. What tells calls apart where all else
+//! fails: a name opens a call, nothing follows a whole input, and the pieces of one list are of different calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ const MOST_CALLS: usize = 1_000;
 pub(super) struct Calls {
     calls: Vec<Growing>,
     by_index: HashMap<u64, usize>,
+    /// How many lists of pieces have come.
+    lists: usize,
 }
 
 #[derive(Debug, Default)]
@@ -32,28 +35,54 @@ struct Growing {
     name: String,
     /// As far as its bound and one piece beyond it.
     input: String,
+    /// The last list with a piece of it.
+    list: usize,
     /// What else a server says of it, such as a signature of Gemini's.
     more: Fields,
 }
 
+/// A piece of a call.
+struct Piece {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    input: String,
+    more: Fields,
+}
+
+impl Piece {
+    fn read(mut fields: Fields) -> Self {
+        let index = fields.shift_remove("index").and_then(|index| index.get().trim_matches('"').parse::<u64>().ok());
+        let id = fields.shift_remove("id").map(|id| text(&id).unwrap_or_else(|| number(id.get())));
+        let function = fields.shift_remove("function");
+        let function: Fields =
+            function.and_then(|function| serde_json::from_str(function.get()).ok()).unwrap_or_default();
+        let name = function.get("name").and_then(|name| text(name));
+        let input = function.get("arguments").map(|input| text(input).unwrap_or_else(|| input.get().to_owned()));
+        fields.shift_remove("type");
+        Self {
+            index,
+            id: id.unwrap_or_default(),
+            name: name.unwrap_or_default(),
+            input: input.filter(|input| input != "null").unwrap_or_default(),
+            more: fields,
+        }
+    }
+}
+
 impl Calls {
-    /// Takes a piece of a call; returns how many bytes it says.
+    /// Takes a list of pieces; returns how many bytes they say.
     ///
     /// # Errors
     /// There are too many calls, in a sentence.
-    pub(super) fn grow(&mut self, mut piece: Fields) -> Result<usize, String> {
-        let index = piece.shift_remove("index").and_then(|index| index.get().parse::<u64>().ok());
-        let id = piece.shift_remove("id").map(|id| text(&id).unwrap_or_else(|| number(id.get())));
-        let id = id.unwrap_or_default();
-        let function = piece.shift_remove("function");
-        let function: Fields =
-            function.and_then(|function| serde_json::from_str(function.get()).ok()).unwrap_or_default();
-        let name = function.get("name").and_then(|name| text(name)).unwrap_or_default();
-        let input = function.get("arguments").map(|input| text(input).unwrap_or_else(|| input.get().to_owned()));
-        let input = input.filter(|input| input != "null").unwrap_or_default();
-        piece.shift_remove("type");
+    pub(super) fn grow(&mut self, pieces: Vec<Fields>) -> Result<usize, String> {
+        self.lists += 1;
+        pieces.into_iter().map(|piece| self.take(Piece::read(piece))).sum()
+    }
 
-        let at = match self.find(index, &id, &name, &input) {
+    fn take(&mut self, piece: Piece) -> Result<usize, String> {
+        let heard = piece.name.len() + piece.input.len();
+        let at = match self.find(&piece) {
             Some(at) => at,
             None if self.calls.len() >= MOST_CALLS => return Err(format!("it makes more than {MOST_CALLS} calls")),
             None => {
@@ -61,36 +90,57 @@ impl Calls {
                 self.calls.len() - 1
             }
         };
+        let call = &mut self.calls[at];
+        call.list = self.lists;
+        let is_repeated = is_repeated(call, &piece);
+        let Piece { index, id, name, input, more } = piece;
         if let Some(index) = index {
             self.by_index.insert(index, at);
         }
-        let call = &mut self.calls[at];
         if call.id.is_empty() {
             call.id = id;
         }
         if call.name != name {
             call.name.push_str(&name);
         }
-        if call.input.len() <= LONGEST_INPUT {
+        if is_empty_object(&call.input) && !input.trim().is_empty() {
+            // It stood for an input that is only coming now.
+            call.input = input;
+        } else if call.input.len() <= LONGEST_INPUT && !is_repeated {
             call.input.push_str(&input);
         }
-        call.more.extend(piece.into_iter().filter(|(_, value)| value.get() != "null"));
-        Ok(name.len() + input.len())
+        call.more.extend(more.into_iter().filter(|(_, value)| value.get() != "null"));
+        Ok(heard)
     }
 
     /// The call that a piece belongs to; `None` where it begins one.
-    fn find(&self, index: Option<u64>, id: &str, name: &str, input: &str) -> Option<usize> {
-        let at = match index {
-            Some(index) => *self.by_index.get(&index)?,
-            None if !id.is_empty() => return self.calls.iter().rposition(|call| call.id == id),
-            None => self.calls.len().checked_sub(1)?,
+    fn find(&self, piece: &Piece) -> Option<usize> {
+        let (has_id, has_name) = (!piece.id.is_empty(), !piece.name.is_empty());
+        let last = self.calls.len().checked_sub(1);
+        let by_id = || self.calls.iter().rposition(|call| has_id && call.id == piece.id);
+        // Without a name it goes on with a call, whatever its id or index.
+        let goes_on = |at: Option<usize>| at.filter(|_| !has_name && !piece.input.is_empty());
+        let at = match piece.index.map(|index| self.by_index.get(&index).copied()) {
+            Some(Some(at)) => at,
+            Some(None) if has_id => goes_on(by_id())?,
+            Some(None) => goes_on(last)?,
+            None if has_id => by_id().or_else(|| goes_on(last))?,
+            None => last?,
         };
         let known = &self.calls[at];
-        let is_another = if !id.is_empty() && !known.id.is_empty() {
-            id != known.id
-        } else {
+        let is_another = if !has_name || known.name.is_empty() {
+            false
+        } else if known.list == self.lists {
+            true
+        } else if has_id && !known.id.is_empty() && piece.id != known.id {
+            // Where each piece has a new id, it goes on within an input.
+            piece.name != known.name || is_whole(&known.input) || is_whole(&piece.input)
+        } else if piece.name == known.name {
             // A name opens a call, unless it is repeated beside each piece.
-            !name.is_empty() && !known.name.is_empty() && !input.is_empty() && is_whole(&known.input)
+            is_whole(&known.input) && !piece.input.is_empty() && !is_repeated(known, piece)
+        } else {
+            // The rest of a name comes before any input.
+            !known.input.is_empty()
         };
         (!is_another).then_some(at)
     }
@@ -98,6 +148,11 @@ impl Calls {
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
+    }
+
+    /// Whether there are some, each with a whole input.
+    pub(super) fn are_whole(&self) -> bool {
+        !self.calls.is_empty() && self.calls.iter().all(|call| is_whole(&call.input))
     }
 
     /// The blocks that they have become.
@@ -121,7 +176,21 @@ fn number(json: &str) -> String {
 }
 
 fn is_whole(input: &str) -> bool {
-    serde_json::from_str::<IgnoredAny>(input).is_ok()
+    input.trim_end().ends_with('}') && serde_json::from_str::<IgnoredAny>(input).is_ok()
+}
+
+/// Whether an input is said again as a whole, after its pieces.
+fn is_repeated(call: &Growing, piece: &Piece) -> bool {
+    let is_same = if piece.id.is_empty() { piece.name.is_empty() } else { piece.id == call.id };
+    is_same && call.input == piece.input && is_whole(&piece.input)
+}
+
+fn is_empty_object(input: &str) -> bool {
+    input
+        .trim()
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'))
+        .is_some_and(|within| within.trim().is_empty())
 }
 
 #[derive(Serialize)]

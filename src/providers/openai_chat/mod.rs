@@ -3,7 +3,8 @@
 //! The form is that of <https://developers.openai.com/api/reference/resources/chat>. Servers differ, so what is read is
 //! read generously ([`reply`] says what), and little is sent that isn't needed:
 //! - OpenAI's own endpoints (and Azure's) get `max_completion_tokens`, as their models take nothing else, and
-//!   `prompt_cache_key`; all others get the older `max_tokens`;
+//!   `prompt_cache_key`; all others get the older `max_tokens`, until one asks for the newer name;
+//! - usage is asked for (`stream_options`), until a server refuses that;
 //! - the API has no mark for a call that failed: the text of such an answer begins with `Error: `;
 //! - reasoning is sent back in the field that it came in, and only beside the calls that it led to: there DeepSeek's and
 //!   others insist on it, elsewhere some refuse it.

@@ -2,8 +2,9 @@
 //!
 //! Chunks are those of <https://developers.openai.com/api/reference/resources/chat/subresources/completions/streaming-events>:
 //! deltas of the one message, then a chunk with `finish_reason`, then one with `usage` and no choices, then `[DONE]`. What
-//! servers leave out, or have beside that, is taken as it comes: no `[DONE]` once there was a `finish_reason`; usage in
-//! every chunk, in the choice or nowhere (then it is estimated); an error in the place of a chunk.
+//! servers leave out, or have beside that, is taken as it comes: no `[DONE]` once there was a `finish_reason`; no
+//! `finish_reason` where `[DONE]` came and something else shows that nothing is missing; usage in every chunk, in the choice
+//! or nowhere (then it is estimated); an error in the place of a chunk.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -14,7 +15,7 @@ use super::thoughts::{Fields, Thoughts, text};
 use crate::message::{Block, Reply, Stop, Usage, View};
 use crate::providers::dialogue::{self, Broken};
 use crate::providers::lossy::Lossy;
-use crate::providers::openai::Estimate;
+use crate::providers::openai::{Estimate, count};
 
 /// A reply that is being received.
 #[derive(Debug)]
@@ -29,6 +30,9 @@ pub(super) struct Growth {
     usage: Counts,
     stop: Option<Stop>,
     ended: bool,
+    /// Whether it is certain that nothing is missing before the end, reason or not: it came in one piece, or the usage after
+    /// the last choice came.
+    is_closed: bool,
 }
 
 #[derive(Deserialize)]
@@ -49,8 +53,8 @@ struct Chunk<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
-    #[serde(default)]
-    index: Option<u64>,
+    #[serde(default, borrow)]
+    index: Option<&'a RawValue>,
     /// Within a stream.
     #[serde(default)]
     delta: Option<Fields>,
@@ -65,28 +69,29 @@ struct Choice<'a> {
 
 /// Token counts as servers name them. `prompt_tokens` is the whole prompt.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
 struct Counts {
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     prompt_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     completion_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     total_tokens: Option<u64>,
-    #[serde(default)]
     prompt_tokens_details: Option<Details>,
     /// DeepSeek's name.
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     prompt_cache_hit_tokens: Option<u64>,
     /// Moonshot's name.
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     cached_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
 struct Details {
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     cached_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(deserialize_with = "count")]
     cache_write_tokens: Option<u64>,
 }
 
@@ -122,6 +127,7 @@ impl Growth {
             usage: Counts::default(),
             stop: None,
             ended: false,
+            is_closed: false,
         }
     }
 
@@ -129,9 +135,10 @@ impl Growth {
         let word = |value: Option<&RawValue>| value.and_then(text).filter(|text| !text.is_empty());
         self.id = self.id.take().or_else(|| word(chunk.id));
         self.model = self.model.take().or_else(|| word(chunk.model));
-        self.count(chunk.usage);
+        let has_choices = chunk.choices.as_ref().is_some_and(|choices| !choices.is_empty());
+        self.is_closed |= self.count(chunk.usage) && !has_choices;
         for choice in chunk.choices.into_iter().flatten() {
-            if choice.index.is_some_and(|index| index > 0) {
+            if choice.index.is_some_and(|index| !matches!(index.get(), "0" | "null" | "\"0\"")) {
                 continue;
             }
             self.count(choice.usage);
@@ -146,12 +153,12 @@ impl Growth {
         Ok(())
     }
 
-    /// Of counts, the latest hold.
-    fn count(&mut self, usage: Option<&RawValue>) {
+    /// Of counts, the latest hold, but not those of nothing. Returns whether anything was counted.
+    fn count(&mut self, usage: Option<&RawValue>) -> bool {
         let counts = usage.and_then(|usage| serde_json::from_str::<Option<Counts>>(usage.get()).ok().flatten());
-        if let Some(counts) = counts.filter(|counts| counts.prompt_tokens.is_some()) {
-            self.usage = counts;
-        }
+        let counts = counts.filter(|counts| counts.prompt_tokens.is_some_and(|tokens| tokens > 0));
+        self.usage = counts.unwrap_or(self.usage);
+        counts.is_some()
     }
 
     fn grow(&mut self, mut delta: Fields, say: &dyn Fn(&str)) -> Result<(), Broken> {
@@ -165,17 +172,16 @@ impl Growth {
             self.refusal.push_str(&piece);
         }
         let calls = delta.get("tool_calls").map_or(Ok(None), |calls| serde_json::from_str(calls.get()));
-        let calls: Option<Vec<Fields>> =
+        let calls: Option<Vec<Option<Fields>>> =
             calls.map_err(|error| Broken::Nonsense(format!("its tool_calls can't be read: {error}")))?;
-        let mut calls = calls.unwrap_or_default();
-        // The older form, of which there is at most one.
-        if let Some(function) = delta.shift_remove("function_call").filter(|function| function.get() != "null") {
+        let mut calls: Vec<Fields> = calls.into_iter().flatten().flatten().collect();
+        // The older form, of which there is at most one; some say a call in both.
+        let function = delta.shift_remove("function_call").filter(|function| function.get() != "null");
+        if let Some(function) = function.filter(|_| calls.is_empty()) {
             let index = RawValue::from_string("0".to_owned()).map(|index| ("index".to_owned(), index));
             calls.push(Fields::from_iter(index.into_iter().chain([("function".to_owned(), function)])));
         }
-        for call in calls {
-            heard += self.calls.grow(call).map_err(Broken::Nonsense)?;
-        }
+        heard += self.calls.grow(calls).map_err(Broken::Nonsense)?;
         self.estimate.hear(heard);
         Ok(())
     }
@@ -209,7 +215,7 @@ impl Growth {
 impl dialogue::Growth for Growth {
     fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
         if data.starts_with("[DONE]") {
-            // Without a reason, something of it is missing: `finish` says so.
+            // Without a reason something of it may be missing: `finish` looks.
             self.ended = true;
             return Ok(());
         }
@@ -242,7 +248,7 @@ impl dialogue::Growth for Growth {
             return Err(nonsense("it is JSON, but no completion"));
         }
         self.take(chunk, text)?;
-        self.ended = true;
+        (self.ended, self.is_closed) = (true, true);
         Ok(())
     }
 
@@ -260,7 +266,8 @@ impl dialogue::Growth for Growth {
 
     fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
         let usage = self.usage();
-        let Some(mut stop) = self.stop else {
+        let is_whole = self.ended && (self.is_closed || self.calls.are_whole());
+        let Some(mut stop) = self.stop.or(is_whole.then_some(Stop::EndTurn)) else {
             return Err(Broken::Nonsense("a reply without a finish_reason, so without its end".to_owned()));
         };
         let has_calls = !self.calls.is_empty();
@@ -288,20 +295,21 @@ impl dialogue::Growth for Growth {
 
 fn is_error(chunk: &Chunk<'_>) -> bool {
     let named = chunk.object.and_then(text).is_some_and(|object| object == "error");
-    named || chunk.error.is_some_and(|error| error.get() != "null")
+    named || chunk.error.is_some_and(|error| !matches!(error.get(), "null" | "false" | "\"\"" | "{}"))
 }
 
-/// OpenAI's reasons, and the words of others that mean something else than an end.
+/// OpenAI's reasons, and the words of others that mean something else than an end, in any letters.
 fn read_stop(reason: String) -> Result<Stop, Broken> {
-    Ok(match reason.as_str() {
+    Ok(match reason.to_ascii_lowercase().as_str() {
         "stop" => Stop::EndTurn,
         "tool_calls" | "function_call" => Stop::ToolUse,
-        "length" | "max_tokens" => Stop::MaxTokens,
-        "content_filter" => Stop::Refusal,
-        // Mistral's.
-        "model_length" => Stop::ContextFull,
-        // Mistral's and OpenRouter's; DeepSeek's.
-        "error" | "insufficient_system_resource" => {
+        "length" | "max_tokens" | "max_output_tokens" => Stop::MaxTokens,
+        // Gemini's `SAFETY`, Zhipu's `sensitive`.
+        "content_filter" | "refusal" | "safety" | "sensitive" => Stop::Refusal,
+        // Mistral's; Zhipu's.
+        "model_length" | "model_context_window_exceeded" => Stop::ContextFull,
+        // Mistral's and OpenRouter's; DeepSeek's; vLLM's (<https://github.com/vllm-project/vllm/issues/57082>); Zhipu's.
+        "error" | "insufficient_system_resource" | "abort" | "network_error" => {
             let message = format!("the reply ended with finish_reason {reason:?}");
             return Err(Broken::Error(json!({ "error": { "message": message } }).to_string()));
         }

@@ -17,6 +17,8 @@ use crate::providers::{Ask, Setup, dialogue};
 
 /// What stands for a text that is empty, which some servers refuse.
 const NOTHING: &str = "(nothing)";
+/// The newer name of the greatest number of tokens.
+const NEW_MOST: &str = "max_completion_tokens";
 
 /// What depends on where the conversation goes.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +43,6 @@ struct Written {
 #[derive(Debug)]
 pub(super) struct Body {
     model: String,
-    way: Way,
     has_tools: bool,
     /// What stays the same and is no prompt, with a comma before each member.
     options: String,
@@ -51,6 +52,12 @@ pub(super) struct Body {
     /// How many of them stand before the conversation: the system prompt, where there is one.
     begun: usize,
     size: usize,
+    /// Whether usage is asked for, which most servers count in a stream only then, and Mistral's refuses
+    /// (<https://github.com/openai/openai-agents-python/issues/442>).
+    asks_usage: bool,
+    /// What the greatest number of tokens is called: `max_tokens` nearly everywhere, and what OpenAI's newer models take
+    /// where they answer behind a gateway.
+    most: &'static str,
 }
 
 #[derive(Serialize)]
@@ -110,13 +117,14 @@ impl Body {
         }
         let mut body = Self {
             model: setup.model.name.clone(),
-            way,
             has_tools: !tools.is_empty(),
             options,
             size: fixed.len(),
             fixed: Bytes::from(fixed + r#","messages":["#),
             messages: Vec::new(),
             begun: 0,
+            asks_usage: true,
+            most: if way.has_openai_rules { NEW_MOST } else { "max_tokens" },
         };
         if !is_blank(&setup.system) {
             body.add(serde_json::to_string(&Text { role: "system", content: &setup.system })?, false);
@@ -195,11 +203,12 @@ impl dialogue::Body for Body {
     }
 
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
-        let most = if self.way.has_openai_rules { "max_completion_tokens" } else { "max_tokens" };
+        let usage = if self.asks_usage { r#","stream_options":{"include_usage":true}"# } else { "" };
         let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(
-            r#"{{"model":{},"{most}":{},"stream":true,"stream_options":{{"include_usage":true}}{}{choice}"#,
+            r#"{{"model":{},"{}":{},"stream":true{usage}{}{choice}"#,
             json!(self.model),
+            self.most,
             ask.max_tokens,
             self.options
         );
@@ -217,5 +226,16 @@ impl dialogue::Body for Body {
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
         name_calls(reply, taken);
         Ok(())
+    }
+
+    fn forgo(&mut self, refusal: &str) -> bool {
+        if self.asks_usage && refusal.contains("stream_options") {
+            self.asks_usage = false;
+        } else if self.most != NEW_MOST && refusal.contains(NEW_MOST) {
+            self.most = NEW_MOST;
+        } else {
+            return false;
+        }
+        true
     }
 }

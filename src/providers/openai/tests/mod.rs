@@ -1,6 +1,7 @@
 //! What is this API's own; the rest is in the suite that all providers pass.
 
 mod dialect;
+mod items;
 
 pub(crate) use self::dialect::{Spoken, answered, error, growth};
 
@@ -179,7 +180,9 @@ async fn endings_have_their_own_words() {
     for (reason, stop) in [
         (Some("content_filter"), Stop::Refusal),
         (Some("max_messages"), Stop::Other("max_messages".to_owned())),
-        (None, Stop::Other("incomplete".to_owned())),
+        (Some("max_tokens"), Stop::MaxTokens),
+        // Whatever the reason is, it isn't whole.
+        (None, Stop::MaxTokens),
     ] {
         let end = json!({ "type": "response.incomplete", "response": response(&[message("x")], "incomplete", reason) });
         assert_eq!(reply_of(&[end]).await.stop, stop);

@@ -96,6 +96,88 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"], ["y", "b", "{}"]],
         ),
+        // A new id for every piece, with the name at first or always.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
+                piece(&json!({ "index": 0, "id": "y", "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "index": 0, "id": "z", "function": { "name": null, "arguments": "1}" } })),
+                piece(&json!({ "index": 0, "id": "w", "function": { "arguments": "" } })),
+            ],
+            vec![["x", "a", "{\"n\":1}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
+                piece(&json!({ "index": 0, "id": "y", "function": f("a", "{\"n\":") })),
+                piece(&json!({ "index": 0, "id": "z", "function": f("a", "1}") })),
+            ],
+            vec![["x", "a", "{\"n\":1}"]],
+        ),
+        // Neither index nor id; or one id for all: a list holds pieces of different calls.
+        (
+            vec![json!({ "tool_calls": [{ "function": f("a", "") }, { "function": f("b", "") }] })],
+            vec![["call00001", "a", "{}"], ["call00002", "b", "{}"]],
+        ),
+        (
+            vec![json!({ "tool_calls": [
+                { "id": "x", "function": f("a", "{\"n\":1}") }, null, { "id": "x", "function": f("a", "{\"n\":2}") },
+            ] })],
+            vec![["x", "a", "{\"n\":1}"], ["call00001", "a", "{\"n\":2}"]],
+        ),
+        // One id for all, a chunk each, with and without an index.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":1}") })),
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":2}") })),
+                piece(&json!({ "id": "x", "function": f("a", "{\"n\":3}") })),
+            ],
+            vec![["x", "a", "{\"n\":1}"], ["call00001", "a", "{\"n\":2}"], ["call00002", "a", "{\"n\":3}"]],
+        ),
+        // An index that comes late, counts pieces, or is a text.
+        (
+            vec![
+                piece(&json!({ "id": "x", "function": f("a", "") })),
+                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "index": 0, "function": { "arguments": "1}" } })),
+            ],
+            vec![["x", "a", "{\"n\":1}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
+                piece(&json!({ "index": 1, "id": "x", "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "index": 2, "id": "x", "function": { "arguments": "1}" } })),
+            ],
+            vec![["x", "a", "{\"n\":1}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "index": "0", "id": "x", "function": f("a", "") })),
+                piece(&json!({ "index": "1", "id": "y", "function": f("b", "") })),
+                piece(&json!({ "index": "0", "function": { "arguments": "{\"n\":1}" } })),
+                piece(&json!({ "index": "1", "function": { "arguments": "{\"n\":2}" } })),
+            ],
+            vec![["x", "a", "{\"n\":1}"], ["y", "b", "{\"n\":2}"]],
+        ),
+        // An empty object that stands for what is still to come, and a whole input after its pieces.
+        (
+            vec![
+                piece(&json!({ "index": 0, "id": "x", "function": { "name": "a", "arguments": {} } })),
+                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "index": 0, "function": { "arguments": "1}" } })),
+                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":1}") })),
+                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":1}" } })),
+            ],
+            vec![["x", "a", "{\"n\":1}"]],
+        ),
+        // The same call in both forms.
+        (
+            vec![
+                json!({ "function_call": f("a", "{}"), "tool_calls": [{ "index": 0, "id": "x", "function": f("a", "{}") }] }),
+            ],
+            vec![["x", "a", "{}"]],
+        ),
         // The older form.
         (
             vec![
@@ -147,12 +229,44 @@ async fn a_stream_may_end_without_its_mark() {
 }
 
 #[tokio::test]
+async fn a_reply_without_a_reason_for_its_end_is_taken_where_nothing_can_be_missing() {
+    let said = chunk(&json!({ "content": "Hi!" }), None);
+    let call =
+        json!({ "tool_calls": [{ "index": 0, "id": "x", "function": { "name": "a", "arguments": "{\"n\":1}" } }] });
+    let mut half = call.clone();
+    half["tool_calls"][0]["function"]["arguments"] = json!("{\"n\":");
+    let counted = json!({ "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 2 } });
+    let mut counted_early = said.clone();
+    counted_early["usage"] = counted["usage"].clone();
+    let whole = json!({ "object": "chat.completion", "choices": [{ "message": { "content": "Hi!" } }] }).to_string();
+    let done = |chunks: &[Value]| Answer::stream([(sent(chunks).concat() + "data: [DONE]\n\n").as_bytes()]);
+    for (answer, stop) in [
+        (done(&[said.clone(), counted.clone()]), Some(Stop::EndTurn)),
+        (done(&[chunk(&call, None)]), Some(Stop::ToolUse)),
+        (Answer::new("200 OK", "content-type: application/json\r\n", &whole), Some(Stop::EndTurn)),
+        (done(&[counted_early]), None),
+        (done(&[chunk(&half, None)]), None),
+        (Answer::stream([sent(&[said, counted]).concat().as_bytes()]), None),
+    ] {
+        let good = stream(&[json!({ "content": "Again." })], "length");
+        let (reply, _, requests) = asked(&Spoken, vec![answer, Answer::stream([good.as_bytes()])]).await;
+        assert_eq!(reply.unwrap().stop, stop.clone().unwrap_or(Stop::MaxTokens));
+        assert_eq!(requests, if stop.is_some() { 1 } else { 2 });
+    }
+}
+
+#[tokio::test]
 async fn stop_reasons_have_their_own_words() {
     for (word, stop) in [
         ("stop", Stop::EndTurn),
         ("length", Stop::MaxTokens),
         ("content_filter", Stop::Refusal),
         ("model_length", Stop::ContextFull),
+        ("STOP", Stop::EndTurn),
+        ("MAX_TOKENS", Stop::MaxTokens),
+        ("max_output_tokens", Stop::MaxTokens),
+        ("SAFETY", Stop::Refusal),
+        ("sensitive", Stop::Refusal),
         ("tea_time", Stop::Other("tea_time".to_owned())),
     ] {
         assert_eq!(reply_of(&stream(&[json!({ "content": "x" })], word)).await.stop, stop);
@@ -167,6 +281,7 @@ async fn stop_reasons_have_their_own_words() {
         ("tool_calls", "makes none"),
         ("error", "finish_reason \"error\""),
         ("insufficient_system_resource", "finish_reason"),
+        ("abort", "finish_reason \"abort\""),
     ] {
         let answers =
             [word, "stop"].map(|word| Answer::stream([stream(&[json!({ "content": "x" })], word).as_bytes()]));
@@ -198,6 +313,11 @@ async fn tokens_are_counted_as_servers_count_them() {
         ),
         // Reasoning that only the total counts.
         (json!({ "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 125 }), [100, 25, 0, 0]),
+        // Floats, and what is no count.
+        (
+            json!({ "prompt_tokens": 100.0, "completion_tokens": 5.0, "total_tokens": "?", "cached_tokens": -1 }),
+            [100, 5, 0, 0],
+        ),
         // More read than there was.
         (json!({ "prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": 1000 }), [0, 5, 100, 0]),
     ] {
@@ -206,6 +326,23 @@ async fn tokens_are_counted_as_servers_count_them() {
             let counts = [own.input_tokens, own.output_tokens, own.cache_read_tokens, own.cache_write_tokens];
             assert_eq!(counts, [input, output, read, written], "{usage}");
         }
+    }
+}
+
+#[tokio::test]
+async fn counts_of_nothing_are_none() {
+    let text = chunk(&json!({ "content": "x".repeat(40) }), Some("stop"));
+    let counted =
+        |output: u64| json!({ "choices": [], "usage": { "prompt_tokens": 100, "completion_tokens": output } });
+    let nothing = json!({ "choices": [], "usage": { "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0 } });
+    for (chunks, output) in [(vec![text.clone(), counted(5), nothing], 5), (vec![counted(0), text.clone()], 10)] {
+        let own = reply_of(&(sent(&chunks).concat() + "data: [DONE]\n\n")).await.usage;
+        assert_eq!([own.input_tokens, own.output_tokens], [100, output]);
+    }
+    for nothing in [json!(null), json!(""), json!({}), json!(false)] {
+        let mut chunk = text.clone();
+        chunk["error"] = nothing;
+        assert_eq!(reply_of(&sent(&[chunk]).concat()).await.text().len(), 40);
     }
 }
 

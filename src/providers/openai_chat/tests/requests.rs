@@ -2,11 +2,11 @@ use serde_json::json;
 
 use super::*;
 use crate::job::Thinking;
-use crate::providers::Setup;
 use crate::providers::conformance::{SECRET, connect, setup};
 use crate::providers::dialogue::Body as _;
 use crate::providers::openai_chat::ENTRY;
 use crate::providers::openai_chat::request::{Body, Way};
+use crate::providers::{FaultKind, Setup};
 
 const ELSEWHERE: Way = Way { effort: None, has_openai_rules: false, takes_cache_key: false };
 
@@ -86,6 +86,40 @@ async fn any_other_server_gets_the_word_as_it_is_and_needs_no_key() {
     assert_eq!(received.json()["reasoning_effort"], "none");
     assert_eq!(received.json()["max_tokens"], 8000);
     assert_eq!(received.json().get("prompt_cache_key"), None);
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_is_left_out_at_once_and_for_good() {
+    let mistral = json!({ "object": "error", "message": { "detail": [{ "type": "extra_forbidden", "loc": ["body",
+        "stream_options", "include_usage"], "msg": "Extra inputs are not permitted", "input": true }] },
+        "type": "invalid_request_error", "param": null, "code": null });
+    let openais = json!({ "error": { "message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use \
+        'max_completion_tokens' instead.", "type": "invalid_request_error", "param": "max_tokens",
+        "code": "unsupported_parameter" } });
+    let refusing =
+        |status: &str, body: &Value| Answer::new(status, "content-type: application/json\r\n", &body.to_string());
+    let good = Answer::stream([stream(&[json!({ "content": "Hi" })], "stop").as_bytes()]);
+    let answers =
+        [refusing("422 Unprocessable Entity", &mistral), refusing("500 Internal Server Error", &openais), good];
+    let server = Server::start(answers).await;
+    let mut conversation = prompted(&Spoken, &server.url);
+    let seen = Seen::default();
+    for _ in 0..2 {
+        conversation.ask(request(), &seen).await.unwrap();
+    }
+    assert!(seen.retries.lock().unwrap().is_empty());
+    let said: Vec<[bool; 3]> = server
+        .received()
+        .iter()
+        .map(|request| {
+            ["stream_options", "max_tokens", "max_completion_tokens"].map(|name| request.json().get(name).is_some())
+        })
+        .collect();
+    assert_eq!(said, [[true, true, false], [false, true, false], [false, false, true], [false, false, true]]);
+    // Once, and not for ever.
+    let refused = || refusing("400 Bad Request", &openais);
+    let (fault, _, requests) = asked(&Spoken, vec![refused(), refused(), refused()]).await;
+    assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 2));
 }
 
 #[tokio::test]

@@ -1,0 +1,174 @@
+//! The items of a reply that is being received: which of them an event is about.
+
+use super::item::{self, Fields, text};
+use crate::message::{Block, View};
+
+/// Items, in the order in which they began.
+#[derive(Debug, Default)]
+pub(super) struct Items(Vec<Growing>);
+
+/// What an event says of the item that it is about; servers leave out either, or make it up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark<'a> {
+    /// The item's id; empty for none.
+    pub(super) id: &'a str,
+    /// Its number in the reply.
+    pub(super) index: Option<u64>,
+}
+
+/// An item that is being received.
+#[derive(Debug, Default)]
+pub(super) struct Growing {
+    /// Its number in the reply, as far as the server says.
+    index: u64,
+    fields: Fields,
+    is_whole: bool,
+    /// What its deltas said: text, or a call's input as far as its bound and one piece beyond it.
+    pub(super) heard: String,
+    /// Whether what they said is a refusal.
+    pub(super) is_refusal: bool,
+}
+
+impl Growing {
+    fn is(&self, name: &str, value: &str) -> bool {
+        !value.is_empty() && text(&self.fields, name).as_deref() == Some(value)
+    }
+
+    /// Whether it is a whole message of which no delta has told.
+    pub(super) fn unheard(&self) -> Option<String> {
+        let is_message = self.is_whole && self.heard.is_empty() && self.is("type", "message");
+        is_message.then(|| item::said(&self.fields)).filter(|said| !said.is_empty())
+    }
+
+    fn finish(self) -> Result<(Option<Block>, bool), serde_json::Error> {
+        let is_refused = self.is_refusal || !item::refusal(&self.fields).is_empty();
+        // Some end an item with less than they said of it.
+        let is_hollow = !self.heard.is_empty()
+            && match text(&self.fields, "type").as_deref() {
+                Some("message") => item::said(&self.fields).is_empty(),
+                Some("function_call") => !item::has_input(&self.fields),
+                _ => false,
+            };
+        let block = if self.is_whole && !is_hollow {
+            Some(item::block(&self.fields)?)
+        } else {
+            cut_off(&self.fields, self.heard)
+        };
+        Ok((block, is_refused))
+    }
+}
+
+impl Items {
+    /// The place of the item that a delta is about: one that still grows, or a new one; `None` where it has ended.
+    pub(super) fn growing(&mut self, mark: Mark<'_>) -> Option<usize> {
+        let open = self.open(mark);
+        if open.is_none() && self.0.iter().any(|item| item.is("id", mark.id) || Some(item.index) == mark.index) {
+            return None;
+        }
+        Some(open.unwrap_or_else(|| self.begin(mark.index)))
+    }
+
+    /// Takes an item as it begins or ends; returns its place.
+    pub(super) fn settle(&mut self, mark: Mark<'_>, fields: Fields, is_whole: bool) -> usize {
+        let input = text(&fields, "arguments");
+        let ended = self.0.iter().position(|item| {
+            let is_same = !is_whole || text(&item.fields, "arguments") == input;
+            item.is_whole && item.is("id", mark.id) && is_same
+        });
+        if let Some(place) = ended {
+            return place;
+        }
+        // What begins is none that has begun already, unless under the same id.
+        let is_new = |item: &Growing| is_whole || item.fields.is_empty() || item.is("id", mark.id);
+        let place = match self.open(mark).filter(|place| is_new(&self.0[*place])) {
+            Some(place) => place,
+            None => self.begin(mark.index),
+        };
+        (self.0[place].fields, self.0[place].is_whole) = (fields, is_whole);
+        place
+    }
+
+    /// Takes the items that the whole response lists, each of which may have come before; returns the places of those that
+    /// are new, or became whole.
+    pub(super) fn settle_all(&mut self, output: Vec<Fields>) -> Vec<usize> {
+        let mut known: Vec<usize> = (0..self.0.len()).collect();
+        known.sort_by_key(|place| self.0[*place].index);
+        let mut settled = Vec::new();
+        for (index, fields) in (0..).zip(output) {
+            let word = |name| text(&fields, name).unwrap_or_default();
+            let [id, call_id, kind] = ["id", "call_id", "type"].map(word);
+            let like = |test: &dyn Fn(&Growing) -> bool| known.iter().position(|place| test(&self.0[*place]));
+            let at = like(&|item| item.is("id", &id) && item.is("type", &kind))
+                .or_else(|| like(&|item| item.is("call_id", &call_id)))
+                .or_else(|| like(&|item| item.index == index && item.is("type", &kind)))
+                .or_else(|| like(&|item| item.is("type", &kind)))
+                .or_else(|| like(&|item| item.fields.is_empty()));
+            let place = match at.map(|at| known.remove(at)) {
+                Some(place) if self.0[place].is_whole => continue,
+                Some(place) => place,
+                None => self.begin(Some(index)),
+            };
+            (self.0[place].fields, self.0[place].is_whole) = (fields, true);
+            settled.push(place);
+        }
+        settled
+    }
+
+    /// The item at a place that one of the others gave.
+    pub(super) fn get(&mut self, place: usize) -> Option<&mut Growing> {
+        self.0.get_mut(place)
+    }
+
+    /// The blocks that they have become, and whether one refuses.
+    ///
+    /// # Errors
+    /// One can't be written as JSON again, which no item leads to.
+    pub(super) fn finish(mut self) -> Result<(Vec<Block>, bool), serde_json::Error> {
+        self.0.sort_by_key(|item| item.index);
+        let (mut blocks, mut is_refused, mut has_spoken) = (Vec::with_capacity(self.0.len()), false, false);
+        for item in self.0 {
+            let (block, refuses) = item.finish()?;
+            is_refused |= refuses;
+            let Some(mut block) = block else { continue };
+            if let View::Text(said) = &mut block.view
+                && !said.trim().is_empty()
+            {
+                // Messages of their own, not pieces of one.
+                if std::mem::replace(&mut has_spoken, true) {
+                    said.insert_str(0, BETWEEN);
+                }
+            }
+            blocks.push(block);
+        }
+        Ok((blocks, is_refused))
+    }
+
+    /// The item that is meant and has not ended.
+    fn open(&self, mark: Mark<'_>) -> Option<usize> {
+        let find = |test: &dyn Fn(&Growing) -> bool| self.0.iter().rposition(|item| !item.is_whole && test(item));
+        find(&|item| item.is("id", mark.id))
+            .or_else(|| find(&|item| mark.index.is_none_or(|index| item.index == index)))
+    }
+
+    fn begin(&mut self, index: Option<u64>) -> usize {
+        let next = self.0.iter().map(|item| item.index + 1).max().unwrap_or_default();
+        self.0.push(Growing { index: index.unwrap_or(next), ..Growing::default() });
+        self.0.len() - 1
+    }
+}
+
+/// What stands between two messages of a reply.
+pub(super) const BETWEEN: &str = "\n\n";
+
+/// What is left of an item that never ended.
+fn cut_off(fields: &Fields, heard: String) -> Option<Block> {
+    let view = match text(fields, "type").as_deref() {
+        Some("function_call") => {
+            let [id, name] = ["call_id", "name"].map(|name| text(fields, name).unwrap_or_default());
+            View::Call(item::call(id, name, Some(&heard)))
+        }
+        _ if heard.is_empty() => return None,
+        _ => View::Text(heard),
+    };
+    Some(view.into())
+}

@@ -1,0 +1,189 @@
+//! Items and events as other servers send them: without their numbers, with less than they should have, or with more.
+
+use serde_json::{Value, json};
+
+use super::dialect::{response, sent};
+use super::{completed, done, message, reply_of};
+use crate::message::{Message, Reply, Stop, View};
+use crate::providers::conformance::{asked, request, setup};
+use crate::providers::dialogue::Body as _;
+use crate::providers::openai::request::{Body, Way};
+use crate::providers::openai::tests::Spoken;
+use crate::providers::scripted::Answer;
+
+fn call(number: u32, arguments: &str) -> Value {
+    json!({ "id": format!("fc_{number}"), "type": "function_call", "status": "completed",
+        "call_id": format!("call_{number}"), "name": "glob", "arguments": arguments })
+}
+
+fn begun(index: u64, item: &Value) -> Value {
+    let mut item = item.clone();
+    for (name, nothing) in [("arguments", json!("")), ("content", json!([]))] {
+        if item.get(name).is_some() {
+            item[name] = nothing;
+        }
+    }
+    json!({ "type": "response.output_item.added", "output_index": index, "item": item })
+}
+
+/// All that a server says of an item.
+fn told(index: u64, item: &Value) -> Vec<Value> {
+    let said = |kind: &str, name: &str, said: &Value| json!({ "type": format!("response.{kind}"), "item_id": item["id"], "output_index": index, name: said });
+    let (what, name, all) = match item.get("arguments") {
+        Some(arguments) => ("function_call_arguments", "arguments", arguments),
+        None => ("output_text", "text", &item["content"][0]["text"]),
+    };
+    let (one, two) = all.as_str().unwrap().split_at(2);
+    vec![
+        begun(index, item),
+        said(&format!("{what}.delta"), "delta", &json!(one)),
+        said(&format!("{what}.delta"), "delta", &json!(two)),
+        said(&format!("{what}.done"), name, all),
+        done(index, item),
+    ]
+}
+
+fn without(name: &str, events: &[Value]) -> Vec<Value> {
+    let without = |event: &Value| {
+        let mut event = event.clone();
+        event.as_object_mut().unwrap().shift_remove(name);
+        event
+    };
+    events.iter().map(without).collect()
+}
+
+fn of_kind(word: &str, events: &[Value]) -> Vec<Value> {
+    events.iter().filter(|event| !event["type"].as_str().unwrap().contains(word)).cloned().collect()
+}
+
+fn shown(reply: &Reply) -> Vec<String> {
+    let shown = |view: &View| match view {
+        View::Text(text) | View::Thinking(text) | View::Other(text) => text.clone(),
+        View::Call(call) => format!("{} {} {}", call.id, call.tool, call.input),
+    };
+    reply.blocks.iter().map(|block| shown(&block.view)).collect()
+}
+
+#[tokio::test]
+async fn items_are_told_apart_however_they_are_numbered() {
+    let items = [message("Look."), call(1, "{\"n\":1}"), call(2, "{\"n\":2}")];
+    let numbered = |numbers: [u64; 3]| -> Vec<Value> {
+        numbers.into_iter().zip(&items).flat_map(|(number, item)| told(number, item)).collect()
+    };
+    let right = numbered([0, 1, 2]);
+    let in_turn: Vec<Value> = (0..5).flat_map(|step| [1, 2].map(|at| told(0, &items[at])[step].clone())).collect();
+    // Under another id each time, as GitHub's gateway has it.
+    let mut renamed = right.clone();
+    for (number, event) in renamed.iter_mut().enumerate() {
+        let event = event.as_object_mut().unwrap();
+        event.insert("item_id".to_owned(), json!(format!("x{number}")));
+        if let Some(item) = event.get_mut("item") {
+            item["id"] = json!(format!("y{number}"));
+        }
+    }
+    let twice = right.iter().flat_map(|event| [event.clone(), event.clone()]);
+    let twice = of_kind("delta", &twice.collect::<Vec<_>>());
+    let last_first = [told(2, &items[2]), told(0, &items[0]), told(1, &items[1])].concat();
+    for (name, events) in [
+        ("as they should be", right.clone()),
+        ("all zero", numbered([0, 0, 0])),
+        ("from one", numbered([1, 2, 3])),
+        ("not", without("output_index", &right)),
+        ("neither number nor id", without("item_id", &without("output_index", &right))),
+        ("in turn, all zero", [told(0, &items[0]), in_turn].concat()),
+        ("renamed", renamed),
+        ("twice", twice),
+        ("last first", last_first),
+        ("no deltas", of_kind("delta", &right)),
+        ("no ends", of_kind("item.done", &right)),
+        ("ends alone", of_kind("item.done", &of_kind("delta", &right))),
+    ] {
+        for end in [completed(&items), completed(&[])] {
+            let reply = reply_of(&[&events[..], &[end]].concat()).await;
+            assert_eq!(shown(&reply), ["Look.", "call_1 glob {\"n\":1}", "call_2 glob {\"n\":2}"], "{name}");
+            assert_eq!(reply.stop, Stop::ToolUse);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_ends_with_less_is_what_was_said_of_it() {
+    let mut hollow = told(0, &call(1, "{\"n\":1}"));
+    hollow[4]["item"]["arguments"] = json!("");
+    assert_eq!(shown(&reply_of(&[hollow, vec![completed(&[])]].concat()).await), ["call_1 glob {\"n\":1}"]);
+    let mut hollow = told(0, &message("Look."));
+    hollow[4]["item"]["content"] = json!([]);
+    assert_eq!(shown(&reply_of(&[hollow, vec![completed(&[])]].concat()).await), ["Look."]);
+    let mut plain = message("");
+    plain["content"] = json!("Look.");
+    assert_eq!(shown(&reply_of(&[completed(&[plain])]).await), ["Look."]);
+    let refusal = |kind: &str, name: &str| json!({ "type": kind, "output_index": 0, name: "I can't." });
+    for said in [refusal("response.refusal.delta", "delta"), refusal("response.refusal.done", "refusal")] {
+        let reply = reply_of(&[begun(0, &message("")), said, completed(&[])]).await;
+        assert_eq!((shown(&reply), reply.stop), (vec!["I can't.".to_owned()], Stop::Refusal));
+    }
+}
+
+#[tokio::test]
+async fn an_input_goes_back_as_a_text_whatever_it_came_as() {
+    for (arguments, expected) in [(json!({ "n": 1 }), "{\"n\":1}"), (json!(null), "{}"), (json!(""), "{}")] {
+        let mut item = call(1, "");
+        item["arguments"] = arguments;
+        let reply = reply_of(&[done(0, &item), completed(&[])]).await;
+        let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: true }).unwrap();
+        body.push(&Message::Assistant(reply)).unwrap();
+        let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        assert_eq!(body["input"][0]["arguments"], expected);
+    }
+}
+
+#[tokio::test]
+async fn messages_of_one_reply_stand_apart() {
+    let mut second = message("Two.");
+    second["id"] = json!("msg_2");
+    let events = [told(0, &message("One.")), told(1, &second), vec![completed(&[])]].concat();
+    let (reply, seen, _) = asked(&Spoken, vec![Answer::stream([sent(&events).concat().as_bytes()])]).await;
+    assert_eq!(reply.unwrap().text(), "One.\n\nTwo.");
+    assert_eq!(*seen.text.lock().unwrap(), "One.\n\nTwo.");
+}
+
+#[tokio::test]
+async fn what_is_unknown_or_odd_is_passed_over() {
+    let mut end = completed(&[message("Hi!")]);
+    end["response"]["output"].as_array_mut().unwrap().insert(0, json!(null));
+    end["response"]["incomplete_details"] = json!("");
+    for usage in [json!("?"), json!({ "input_tokens": 10.0, "output_tokens": 2.0, "input_tokens_details": [] })] {
+        end["response"]["usage"] = usage.clone();
+        let odd =
+            json!({ "type": "response.tea.brewed", "delta": { "cups": 2 }, "item": 7, "item_id": [], "text": {} });
+        let reply = reply_of(&[odd, end.clone()]).await;
+        assert_eq!(shown(&reply), ["Hi!"]);
+        assert_eq!(reply.usage.input_tokens == 10, usage.is_object());
+    }
+}
+
+#[tokio::test]
+async fn an_ending_is_what_its_status_says() {
+    let ending = |kind: &str, status: &str, reason: Option<&str>| json!({ "type": kind, "response": response(&[message("Hi!")], status, reason) });
+    for (end, stop) in [
+        (ending("response.done", "completed", None), Stop::EndTurn),
+        (ending("response.done", "incomplete", Some("max_output_tokens")), Stop::MaxTokens),
+        (ending("response.completed", "incomplete", Some("content_filter")), Stop::Refusal),
+    ] {
+        assert_eq!(reply_of(&[end]).await.stop, stop);
+    }
+    let mut with_error = ending("response.completed", "completed", None);
+    with_error["response"]["error"] = json!({ "code": "server_error", "message": "sorry" });
+    for failed in [ending("response.completed", "failed", None), ending("response.done", "cancelled", None), with_error]
+    {
+        let answers =
+            [failed, completed(&[message("Hi!")])].map(|end| Answer::stream([sent(&[end]).concat().as_bytes()]));
+        assert_eq!(asked(&Spoken, answers.to_vec()).await.2, 2);
+    }
+    let mut bare = response(&[message("Hi!")], "completed", None);
+    for name in ["object", "status"] {
+        bare.as_object_mut().unwrap().shift_remove(name);
+    }
+    let answer = Answer::new("200 OK", "content-type: application/json\r\n", &bare.to_string());
+    assert_eq!(asked(&Spoken, vec![answer]).await.0.unwrap().stop, Stop::EndTurn);
+}
