@@ -161,7 +161,7 @@ impl Job {
             system: system.as_ref(),
             tools: &tools.value,
             max_turns: max_turns.as_ref(),
-            max_tokens: max_tokens.as_ref(),
+            max_tokens: self.max_tokens(max_tokens.as_ref(), None),
             model: None,
             returns: self.result.as_ref(),
         };
@@ -170,10 +170,20 @@ impl Job {
             system: subagent.system.as_ref(),
             tools: &subagent.tools.value,
             max_turns: subagent.max_turns.as_ref(),
-            max_tokens: subagent.max_tokens.as_ref(),
+            max_tokens: self.max_tokens(subagent.max_tokens.as_ref(), subagent.model.as_ref()),
             model: subagent.model.as_ref(),
             returns: subagent.returns.as_ref(),
         }))
+    }
+
+    /// How long a reply of an agent may be, where the job says: of the agent itself, else of the model that it asks. `own`
+    /// and `model` are what stands in the agent's mapping.
+    pub fn max_tokens<'a>(
+        &'a self,
+        own: Option<&'a Spanned<u32>>,
+        model: Option<&'a Spanned<ModelSpec>>,
+    ) -> Option<&'a Spanned<u32>> {
+        own.or_else(|| model.unwrap_or(&self.model).value.options()?.max_tokens.as_ref())
     }
 
     /// Whether the parent can hand work to subagents.
@@ -247,7 +257,7 @@ pub struct Agent<'a> {
     pub tools: &'a [Spanned<ToolEntry>],
     /// Its turns, where the job says.
     pub max_turns: Option<&'a Spanned<u32>>,
-    /// Its output tokens of one reply, where the job says.
+    /// Its output tokens of one reply, where the job says so of it, or of its model.
     pub max_tokens: Option<&'a Spanned<u32>>,
     /// Its own model.
     pub model: Option<&'a Spanned<ModelSpec>>,

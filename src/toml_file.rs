@@ -47,16 +47,31 @@ impl<'s> Reading<'s> {
             match error.message().trim() {
                 "duplicate key" => {
                     let name = source.text[place.span.clone()].to_owned();
-                    Diagnostic::error("duplicate-key", place, format!("key `{name}` is set twice in this table"))
-                        .help("keep one of the two")
+                    let message = match is_heading(source, place.start().0) {
+                        true => format!("the table `{name}` is there twice"),
+                        false => format!("key `{name}` is set twice in this table"),
+                    };
+                    Diagnostic::error("duplicate-key", place, message).help("keep one of the two")
                 }
-                message => Diagnostic::error("toml-syntax", place, message),
+                message => Diagnostic::error("toml-syntax", place, message).help(help(message)),
             }
         };
         let mut syntax: Vec<Diagnostic> = errors.into_iter().map(finding).collect();
         syntax.sort_by_key(|finding| finding.place.span.start);
         // What follows from a first mistake of a line isn't worth a word.
         syntax.dedup_by_key(|finding| finding.place.start().0);
+        // Nor what stands twice only since its whole table does.
+        let mut heading = None;
+        syntax.retain(|finding| {
+            let line = finding.place.start().0;
+            let is_double = finding.code == "duplicate-key";
+            if is_double && is_heading(source, line) {
+                heading = Some(line);
+                return true;
+            }
+            let is_below = |heading| !(heading + 1..line).any(|between| is_heading(source, between));
+            !(is_double && heading.is_some_and(is_below))
+        });
         (Self { source, syntax, found: RefCell::default() }, root)
     }
 
@@ -80,8 +95,8 @@ impl<'s> Reading<'s> {
         let lines = |finding: &Diagnostic| (finding.place.start().0, finding.place.end().0);
         let broken: Vec<(usize, usize)> = self.syntax.iter().map(lines).collect();
         // Below a broken heading nobody knows which table the keys belong to.
-        let is_heading = |line: &usize| self.source.text[self.source.line_span(*line)].trim_start().starts_with('[');
-        let lost = broken.iter().map(|(line, _)| *line).find(is_heading).unwrap_or(usize::MAX);
+        let lost =
+            broken.iter().map(|(line, _)| *line).find(|line| is_heading(self.source, *line)).unwrap_or(usize::MAX);
         let mut all = self.syntax;
         all.extend(self.found.into_inner().into_iter().filter(|finding| {
             let (first, last) = lines(finding);
@@ -90,6 +105,27 @@ impl<'s> Reading<'s> {
         }));
         all.sort_by_key(|finding| (finding.place.span.start, finding.place.span.end));
         all
+    }
+}
+
+/// Whether a line begins with a bracket, as those do that name a table.
+fn is_heading(source: &Source, line: usize) -> bool {
+    source.text[source.line_span(line)].trim_start().starts_with('[')
+}
+
+/// What to do about a mistake of syntax, told by the parser's words.
+fn help(message: &str) -> &'static str {
+    let has = |words: &str| message.contains(words);
+    match () {
+        () if has("must be quoted") => "put it in straight quotes: `KEY = \"VALUE\"`",
+        () if has("unclosed table") => {
+            "close the heading with `]`; a name with other than letters, digits, `-` and `_` is quoted"
+        }
+        () if has("basic string") || has("literal string") => "close the quotes on the same line",
+        () if has("escape") => "write `\\\\` for a backslash, or use single quotes",
+        () if has("carriage return") => "save the file with LF or CRLF line ends",
+        () if has("expected newline") => "write each key on a line of its own",
+        () => "write `KEY = \"VALUE\"`, each on a line of its own below a heading in brackets; see https://toml.io",
     }
 }
 

@@ -107,6 +107,35 @@ fn a_page_is_named_by_its_title() {
     }
 }
 
+#[test]
+fn what_is_no_answer_at_all_is_named() {
+    let packed = |status: &str| {
+        let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n");
+        let mut bytes = format!("{head}content-length: 6\r\nconnection: close\r\n\r\n").into_bytes();
+        bytes.extend([0x1f, 0x8b, 8, 0, 0, 0]);
+        Answer::raw(bytes)
+    };
+    for (model, _) in MODELS {
+        let rejected = |answer: Answer| answered(model, 5, "provider_rejected", answer);
+        rejected(packed("200 OK")).stderr_has("answered in a packed form (gzip), which wasn't asked for");
+        rejected(packed("400 Bad Request")).stderr_has("its text is packed (gzip), which wasn't asked for");
+        rejected(ok("application/json", "")).stderr_has("answered with nothing, not with a reply");
+        rejected(ok("image/png", "\u{1}\u{2}\0")).stderr_has("(it isn't JSON): bytes that are no text");
+        rejected(ok("application/json", "null")).stderr_has("(it is JSON, but no ").stderr_has("): null");
+        rejected(ok("text/html", "<style>a</style><h1>504 Gateway\nTime-out</h1>"))
+            .stderr_has("): a page: 504 Gateway Time-out");
+        // By whatever name it comes.
+        let page = "\n<!doctype html><title lang=en>Sign in</title>";
+        for kind in ["application/json", "text/plain", "text/event-stream"] {
+            rejected(ok(kind, page)).stderr_has("a page titled \"Sign in\"").stderr_has("no login page");
+        }
+        let no_content = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+        rejected(Answer::raw(no_content)).stderr_has("answered 204 No Content").stderr_has("the address of the ");
+        let endless = ok("application/json", &" ".repeat(9 << 20));
+        rejected(endless).stderr_has("answered with ");
+    }
+}
+
 /// An answer of each API: whole, and as the beginning of a stream; what it is called, and what to do.
 fn others() -> Vec<(&'static str, Value, Value, &'static str, &'static str)> {
     vec![
@@ -184,6 +213,57 @@ fn an_error_in_the_place_of_a_reply_is_read_in_any_apis_words() {
 }
 
 #[test]
+fn an_error_in_nobodys_words_is_an_error() {
+    for (model, _) in MODELS {
+        for (error, said) in [
+            (json!({"detail": "Not authenticated"}), "with an error: Not authenticated"),
+            (json!({"detail": [{"loc": ["x"], "msg": "Field required"}]}), "with an error: Field required"),
+            (json!({"errors": [{"message": "Bad thing", "code": 1000}], "success": false}), "with an error: Bad thing"),
+            (json!({"object": "error", "message": "No such model", "code": 404}), "with an error: No such model"),
+            (json!({"code": 401, "msg": "Invalid token"}), "with an error: Invalid token"),
+        ] {
+            answered(model, 5, "provider_rejected", ok("application/json", &error.to_string()))
+                .stderr_has(&format!("200 {said}"));
+            answered(model, 5, "provider_rejected", ok("text/event-stream", &error.to_string()))
+                .stderr_has(&format!("200 {said}"));
+            let event = events(std::slice::from_ref(&error));
+            answered(model, 5, "provider_rejected", event)
+                .stderr_has(&said.replace("with an error", "with an error in the stream"));
+        }
+    }
+}
+
+#[test]
+fn a_key_that_was_left_at_home_is_no_missing_one() {
+    for (model, _) in &MODELS[1..3] {
+        for status in ["401 Unauthorized", "403 Forbidden"] {
+            let answer = Answer::raw(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"));
+            let ended = answered(model, 5, "provider_rejected", answer);
+            ended.stderr_has("the user and password in OPENAI_BASE_URL were sent, and no key");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_leads_nowhere_may_lack_its_version() {
+    for model in ["openai/some-model", "openai-chat/some-model", "anthropic/some-model"] {
+        let server = Server::with(Checks::None, |_: &Request| {
+            Answer::raw("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+        });
+        let Begun(_folder, program) = at(model, "http", server.address());
+        let base = format!("http://{}", server.address());
+        let ended = program.env("OPENAI_BASE_URL", &base).env("ANTHROPIC_BASE_URL", &base).run();
+        ended.code(5);
+        assert_eq!(
+            ended.stderr.contains("let the address end with that"),
+            model.starts_with("openai"),
+            "{}",
+            ended.all()
+        );
+    }
+}
+
+#[test]
 fn a_redirect_says_what_to_write_instead() {
     for (model, path) in MODELS {
         for (location, shown) in [
@@ -200,6 +280,12 @@ fn a_redirect_says_what_to_write_instead() {
                 false => ended.stderr_has("put http").stderr_has("_BASE_URL, if you trust that"),
             };
         }
+        let answer = Answer::raw("HTTP/1.1 302 Found\r\nlocation: javascript:alert(1)\r\ncontent-length: 0\r\n\r\n");
+        answered(model, 5, "provider_rejected", answer).stderr_has("redirects to javascript:alert(1)");
+        let itself = Answer::raw("HTTP/1.1 308 Moved\r\nlocation: ?\r\ncontent-length: 0\r\n\r\n");
+        answered(model, 5, "provider_rejected", itself)
+            .stderr_has("that is where it was asked")
+            .nowhere("if you trust");
     }
 }
 
@@ -235,12 +321,17 @@ fn a_private_authoritys_certificate_holds_where_it_is_known() {
 
 /// A server that knows no TLS, and says in its own words that it didn't understand.
 fn plain() -> SocketAddr {
+    peer(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+}
+
+/// What answers anything with these bytes.
+fn peer(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 64 << 10]);
-            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = stream.write_all(answer);
         }
     });
     address
@@ -256,6 +347,10 @@ fn the_wrong_scheme_is_named() {
         let alert = Answer::raw([21, 3, 3, 0, 2, 2, 50].as_slice());
         answered_at_all(model, alert).stderr_has("speaks no HTTP").stderr_has("https:// address");
         answered_at_all(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).stderr_has("speaks no HTTP");
+        // One that knows our side of TLS by another name, or in another version.
+        let refusing = peer(&[21, 3, 3, 0, 2, 2, 112]);
+        let program = at(model, "https", refusing).env("SSL_CERT_FILE", tls::file("authority.pem"));
+        program.ends(5, "provider_rejected").stderr_has("refuses a TLS connection").stderr_has("_BASE_URL right?");
         let words = "Client sent an HTTP request to an HTTPS server.\n";
         let head = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {}\r\n\r\n", words.len());
         answered_at_all(model, Answer::raw(format!("{head}{words}"))).stderr_has("write https:// instead of http://");

@@ -76,6 +76,48 @@ fn a_proxy_sees_a_tunnel_and_no_key() {
 }
 
 #[test]
+fn a_proxy_that_refuses_or_is_none_is_named() {
+    let folder = folder_with(JOB);
+    let run = |proxy: &str| {
+        let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).env("LEGWORK_RETRY_BASE_MS", "1");
+        let run = run.env("ANTHROPIC_BASE_URL", "https://models.example.test").env("HTTPS_PROXY", proxy);
+        let ended = run.run();
+        ended.stderr_has("help:").nowhere("hush");
+        ended
+    };
+    let refusing = |status: &str| {
+        let status = status.to_owned();
+        Server::with(crate::support::server::Checks::None, move |_: &Request| {
+            Answer::raw(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"))
+        })
+    };
+    let login = refusing("407 Proxy Authentication Required");
+    let ended = run(&format!("http://me:hush-hush@{}", login.address()));
+    ended.code(5).stderr_has("the proxy on the way to models.example.test:443 wants a user and a password");
+    ended.stderr_has("write them into HTTPS_PROXY");
+    let blocked = refusing("403 Forbidden");
+    run(&blocked.address().to_string()).code(75).stderr_has("does the proxy in HTTPS_PROXY work");
+    run("http://127.0.0.1:1").code(75).stderr_has("does the proxy in HTTPS_PROXY work");
+    for odd in ["://me:hush-hush@x", "http://me:hush-hush@:80"] {
+        run(odd).stderr_has("HTTPS_PROXY isn't the address of a proxy, such as http://HOST:PORT, so none is used");
+    }
+}
+
+#[test]
+fn an_address_that_is_none_says_why() {
+    let folder = folder_with(JOB);
+    for (base, why) in [
+        ("http://me:hush-hush@127.0.0.1:99999", "isn't an http:// or https:// address: invalid port number"),
+        ("http://[::1", "isn't an http:// or https:// address: invalid IPv6 address"),
+        ("me:hush-hush@host/v1", "isn't an http:// or https:// address\n"),
+        ("host/v1", "isn't an http:// or https:// address\n"),
+    ] {
+        let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY);
+        run.env("ANTHROPIC_BASE_URL", base).run().code(5).stderr_has(why).stderr_has("help:").nowhere("hush");
+    }
+}
+
+#[test]
 fn a_plain_address_goes_past_the_proxy_with_a_warning() {
     let folder = folder_with(JOB);
     let (address, connections) = proxy();
@@ -104,6 +146,29 @@ fn the_credentials_of_an_address_are_sent_and_not_shown() {
     ended.run_folder().nowhere("hush");
     let names = folder_with("env: [ANTHROPIC_BASE_URL]\nparent: { prompt: Go., tools: [bash] }\n");
     names.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("withheld-env");
+}
+
+#[test]
+fn what_a_server_repeats_of_its_address_is_not_shown() {
+    let folder = folder_with(JOB);
+    let server = Server::with(crate::support::server::Checks::None, |request: &Request| {
+        let sent = request.header("authorization").unwrap_or_default();
+        Answer::status(400)
+            .error("invalid_request_error", &format!("{sent}, me:p@ss hush%2Fhush hush/hush9 2a+b"))
+            .odd()
+    });
+    for (user, query) in [("me:p%40ss", "code=hush%2Fhush9"), ("p%40ssw0rd-of-mine", "code=hush%2Fhush9&key=2a%2Bb")] {
+        let url = format!("http://{user}@{}/?{query}", server.address());
+        let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).env("ANTHROPIC_BASE_URL", &url).run();
+        ended.code(5).stderr_has("answered 400").nowhere("hush/hush9");
+        ended.nowhere("bWU6cEBzcw").nowhere("cEBzc3cwcmQtb2YtbWluZT").nowhere("cEBzc3cwcmQ");
+        ended.run_folder().nowhere("hush/hush9");
+        ended.run_folder().nowhere("cEBzc3cwcmQ");
+        if user.starts_with("me") {
+            ended.nowhere("p@ss ");
+        }
+    }
+    server.finish();
 }
 
 #[test]

@@ -85,3 +85,54 @@ fn everything_that_a_model_does_not_take_is_said_at_once_and_nothing_is_asked() 
     ended.code(3).stderr_has("always thinks").stderr_has("takes no `temperature`").stderr_has("only white space");
     assert_eq!(server.count(), 0);
 }
+
+#[test]
+fn a_models_max_tokens_hold_for_its_agents_that_have_none_of_their_own() {
+    let folder = Folder::new();
+    folder.write(
+        "job.yaml",
+        "\
+model: { name: anthropic/claude-haiku-4-5, max_tokens: 700, temperature: 0 }
+parent: { prompt: Go., tools: [task] }
+subagents:
+  plain: { description: The job's., tools: [] }
+  own: { description: Its own., tools: [], max_tokens: 600 }
+  other: { description: Another model., tools: [], model: { name: anthropic/claude-opus-4-5, max_tokens: 500 } }
+  bare: { description: Another model., tools: [], model: anthropic/claude-opus-4-5 }
+limits: { tokens: 100000 }
+",
+    );
+    let calls = ["plain", "own", "other", "bare"].map(|agent| ("task", json!({ "agent": agent, "prompt": agent })));
+    let expected = [("", 700), ("bare", 4000), ("other", 500), ("own", 600), ("plain", 700)];
+    for model in [None, Some("openai/some-model")] {
+        let calls = calls.clone();
+        let server = Server::start(move |request: &Request| match (&*request.prompt(), request.turn()) {
+            ("Go.", 0) => Answer::calls(&calls),
+            _ => Answer::text("Done."),
+        });
+        let program = folder.legwork(&["run", "job.yaml"]).args(model.iter().flat_map(|model| ["--model", model]));
+        let ended = program.provider(&server).openai(&server).run();
+        ended.code(0);
+        // Of the model that is replaced, nothing else stays.
+        assert_eq!(
+            ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't asked of"),
+            model.is_some()
+        );
+        let plan = ended.run_folder().plan();
+        let mut asked: Vec<(String, u64)> = Vec::new();
+        for request in server.finish() {
+            let agent = if request.prompt() == "Go." { String::new() } else { request.prompt().to_owned() };
+            let planned = if agent.is_empty() { &plan["parent"] } else { &plan["subagents"][&agent] };
+            assert_eq!(planned["max_tokens"], request.max_tokens(), "{agent}");
+            asked.push((agent, request.max_tokens()));
+        }
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked, expected.map(|(agent, tokens)| (agent.to_owned(), tokens)));
+    }
+    folder.write(
+        "job.yaml",
+        job("{ name: anthropic/claude-haiku-4-5, max_tokens: 600 }").replace(", max_tokens: 700", ""),
+    );
+    folder.legwork(&["run", "job.yaml", "--dry-run"]).run().code(0).stdout_has("max_tokens  600");
+}

@@ -183,6 +183,14 @@ fn what_cannot_be_read_is_told_and_a_folder_in_its_place_too() {
     let file = folder.home().join(".config/legwork/providers.toml");
     std::fs::write(&file, [0xff, 0xfe]).unwrap();
     run(&folder).run().code(5).stderr_has("not-utf8");
+    // Whatever it is that can't be read, a secret may stand beside it.
+    let secret = named("openai", "http://me:hush-hush-\u{e4}@host", "");
+    let latin: Vec<u8> = secret.chars().map(|letter| u8::try_from(letter).unwrap()).collect();
+    let wide: Vec<u8> = "\u{feff}".encode_utf16().chain(secret.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    for bytes in [latin, wide, format!("{secret}# me:hush-hush\0").into_bytes()] {
+        std::fs::write(&file, bytes).unwrap();
+        run(&folder).run().code(5).stderr_has("providers.toml:").stderr_has("save ").nowhere("hush").nowhere("h␀u");
+    }
     std::fs::write(&file, "#".repeat(5 << 20)).unwrap();
     run(&folder).run().code(5).stderr_has("too-large");
     std::fs::remove_file(&file).unwrap();

@@ -5,6 +5,7 @@ use crate::lints::provider_keys;
 use crate::mask::{self, Mask};
 use crate::plan::{Plan, Secrets};
 use crate::providers::PROVIDERS;
+use crate::providers::address::decoded;
 use crate::providers::named::Servers;
 use crate::tools::environment::Environment;
 
@@ -28,7 +29,7 @@ impl Confidences {
         let set = |name: &str| Some((name.to_owned(), around.variable(name)?.to_owned()));
         let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
         known.extend(env.iter().filter(|name| is_secret_name(name)).filter_map(|name| set(name)));
-        known.extend(env.iter().filter_map(|name| password_of(set(name)?)));
+        known.extend(env.iter().filter_map(|name| password_of(set(name)?)).flat_map(decoded_too));
         let (_, too_short) = Mask::new(&known);
         for name in too_short {
             around.out.warning(&format!(
@@ -40,9 +41,9 @@ impl Confidences {
         known.extend(provider_keys().filter_map(set));
         known.extend(servers.keys().filter_map(set));
         let addresses = PROVIDERS.iter().filter_map(|entry| Some(entry.home?.variable)).chain(PROXIES);
-        known.extend(addresses.filter_map(|name| password_of(set(name)?)));
+        let addresses: Vec<(String, String)> = addresses.filter_map(set).collect();
         let own = servers.iter().map(|server| (server.name().to_owned(), server.base_url().to_owned()));
-        known.extend(own.filter_map(password_of));
+        known.extend(addresses.into_iter().chain(own).flat_map(credentials_of));
         Self {
             mask: Mask::new(&known).0,
             environment: Environment::from(&around.variables, &env, secrets.pairs()),
@@ -80,6 +81,30 @@ fn password_of((name, address): (String, String)) -> Option<(String, String)> {
     let authority = address.split_once("://")?.1.split(['/', '?', '#']).next()?;
     let (user, password) = authority.rsplit_once('@')?.0.split_once(':')?;
     (user != password).then(|| (name, password.to_owned()))
+}
+
+/// What of the address of a server or a proxy is secret: its password; a user without one that is as long as a key; what
+/// its query says by a name that tells of a secret.
+fn credentials_of((name, address): (String, String)) -> Vec<(String, String)> {
+    const LEAST_KEY: usize = 16;
+    let rest = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    let user = user.filter(|user| !user.contains(':') && user.len() >= LEAST_KEY).map(str::to_owned);
+    let query = rest.split_once('?').map_or("", |(_, query)| query.split('#').next().unwrap_or_default());
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let values =
+        pairs.filter(|(key, _)| is_secret_name(&key.replace(['-', '.'], "_"))).map(|(_, value)| value.to_owned());
+    let found: Vec<String> = user.into_iter().chain(values).collect();
+    let password = password_of((name.clone(), address));
+    password.into_iter().chain(found.into_iter().map(|value| (name.clone(), value))).flat_map(decoded_too).collect()
+}
+
+/// A part of an address as it is written, and as it is meant.
+fn decoded_too((name, part): (String, String)) -> Vec<(String, String)> {
+    let decoded = decoded(&part);
+    let written = (decoded != part).then_some((name.clone(), part));
+    written.into_iter().chain([(name, decoded)]).collect()
 }
 
 #[cfg(test)]
@@ -126,6 +151,20 @@ mod tests {
         assert_eq!(found("postgres://postgres:postgres@db/postgres"), None);
         for none in ["", "host:80", "https://host/a:b@c", "https://me@host"] {
             assert_eq!(found(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_in_the_address_of_a_server_is_found() {
+        let found = |address: &str| {
+            let found = credentials_of(("URL".into(), address.into()));
+            found.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        assert_eq!(found("http://me:p%40ssw0rd@host/v1?api-version=2024-02-01"), ["p%40ssw0rd", "p@ssw0rd"]);
+        assert_eq!(found("https://0123456789abcdef@host/v1"), ["0123456789abcdef"]);
+        assert_eq!(found("https://host/v1?api-key=a%2Bb&x=1#y?key=2"), ["a%2Bb", "a+b"]);
+        for none in ["", "host:80", "https://developer@host", "https://host/v1?monkey=1"] {
+            assert!(found(none).is_empty(), "{none}");
         }
     }
 }

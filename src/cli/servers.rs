@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Surroundings, input};
 use crate::error::Error;
-use crate::providers::named::{FILE, Read, Servers};
+use crate::providers::named::{FILE, Read, Servers, unread};
 use crate::{toml_file, yaml};
 
 impl Surroundings {
@@ -56,6 +56,6 @@ fn read(path: &Path) -> Read {
     };
     match source {
         Ok(source) => Servers::read(&source),
-        Err(finding) => Read { servers: none(), findings: vec![finding] },
+        Err(finding) => Read { servers: none(), findings: vec![unread(finding)] },
     }
 }

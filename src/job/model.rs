@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
 
-use super::Thinking;
+use super::{MAX_TOKENS, Thinking};
 use crate::yaml::Spanned;
 
 /// The form of a model's name, with no regard for which providers there are.
@@ -48,6 +48,10 @@ pub struct ModelOptions {
     /// Texts at which a reply ends; the text itself isn't part of it.
     #[schemars(length(max = MAX_STOPS), inner(length(min = 1, max = MAX_STOP_CHARS)), extend("uniqueItems" = true))]
     pub stop: Option<Spanned<Vec<Spanned<String>>>>,
+
+    /// The greatest number of output tokens of one reply, for agents that don't say it themselves.
+    #[schemars(range(min = 1, max = MAX_TOKENS))]
+    pub max_tokens: Option<Spanned<u32>>,
 
     /// How many tokens its prompt and reply may have together. Default: what the table of prices says.
     #[schemars(range(min = 1))]

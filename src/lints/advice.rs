@@ -59,9 +59,13 @@ fn known(root: &Node) -> HashMap<(usize, usize), Known> {
         }
     };
     let agents = root.get("subagents").into_iter().flat_map(|all| all.entries().collect::<Vec<_>>());
-    for agent in root.get("parent").into_iter().chain(agents.map(|(_, agent)| agent)) {
+    let agents: Vec<Node> = root.get("parent").into_iter().chain(agents.map(|(_, agent)| agent)).collect();
+    for agent in &agents {
         put(agent.get("max_turns"), Known::Bounded("max_turns", MAX_TURNS));
-        put(agent.get("max_tokens"), Known::Bounded("max_tokens", MAX_TOKENS));
+    }
+    let models = agents.iter().chain([root]).filter_map(|holder| holder.get("model")).collect::<Vec<_>>();
+    for holder in agents.iter().chain(&models) {
+        put(holder.get("max_tokens"), Known::Bounded("max_tokens", MAX_TOKENS));
     }
     if let Some(limits) = root.get("limits") {
         put(limits.get("parallel_subagents"), Known::Bounded("parallel_subagents", MAX_PARALLEL_SUBAGENTS));

@@ -22,7 +22,8 @@ enum Level {
 const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
 const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
 /// The options of a model, each with an example.
-const MODEL: &[(&str, &str)] = &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("context", "200000")];
+const MODEL: &[(&str, &str)] =
+    &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("max_tokens", "8000"), ("context", "200000")];
 const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
 
 /// Keys of others that nothing here stands for, folded, and what to do instead.
@@ -68,9 +69,14 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
     let mut moved = Vec::new();
     for finding in findings.iter_mut() {
         let span = (finding.place.span.start, finding.place.span.end);
-        let is_open =
-            finding.code == "unknown-key" && finding.fix.is_none() && Arc::ptr_eq(&finding.place.source, &source);
-        let Some((level, name)) = keys.get(&span).filter(|_| is_open) else { continue };
+        let is_ours = finding.code == "unknown-key" && Arc::ptr_eq(&finding.place.source, &source);
+        let Some((level, name)) = keys.get(&span).filter(|_| is_ours) else { continue };
+        if *level == Level::Model && AGENT.contains(&name.as_str()) {
+            // Right in another mapping, and no misspelling of what resembles it in this one.
+            finding.fix = None;
+        } else if finding.fix.is_some() {
+            continue;
+        }
         // In this mapping, which may be a text instead, the reader of YAML knows no synonyms.
         let meant = all(name).find(|key| *level == Level::Model && MODEL.iter().any(|(option, _)| option == key));
         if let (Some(meant), Some(help)) = (meant, &mut finding.help) {
@@ -124,6 +130,9 @@ fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
             Level::Job | Level::Parent | Level::Subagent if is(LIMITS) => {
                 (Level::Limits, "belongs under `limits`, and holds for the whole run")
             }
+            Level::Limits if is(&["max_turns", "max_tokens"]) => {
+                (Level::Subagent, "belongs to each agent: under `parent`, or under a subagent")
+            }
             Level::Job | Level::Parent | Level::Subagent | Level::Limits if option.is_some() => {
                 (Level::Model, option.as_deref().unwrap_or_default())
             }
@@ -138,9 +147,6 @@ fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
             }
             Level::Model if is(LIMITS) => (Level::Limits, "belongs under `limits`, and holds for the whole run"),
             Level::Parent | Level::Subagent | Level::Limits if is(JOB) => (Level::Job, "belongs at the top level"),
-            Level::Limits if is(&["max_turns", "max_tokens"]) => {
-                (Level::Subagent, "belongs to each agent: under `parent`, or under a subagent")
-            }
             _ => return None,
         };
         Some((key, home, format!("{called} {rest}")))

@@ -4,7 +4,7 @@ use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
 use crate::yaml::Spanned;
 
-use super::{Lint, Subject};
+use super::{Lint, Subject, models};
 
 /// Turns, tokens and limits.
 pub(super) struct Numbers;
@@ -23,7 +23,11 @@ impl Lint for Numbers {
         let job = subject.job;
         for agent in job.agents() {
             findings.extend(outside("max_turns", agent.max_turns, MAX_TURNS));
-            findings.extend(outside("max_tokens", agent.max_tokens, MAX_TOKENS));
+        }
+        let own = std::iter::once(&job.parent.max_tokens).chain(job.subagents.values().map(|agent| &agent.max_tokens));
+        let of_models = models::specs(job).filter_map(|spec| spec.value.options()).map(|options| &options.max_tokens);
+        for tokens in own.chain(of_models) {
+            findings.extend(outside("max_tokens", tokens.as_ref(), MAX_TOKENS));
         }
         let limits = &job.limits;
         findings.extend(outside("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));

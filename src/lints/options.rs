@@ -1,9 +1,11 @@
 //! What is asked of models beyond the defaults.
 
 use crate::diagnostic::{Diagnostic, Place, Rule, rule};
-use crate::job::{self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS};
+use crate::job::{
+    self, Job, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, ModelOptions, PARENT_TOKENS, SUBAGENT_TOKENS,
+};
 use crate::providers::named::Servers;
-use crate::providers::{Model, Wish};
+use crate::providers::{Model, Untaken, Wish};
 use crate::yaml::Spanned;
 
 use super::{Lint, Subject, listed, models};
@@ -34,8 +36,12 @@ impl Lint for Options {
                 has_tools: !agent.tools.is_empty() || agent.returns.is_some(),
                 max_tokens: job::or(agent.max_tokens, default),
             };
-            for one in (entry.untaken)(&wish) {
-                let finding = Diagnostic::error("option-not-taken", place(spec, one.option), one.why).help(one.help);
+            // Of a number that nobody takes, that is said.
+            let is_bounded = |one: &Untaken| one.option != "max_tokens" || wish.max_tokens <= MAX_TOKENS;
+            for one in (entry.untaken)(&wish).into_iter().filter(is_bounded) {
+                let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
+                let at = at.unwrap_or_else(|| place(spec, one.option));
+                let finding = Diagnostic::error("option-not-taken", at, one.why).help(one.help);
                 // Several agents may have one model.
                 let is_same =
                     |other: &Diagnostic| (&other.place.span, &other.message) == (&finding.place.span, &finding.message);
@@ -49,7 +55,7 @@ impl Lint for Options {
 }
 
 /// What to say where another model takes the place of a job's own: their options are left behind, for what they mean
-/// depends on the model. A sentence for each model that has some.
+/// depends on the model. `max_tokens` means the same to all and stays. A sentence for each model that has some.
 pub fn left_behind(job: &Job, model: &Model, servers: &Servers) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     for own in models::specs(job).filter_map(|spec| models::resolve(spec, servers).ok()) {

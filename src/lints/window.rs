@@ -4,6 +4,7 @@ use super::{Lint, Subject, models};
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{MAX_TOKENS, PARENT_TOKENS, SUBAGENT_TOKENS};
 use crate::price::Prices;
+use crate::providers::{Entry, Wish};
 
 /// Windows, and how long replies may be.
 pub(super) struct Window;
@@ -23,6 +24,12 @@ impl Lint for Window {
             let default = if agent.name.is_none() { PARENT_TOKENS } else { SUBAGENT_TOKENS };
             let max_tokens = agent.max_tokens.map_or(default, |given| given.value);
             let declared = spec.value.options().and_then(|options| options.context.as_ref());
+            let wish = Wish { model: &model, has_tools: false, max_tokens };
+            let is_too_long = |entry: &Entry| (entry.untaken)(&wish).iter().any(|one| one.option == "max_tokens");
+            if declared.is_none() && model.entry().is_some_and(is_too_long) {
+                // That is said already.
+                continue;
+            }
             let listed = || match model.price_list() {
                 "" => None,
                 list => Prices::new().context_window(list, &model.name),
@@ -42,7 +49,7 @@ impl Lint for Window {
             let finding = match (agent.max_tokens, declared) {
                 (_, Some(context)) => {
                     let finding = Diagnostic::error("window-too-small", context.place(), message);
-                    finding.help("raise `context` to what the model has, or lower the agent's `max_tokens`")
+                    finding.help("raise `context` to what the model has, or lower `max_tokens`")
                 }
                 (Some(given), None) => Diagnostic::error("window-too-small", given.place(), message)
                     .help("lower it, or say in the model's `context` how many tokens its window has")

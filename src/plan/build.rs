@@ -155,7 +155,7 @@ impl Making<'_> {
             prompt: Some(prompt?),
             tools,
             max_turns: job::or(parent.max_turns.as_ref(), PARENT_TURNS),
-            max_tokens: job::or(parent.max_tokens.as_ref(), PARENT_TOKENS),
+            max_tokens: job::or(self.job().max_tokens(parent.max_tokens.as_ref(), None), PARENT_TOKENS),
             returns,
         })
     }
@@ -182,7 +182,10 @@ impl Making<'_> {
                 prompt: None,
                 tools,
                 max_turns: job::or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
-                max_tokens: job::or(subagent.max_tokens.as_ref(), SUBAGENT_TOKENS),
+                max_tokens: job::or(
+                    self.job().max_tokens(subagent.max_tokens.as_ref(), subagent.model.as_ref()),
+                    SUBAGENT_TOKENS,
+                ),
                 returns,
             };
             planned.insert(name.value.clone(), agent);
@@ -218,7 +221,7 @@ impl Making<'_> {
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,
-            max_tokens: SUBAGENT_TOKENS,
+            max_tokens: job::or(self.job().max_tokens(None, None), SUBAGENT_TOKENS),
             returns: None,
         }
     }

@@ -9,6 +9,51 @@ pub(super) fn base(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
+/// Why a text is no base address of a server, in words that hold nothing of it.
+pub(super) fn wrong(text: &str) -> String {
+    let what = "isn't an http:// or https:// address";
+    match Url::parse(text.trim()).map_err(|error| error.to_string()) {
+        // Who wrote no scheme is helped by an example.
+        Err(why) if !why.starts_with("relative") => format!("{what}: {why}"),
+        _ => what.to_owned(),
+    }
+}
+
+/// What of an address is nobody's business, in the forms in which a server could repeat it: the password, a user without
+/// one, both as they are sent, and the query with its values.
+pub(super) fn secrets(url: &Url) -> Vec<String> {
+    let mut secrets = Vec::new();
+    let mut both = |written: &str| secrets.extend([written.to_owned(), decoded(written)]);
+    match url.password() {
+        Some(password) => {
+            both(password);
+            both(&format!("{}:{password}", url.username()));
+        }
+        None => both(url.username()),
+    }
+    if let Some(query) = url.query() {
+        both(query);
+        query.split('&').filter_map(|pair| pair.split_once('=')).for_each(|(_, value)| both(value));
+    }
+    secrets.retain(|secret| secret.len() >= 4);
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets.dedup();
+    secrets
+}
+
+/// A part of an address as it was before its letters were escaped (`%40`).
+pub fn decoded(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, after @ ..] = rest {
+        let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
+        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
+}
+
 /// An address without credentials, query and fragment.
 pub(super) fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
@@ -76,6 +121,30 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_here(text), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_is_known_in_all_its_forms() {
+        let found = |text: &str| secrets(&base(text).unwrap());
+        assert_eq!(
+            found("http://me:p%40ss@h/?api=2024-01-01&key=a%2Bb%2Bc"),
+            [
+                "api=2024-01-01&key=a%2Bb%2Bc",
+                "api=2024-01-01&key=a+b+c",
+                "2024-01-01",
+                "me:p%40ss",
+                "a%2Bb%2Bc",
+                "me:p@ss",
+                "p%40ss",
+                "a+b+c",
+                "p@ss"
+            ]
+        );
+        assert_eq!(found("http://token%2F1@h/"), ["token%2F1", "token/1"]);
+        assert!(found("http://me@h/?x=1").is_empty());
+        for (text, expected) in [("%4", "%4"), ("%zz%41", "%zzA"), ("100%", "100%"), ("%ff", "%ff"), ("%C3%A4", "ä")] {
+            assert_eq!(decoded(text), expected);
         }
     }
 

@@ -3,12 +3,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::de::IgnoredAny;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::fault::{self, Manners};
 use super::foreign::other_api;
@@ -20,9 +19,6 @@ use crate::message::{Message, Reply, Usage};
 
 /// The greatest size in bytes of one event and of one of its lines, and of an answer that isn't streamed.
 pub(super) const LARGEST_EVENT: usize = 8 << 20;
-/// How long a stream that said why the reply ended may still say what it cost.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// The most characters of an odd event that are looked at.
 const LONGEST_ODD: usize = 64 << 10;
 
@@ -71,6 +67,18 @@ pub(super) enum Broken {
     Error(String),
     /// It isn't what the API speaks.
     Nonsense(String),
+}
+
+impl Broken {
+    /// That a whole answer is none of the API's, as its reader says; `reply` is what the API calls one.
+    pub(super) fn no(reply: &str, error: &serde_json::Error) -> Self {
+        let why = error.to_string();
+        Self::Nonsense(match error.is_data() {
+            false => "it isn't JSON".to_owned(),
+            true if why.contains("expected struct") => format!("it is JSON, but no {reply}"),
+            true => format!("it is JSON, but no {reply}: {why}"),
+        })
+    }
 }
 
 impl From<TooLong> for Broken {
@@ -154,6 +162,9 @@ impl<B: Body> Dialogue<B> {
         if answer.status() != reqwest::StatusCode::OK {
             return Err(fault::by_status(manners, answer, &self.model, endpoint).await);
         }
+        if let Some(packing) = answer.packing() {
+            return Err(fault::packed(&packing, endpoint));
+        }
         let request_id = fault::request_id(&answer).map(|id| endpoint.quote(id));
         if answer.media_type() == "text/event-stream" {
             self.stream(answer, growth, watch).await?;
@@ -177,6 +188,10 @@ impl<B: Body> Dialogue<B> {
 
     fn whole(&self, body: &[u8], media_type: &str, growth: &mut B::Growth, text: &dyn Fn(&str)) -> Result<(), Failure> {
         let Shared { endpoint, manners, .. } = &*self.shared;
+        if body.len() > LARGEST_EVENT {
+            let why = format!("it is longer than {LARGEST_EVENT} bytes");
+            return Err(fault::foreign(manners, media_type, &why, body, &self.model, endpoint));
+        }
         growth.whole(body, text).map_err(|why| match why {
             Broken::Nonsense(why) => fault::foreign(manners, media_type, &why, body, &self.model, endpoint),
             Broken::Error(json) => fault::by_event(manners, &json, "200 with an error", &self.model, endpoint),
@@ -190,10 +205,12 @@ impl<B: Body> Dialogue<B> {
         let mut odd: Option<String> = None;
         // Before the first event: no stream at all, perhaps.
         let mut start = Vec::new();
+        let mut until = None;
         loop {
             let chunk = if growth.may_end() {
-                // What breaks off now has said all that is needed.
-                timeout(LINGER, answer.chunk()).await.ok().and_then(Result::ok).flatten()
+                // What breaks off now has said all that is needed; what only shows that it lives isn't waited for.
+                let until = *until.get_or_insert_with(|| Instant::now() + self.shared.endpoint.linger());
+                timeout_at(until, answer.chunk()).await.ok().and_then(Result::ok).flatten()
             } else {
                 answer.chunk().await?
             };
@@ -233,10 +250,8 @@ impl<B: Body> Dialogue<B> {
     fn foreign(&self, event: Option<&str>) -> Option<Failure> {
         let Shared { endpoint, manners, .. } = &*self.shared;
         let event = event?;
-        if event.starts_with("{\"error\"") && (manners.read)(event).is_some() {
-            return Some(self.broken(Broken::Error(event.to_owned())));
-        }
         other_api(event, &self.model, endpoint)
+            .or_else(|| fault::error_in_place(manners, event, "with an error in the stream", &self.model, endpoint))
     }
 
     fn ended_early(&self, event: Option<&str>) -> Failure {

@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 use super::foreign::{beside, other_api};
 use super::http::{Answer, Endpoint};
 use super::retry::{Again, Failure, asked_pause};
-use super::{Fault, FaultKind};
+use super::{Fault, FaultKind, notice};
 
 /// What a server says of an error.
 #[derive(Debug, Default)]
@@ -70,6 +70,9 @@ fn hint(status: u16, meaning: Option<Meaning>, said: &str, model: &str, endpoint
         (Some(Meaning::DayIsSpent), _) => {
             "the account's limit for a day is used up: try again tomorrow, or have it raised".to_owned()
         }
+        (_, 401 | 403) | (Some(Meaning::BadKey), _) if !endpoint.has_key() && endpoint.has_credentials() => {
+            format!("the user and password in {} were sent, and no key: are they right?", names.base)
+        }
         (_, 401) | (Some(Meaning::BadKey), _) if !endpoint.has_key() => format!("no key was sent: {}", names.keyless),
         (_, 401) | (Some(Meaning::BadKey), _) => {
             format!("the key came from {}; is it whole, still valid, and meant for {shown}?", names.key)
@@ -86,6 +89,8 @@ fn hint(status: u16, meaning: Option<Meaning>, said: &str, model: &str, endpoint
         (_, 400) if endpoint.is_plain() && said.to_ascii_lowercase().contains("https") => {
             format!("write https:// instead of http:// into {}", names.base)
         }
+        (_, 407) => "what stands in between wants a user and a password: check the proxy variables".to_owned(),
+        (_, 511) => "the network wants a login first: open any page in a browser there".to_owned(),
         (_, 413) => "the conversation is larger than the API takes in one request".to_owned(),
         (_, 429) => "the account's rate limit; try again later, or run fewer agents side by side".to_owned(),
         (_, 500..) => "the API has trouble; try again later".to_owned(),
@@ -143,21 +148,32 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
         let what = format!("{} redirects to {to}", endpoint.shown());
         let base = &endpoint.names().base;
         return Failure::last(Fault::new(FaultKind::Rejected, what).hint(match new {
-            Some(new) => format!("a key isn't carried along by redirects: put {new} into {base}, if you trust that"),
-            None => {
-                format!("is {base} the address of {}, and does no login page stand before it?", endpoint.names().api)
+            Some(new) if new == endpoint.base() => {
+                format!(
+                    "that is where it was asked: is {base} right, and is what stands before the server set up well?"
+                )
             }
+            Some(new) => format!("a key isn't carried along by redirects: put {new} into {base}, if you trust that"),
+            None => is_it_right(endpoint),
         }));
     }
-    let body = answer.body(64 << 10).await.unwrap_or_default();
-    let body = String::from_utf8_lossy(&body);
-    let mut said = (manners.read)(&body).unwrap_or_else(|| Said {
-        message: (!body.trim().is_empty()).then(|| excerpt(&endpoint.masked(&body), &answer.media_type())),
+    let bytes = answer.body(64 << 10).await.unwrap_or_default();
+    let body = String::from_utf8_lossy(&bytes);
+    let read = (manners.read)(&body);
+    let is_of_api = read.is_some();
+    let mut said = read.unwrap_or_else(|| Said {
+        message: match answer.packing() {
+            Some(packing) => Some(format!("its text is packed ({packing}), which wasn't asked for")),
+            None => (!body.trim().is_empty()).then(|| notice::excerpt(&bytes, &answer.media_type(), endpoint)),
+        },
         ..Said::default()
     });
     said.request_id = said.request_id.or_else(|| request_id(&answer).map(str::to_owned));
     let what = sentence(&words(status), &said, endpoint);
     let mut failure = failure(manners, status.as_u16(), &said, what, model, endpoint);
+    if !is_of_api {
+        failure.fault.hint.get_or_insert_with(|| is_it_right(endpoint));
+    }
     match answer.header("x-should-retry") {
         Some("false") => failure.again = Again::Never,
         Some("true") if failure.again == Again::Never => {
@@ -187,42 +203,54 @@ pub(super) fn foreign(
     if let Some(failure) = other_api(&text, model, endpoint) {
         return failure;
     }
-    if has_error(&text) {
-        return by_event(manners, &text, "200 with an error", model, endpoint);
+    if let Some(failure) = error_in_place(manners, &text, "200 with an error", model, endpoint) {
+        return failure;
     }
-    let media_type = if media_type.is_empty() { "something without a type" } else { media_type };
-    let body = excerpt(&endpoint.masked(&text), media_type);
-    let what = format!(
-        "{} answered with {}, not with a reply ({}): {}",
-        endpoint.shown(),
-        endpoint.quote(media_type),
-        endpoint.quote(why),
-        endpoint.quote(&body)
-    );
+    let shown = endpoint.shown();
+    let what = if text.trim().is_empty() {
+        format!("{shown} answered with nothing, not with a reply")
+    } else {
+        let media_type = if media_type.is_empty() { "something without a type" } else { media_type };
+        let excerpt = endpoint.quote(&notice::excerpt(body, media_type, endpoint));
+        format!(
+            "{shown} answered with {}, not with a reply ({}): {excerpt}",
+            endpoint.quote(media_type),
+            endpoint.quote(why)
+        )
+    };
+    Failure::last(Fault::new(FaultKind::Rejected, what).hint(is_it_right(endpoint)))
+}
+
+/// What JSON means that stands in the place of a reply and says that something went wrong, in whatever form.
+pub(super) fn error_in_place(
+    manners: &Manners,
+    json: &str,
+    how: &str,
+    model: &str,
+    endpoint: &Endpoint,
+) -> Option<Failure> {
+    let said = notice::error(json)?;
+    let value: serde_json::Value = serde_json::from_str(json).ok()?;
+    if value.get("error").is_some_and(|error| error.is_object() || error.is_string()) {
+        return Some(by_event(manners, json, how, model, endpoint));
+    }
+    let what = sentence(how, &said, endpoint);
+    // Without a code that says otherwise, the next answer would be the same.
+    let mut failure = failure(manners, said.status.unwrap_or(400), &said, what, model, endpoint);
+    failure.fault.hint.get_or_insert_with(|| is_it_right(endpoint));
+    Some(failure)
+}
+
+/// An answer with status 200 that is packed, which no request allows.
+pub(super) fn packed(packing: &str, endpoint: &Endpoint) -> Failure {
+    let what = format!("{} answered in a packed form ({packing}), which wasn't asked for", endpoint.shown());
+    let hint = "let the server, or the proxy before it, leave its answers unpacked";
+    Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint))
+}
+
+fn is_it_right(endpoint: &Endpoint) -> String {
     let names = endpoint.names();
-    Failure::last(
-        Fault::new(FaultKind::Rejected, what)
-            .hint(format!("is {} the address of {}, and does no login page stand before it?", names.base, names.api)),
-    )
-}
-
-/// Whether JSON says that something went wrong, as nearly every API does.
-fn has_error(json: &str) -> bool {
-    let value = serde_json::from_str::<serde_json::Value>(json);
-    value.is_ok_and(|value| value.get("error").is_some_and(|error| error.is_object() || error.is_string()))
-}
-
-/// The start of a foreign text; of a page its title, where it has one.
-fn excerpt(body: &str, media_type: &str) -> String {
-    let lower = body.to_ascii_lowercase();
-    if (media_type.contains("html") || lower.trim_start().starts_with('<'))
-        && let Some((start, end)) = lower.find("<title>").zip(lower.find("</title>"))
-        && let Some(title) = body.get(start + "<title>".len()..end)
-        && !title.trim().is_empty()
-    {
-        return format!("a page titled \"{}\"", title.trim());
-    }
-    body.chars().take(200).collect()
+    format!("is {} the address of {}, and does no login page stand before it?", names.base, names.api)
 }
 
 fn words(status: StatusCode) -> String {

@@ -94,6 +94,7 @@ fn hint(api: &Api, model: &str, endpoint: &Endpoint) -> String {
 pub(super) fn beside(endpoint: &Endpoint) -> &'static str {
     let has_chat = endpoint.names().api.to_ascii_lowercase().contains("chat completions");
     match (has_chat, &endpoint.names().server) {
+        _ if endpoint.is_at_root() => " Most servers have it below /v1: let the address end with that",
         (true, _) => "",
         (false, Some(_)) => " Many servers speak only Chat Completions: `api = \"openai-chat\"`",
         (false, None) => " Many servers speak only Chat Completions: `openai-chat/MODEL`",

@@ -16,7 +16,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use self::joined::joined;
-use super::outside::{Called, Timeouts};
+use super::outside::{Called, Proxy, Timeouts};
 pub(super) use super::outside::{Names, milliseconds};
 use super::retry::Failure;
 use super::stale::was_closed;
@@ -41,9 +41,13 @@ pub(super) struct Endpoint {
     headers: HeaderMap,
     user_agent: String,
     timeouts: Timeouts,
+    /// The variable that names the proxy in between, where there is one.
+    proxy: Option<Proxy>,
     /// What is struck out of foreign texts, beside what is masked.
     secrets: Vec<String>,
     mask: Mask,
+    /// What is masked of the address in other forms, such as base64.
+    own: Mask,
     /// Whether a connection may be in use again; see [`super::stale`].
     was_answered: Arc<AtomicBool>,
     client: Arc<OnceCell<Client>>,
@@ -64,7 +68,7 @@ impl Endpoint {
         };
         let base = own.as_deref().unwrap_or(default).trim();
         let Some(mut url) = address::base(base) else {
-            let what = format!("{} isn't an http:// or https:// address", called.base);
+            let what = format!("{} {}", called.base, address::wrong(base));
             let hint = format!("write it like {default}, or leave it out");
             return Err(Fault::new(FaultKind::Rejected, what).hint(hint));
         };
@@ -76,12 +80,15 @@ impl Endpoint {
         let whole = format!("{below}{path}");
         url.set_path(&whole);
         url.set_fragment(None);
-        let mut secrets = Vec::new();
-        secrets.extend(url.password().map(str::to_owned));
-        secrets.extend(url.query().map(str::to_owned));
+        let secrets = address::secrets(&url);
+        let named: Vec<(String, String)> =
+            secrets.iter().map(|secret| ("address".to_owned(), secret.clone())).collect();
         let shown = address::shown(&url);
         let timeouts = Timeouts::new(connect.variable)?;
+        let proxy =
+            if is_direct(&url) { None } else { Proxy::of(connect.variable, url.host_str().unwrap_or_default()) };
         Ok(Self {
+            proxy,
             url,
             shown,
             path: path.to_owned(),
@@ -89,8 +96,9 @@ impl Endpoint {
             headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
             user_agent: connect.user_agent.to_owned(),
             timeouts,
-            secrets: secrets.into_iter().filter(|secret| secret.len() >= 4).collect(),
+            secrets,
             mask: connect.mask.clone(),
+            own: Mask::new(&named).0,
             was_answered: Arc::default(),
             client: Arc::default(),
         })
@@ -159,17 +167,29 @@ impl Endpoint {
 
     /// Whether it is on this machine.
     pub(super) fn is_loopback(&self) -> bool {
-        let host = self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        is_loopback(&self.url)
     }
 
-    /// That the key goes over a network in clear text, where it does.
+    /// The proxy in between, where one is named.
+    pub(super) fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// That the key goes over a network in clear text, or past a proxy that was asked for, where it does.
     pub(super) fn warning(&self) -> Option<String> {
+        if let Some(Proxy { variable, is_usable: false }) = self.proxy {
+            return Some(format!("{variable} isn't the address of a proxy, such as http://HOST:PORT, so none is used"));
+        }
         (self.is_plain() && !self.is_loopback()).then(|| {
             let Self { called: Called { base, .. }, shown, .. } = self;
             let what = if self.has_key() { "the key goes" } else { "everything goes" };
             format!("{base} is no https:// address: {what} to {shown} in clear text")
         })
+    }
+
+    /// How long a stream that said why the reply ended may still say what it cost.
+    pub(super) fn linger(&self) -> Duration {
+        self.timeouts.idle.min(Duration::from_secs(5))
     }
 
     /// The bound on one whole request.
@@ -183,7 +203,7 @@ impl Endpoint {
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "[secret]");
         }
-        text
+        self.own.text(&text).into_owned()
     }
 
     /// A foreign text as it may be shown: one line without secrets and control characters, bounded.
@@ -228,8 +248,7 @@ impl Endpoint {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(self.timeouts.connect);
         let is_plain = self.is_plain();
-        if is_plain || self.is_loopback() {
-            // A proxy tunnels https and sees nothing; of http it would see the key.
+        if is_direct(&self.url) {
             builder = builder.no_proxy();
         }
         if is_plain {
@@ -252,15 +271,38 @@ impl Endpoint {
         let Ok(to) = self.url.join(location) else {
             return (self.quote(location.split('?').next().unwrap_or_default()), None);
         };
+        if !matches!(to.scheme(), "http" | "https") {
+            return (self.quote(location.split('?').next().unwrap_or_default()), None);
+        }
         let shown = address::shown(&to);
         let base = shown.strip_suffix(&self.path).map(str::to_owned);
         (self.quote(&shown), base.map(|base| self.quote(&base)))
+    }
+
+    /// The base address that its path stands below, without credentials and query.
+    pub(super) fn base(&self) -> &str {
+        self.shown.strip_suffix(&self.path).unwrap_or(&self.shown)
+    }
+
+    /// Whether the API's own part of the path, which names no version, is all of it.
+    pub(super) fn is_at_root(&self) -> bool {
+        self.url.path() == self.path && !self.path.starts_with("/v1")
     }
 
     /// Whether everything goes in clear text.
     pub(super) fn is_plain(&self) -> bool {
         self.url.scheme() == "http"
     }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether it is asked past any proxy, which tunnels https and sees nothing, but of http would see the key.
+fn is_direct(url: &Url) -> bool {
+    url.scheme() == "http" || is_loopback(url)
 }
 
 /// An answer whose head has come.
@@ -290,6 +332,12 @@ impl Answer<'_> {
     pub(super) fn media_type(&self) -> String {
         let whole = self.header("content-type").unwrap_or_default();
         whole.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// How its body is packed, where it is: `gzip`.
+    pub(super) fn packing(&self) -> Option<String> {
+        let packing = self.header("content-encoding")?.trim();
+        (!packing.is_empty() && !packing.eq_ignore_ascii_case("identity")).then(|| self.endpoint.quote(packing))
     }
 
     /// The next bytes of its body, `None` at its end.

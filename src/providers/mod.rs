@@ -12,6 +12,7 @@ mod http;
 mod input;
 mod lossy;
 pub mod named;
+mod notice;
 pub mod openai;
 pub mod openai_chat;
 mod options;

@@ -29,6 +29,15 @@ impl Untaken {
     pub fn new(option: &'static str, why: impl Into<String>, help: impl Into<String>) -> Self {
         Self { option, why: why.into(), help: help.into() }
     }
+
+    /// That replies may be longer than those of the model can be, which the APIs refuse. `most`: the model's bound in tokens,
+    /// where it is known.
+    pub(super) fn too_long(wish: &Wish<'_>, most: Option<u32>) -> Option<Self> {
+        let most = most.filter(|most| wish.max_tokens > *most)?;
+        let why =
+            format!("{} takes at most {most} as `max_tokens`, and {} are asked for", wish.model.name, wish.max_tokens);
+        Some(Self::new("max_tokens", why, format!("write `max_tokens: {most}`, or less")))
+    }
 }
 
 /// Where only the run knows who answers, so that nothing could be said of the job.

@@ -65,6 +65,37 @@ pub(super) fn key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Resu
     .map_err(|fault| fault.hint(format!("put the key, and nothing else, into {name}")))
 }
 
+/// The proxy that the environment names for https addresses. Hosts that NO_PROXY names are asked past it.
+#[derive(Debug, Clone)]
+pub(super) struct Proxy {
+    /// The variable that names it.
+    pub(super) variable: &'static str,
+    /// Whether the HTTP library can use it; it passes over what it can't.
+    pub(super) is_usable: bool,
+}
+
+impl Proxy {
+    /// The one that is named on the way to a host, by the variables that the HTTP library reads.
+    pub(super) fn of(variable: &dyn Fn(&str) -> Option<String>, host: &str) -> Option<Self> {
+        let without = ["NO_PROXY", "no_proxy"].into_iter().find_map(variable).unwrap_or_default();
+        let is_without = |name: &str| {
+            let name = name.trim().trim_start_matches('.');
+            name == "*" || host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        if without.split(',').filter(|name| !name.trim().is_empty()).any(is_without) {
+            return None;
+        }
+        let names = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+        let (name, text) =
+            names.into_iter().find_map(|name| Some((name, variable(name).filter(|it| !it.is_empty())?)))?;
+        let whole = if text.contains("://") { text } else { format!("http://{text}") };
+        let is_known = |url: reqwest::Url| {
+            ["http", "https", "socks4", "socks4a", "socks5", "socks5h"].contains(&url.scheme()) && url.has_host()
+        };
+        Some(Self { variable: name, is_usable: reqwest::Url::parse(&whole).is_ok_and(is_known) })
+    }
+}
+
 /// What a provider's parts are called.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Names {
@@ -130,6 +161,33 @@ impl Connect<'_> {
                 key(self.variable, names.key).map(Some)
             }
             None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxy_in_between_is_known() {
+        let of = |variables: &[(&str, &str)]| {
+            let variable =
+                |name: &str| variables.iter().find(|(is, _)| *is == name).map(|(_, text)| (*text).to_owned());
+            Proxy::of(&variable, "api.example.test").map(|proxy| (proxy.variable, proxy.is_usable))
+        };
+        let named = ("HTTPS_PROXY", "http://me:pw@10.0.0.1:3128");
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("HTTPS_PROXY", ""), ("all_proxy", "10.0.0.1:3128")]), Some(("all_proxy", true)));
+        assert_eq!(of(&[named, ("ALL_PROXY", "ftp://x")]), Some(("HTTPS_PROXY", true)));
+        assert_eq!(of(&[("ALL_PROXY", "socks5h://x:1080")]), Some(("ALL_PROXY", true)));
+        for odd in ["ftp://x", "://x", "http://:80", "http://x:99999"] {
+            assert_eq!(of(&[("HTTPS_PROXY", odd)]), Some(("HTTPS_PROXY", false)), "{odd}");
+        }
+        for (without, is) in
+            [("*", false), ("a, .example.test", false), ("example.test", false), ("ample.test", true), ("", true)]
+        {
+            assert_eq!(of(&[named, ("NO_PROXY", without)]).is_some(), is, "{without}");
         }
     }
 }

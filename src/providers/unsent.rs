@@ -12,6 +12,12 @@ pub(super) fn unsent(error: reqwest::Error, endpoint: &Endpoint) -> Failure {
         return Failure::last(Fault::new(FaultKind::Rejected, format!("the request can't be made: {cause}")));
     }
     let (at, base) = (endpoint.at(), &endpoint.names().base);
+    let proxy = endpoint.proxy().filter(|proxy| proxy.is_usable).map(|proxy| proxy.variable);
+    if let Some(variable) = proxy.filter(|_| cause.contains("proxy authorization required")) {
+        let what = format!("the proxy on the way to {at} wants a user and a password: {cause}");
+        let hint = format!("write them into {variable}: http://USER:PASSWORD@HOST:PORT");
+        return Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint));
+    }
     if let Some((what, hint)) = lasting(&cause, &at, base) {
         return Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint));
     }
@@ -20,12 +26,17 @@ pub(super) fn unsent(error: reqwest::Error, endpoint: &Endpoint) -> Failure {
     } else {
         format!("the request to {at} broke off: {cause}")
     });
-    failure.fault.hint = Some(match () {
-        () if cause.contains("tls handshake eof") => format!("does what listens at {at} speak TLS? check {base}"),
-        () if error.is_connect() && endpoint.is_loopback() => {
+    failure.fault.hint = Some(match proxy.filter(|_| error.is_connect()) {
+        Some(variable) => {
+            format!(
+                "does the proxy in {variable} work, and let through to {at}? NO_PROXY names hosts to ask without it"
+            )
+        }
+        None if cause.contains("tls handshake eof") => format!("does what listens at {at} speak TLS? check {base}"),
+        None if error.is_connect() && endpoint.is_loopback() => {
             format!("is the server running, and is {base} its address?")
         }
-        () => format!("check {base} and the network, proxy variables included"),
+        None => format!("check {base} and the network"),
     });
     failure
 }
@@ -67,6 +78,10 @@ fn lasting(cause: &str, at: &str, base: &str) -> Option<(String, String)> {
              SSL_CERT_FILE names"
                 .to_owned(),
         ),
+        () if has(&["received fatal alert"]) && !has(&["InternalError"]) => Some((
+            format!("{at} refuses a TLS connection: {cause}"),
+            format!("is {base} right? A server may know only old versions of TLS, or have another name"),
+        )),
         () if has(&["peer certificate", "PeerCertificate"]) => {
             certificate("can't be trusted", format!("is {base} right, and the server's certificate whole?"))
         }

@@ -64,6 +64,42 @@ fn of_a_broken_line_only_that_is_said_and_the_rest_is_read() {
 }
 
 #[test]
+fn of_a_table_that_is_there_twice_that_is_all_that_is_said() {
+    let text = "[models.a]\ninput = 1\n[models.a]\ninput = 2\n\n[models.b]\ninput = 1\ninput = 1\n";
+    let found = found(text);
+    assert_eq!(
+        found,
+        [
+            "3:9 duplicate-key: the table `a` is there twice",
+            "8:1 duplicate-key: key `input` is set twice in this table"
+        ]
+    );
+}
+
+#[test]
+fn every_mistake_of_syntax_says_what_to_do() {
+    for (text, help) in [
+        ("name = x", "straight quotes"),
+        ("name = “x”", "straight quotes"),
+        ("[models", "close the heading"),
+        ("[my models]", "close the heading"),
+        ("name = \"x", "close the quotes"),
+        ("name = 'x", "close the quotes"),
+        ("name = \"\\q\"", "for a backslash"),
+        ("name = 'x'\rrate = 1", "line ends"),
+        ("name = 'x' rate = 1", "a line of its own"),
+        ("name: 'x'", "KEY = \"VALUE\""),
+        ("name", "KEY = \"VALUE\""),
+        ("{\"name\": 1}", "KEY = \"VALUE\""),
+    ] {
+        let source = source("x.toml", text.as_bytes()).unwrap();
+        let findings = Reading::parse(&source).0.finish();
+        let first = findings.first().unwrap();
+        assert!(first.help.as_deref().is_some_and(|is| is.contains(help)), "{text}\n{first:?}");
+    }
+}
+
+#[test]
 fn what_is_no_text_is_refused() {
     assert_eq!(source("x", b"a\0").unwrap_err().code, "toml-syntax");
     assert_eq!(source("x", b"a = '\xff'").unwrap_err().code, "not-utf8");

@@ -1,20 +1,24 @@
-//! How the Messages API speaks of errors: <https://platform.claude.com/docs/en/api/errors>.
+//! How the Messages API speaks of errors: <https://platform.claude.com/docs/en/api/errors>. Gateways before it, and other
+//! servers that have it, speak as those of OpenAI's APIs do.
 
 use serde_json::Value;
 
 use crate::providers::fault::{Manners, Meaning, Said};
+use crate::providers::openai::fault as openai;
 
 /// Its ways.
 pub(super) static MANNERS: Manners = Manners { read, status, meaning };
 
 fn read(json: &str) -> Option<Said> {
     let value: Value = serde_json::from_str(json).ok()?;
-    let error = value.get("error")?;
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let Some((error, kind)) = value.get("error").and_then(|error| Some((error, text(error.get("type"))?))) else {
+        return (openai::MANNERS.read)(json);
+    };
     Some(Said {
-        kind: text(error.get("type")),
-        message: text(error.get("message")).or_else(|| text(Some(error))),
-        code: text(error.pointer("/details/error_code")),
+        kind: Some(kind),
+        message: text(error.get("message")),
+        code: text(error.pointer("/details/error_code")).or_else(|| text(error.get("code"))),
         status: None,
         request_id: text(value.get("request_id")),
         pause: None,
@@ -23,6 +27,7 @@ fn read(json: &str) -> Option<Said> {
 
 fn status(said: &Said) -> u16 {
     match said.kind.as_deref() {
+        _ if said.code.as_deref() == Some("invalid_api_key") => 401,
         Some("invalid_request_error") => 400,
         Some("authentication_error") => 401,
         Some("billing_error") => 402,
@@ -31,7 +36,7 @@ fn status(said: &Said) -> u16 {
         Some("request_too_large") => 413,
         Some("rate_limit_error") => 429,
         Some("overloaded_error") => 529,
-        _ => 500,
+        _ => (openai::MANNERS.status)(said),
     }
 }
 

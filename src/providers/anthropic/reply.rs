@@ -150,13 +150,11 @@ impl dialogue::Growth for Growth {
     }
 
     fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
-        let event: Event<'_> =
-            serde_json::from_slice(body).map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
+        let event: Event<'_> = serde_json::from_slice(body).map_err(|error| Broken::no("message", &error))?;
         if event.kind == "error" {
             return Err(Broken::Error(String::from_utf8_lossy(body).into_owned()));
         }
-        let head: Head =
-            serde_json::from_slice(body).map_err(|error| Broken::Nonsense(format!("it is no message: {error}")))?;
+        let head: Head = serde_json::from_slice(body).map_err(|error| Broken::no("message", &error))?;
         if head.content.is_none() {
             return Err(Broken::Nonsense("it is JSON, but no message".to_owned()));
         }

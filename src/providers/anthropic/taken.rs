@@ -4,7 +4,9 @@
 //! ask for another; the others take no other while they think
 //! (<https://platform.claude.com/docs/en/build-with-claude/thinking>, "Sampling parameters";
 //! <https://platform.claude.com/docs/en/about-claude/models/migration-guide>; as of November 2026). A stop text holds more
-//! than white space: the API says so to others (<https://github.com/BerriAI/litellm/issues/3286>).
+//! than white space: the API says so to others (<https://github.com/BerriAI/litellm/issues/3286>). A reply has at most 4096
+//! tokens up to Claude 3, 8192 from 3.5, 64000 from 3.7 (Opus 4 and 4.1: 32000), 128000 from 4.6 on; more is an error
+//! (<https://platform.claude.com/docs/en/about-claude/models/overview>).
 
 use super::name::Name;
 use super::thinking;
@@ -30,6 +32,7 @@ pub(super) fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
             "give the agent more than 1024 `max_tokens`, or leave `thinking` out",
         ));
     }
+    untaken.extend(Untaken::too_long(wish, longest_reply(name)));
     if let Some(temperature) = model.temperature.filter(|temperature| *temperature != OWN) {
         if takes_only_its_own(name) {
             let why = format!("{} takes no `temperature`", model.name);
@@ -47,6 +50,24 @@ pub(super) fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
         untaken.push(Untaken::new("stop", why, "write what stands around it, too, or remove it"));
     }
     untaken
+}
+
+/// The most tokens of a reply, where they are known.
+fn longest_reply(name: Name) -> Option<u32> {
+    let (family, version) = match name {
+        Name::Old => return Some(4_096),
+        Name::Known(family, version) => (family, version?),
+        Name::Stranger => return None,
+    };
+    Some(match version {
+        (..=2, _) | (3, ..=4) => 4_096,
+        (3, ..=6) => 8_192,
+        (3, _) => 64_000,
+        (4, ..=4) if family == "opus" => 32_000,
+        (4, ..=5) => 64_000,
+        (4, _) | (5, 0) if family != "haiku" => 128_000,
+        _ => return None,
+    })
 }
 
 /// The temperature to send: none where it is the model's own and saying so may be an error.
@@ -99,7 +120,32 @@ mod tests {
             ("somebody/model-7", low, 1.7, nothing),
         ] {
             let model = asking(name, thinking, Some(temperature), &[]);
-            assert_eq!(refused(&model, 8_000), expected, "{name} {thinking:?} {temperature}");
+            assert_eq!(refused(&model, 4_000), expected, "{name} {thinking:?} {temperature}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_no_longer_than_the_model_can_write() {
+        for (name, most) in [
+            ("claude-2.1", Some(4_096)),
+            ("claude-3-haiku-20240307", Some(4_096)),
+            ("claude-3-5-sonnet-latest", Some(8_192)),
+            ("claude-3-7-sonnet-20250219", Some(64_000)),
+            ("claude-opus-4-20250514", Some(32_000)),
+            ("claude-opus-4-1", Some(32_000)),
+            ("claude-sonnet-4-20250514", Some(64_000)),
+            ("claude-haiku-4-5-20251001", Some(64_000)),
+            ("claude-opus-4-5", Some(64_000)),
+            ("claude-sonnet-4-6", Some(128_000)),
+            ("claude-opus-5", Some(128_000)),
+            ("claude-haiku-5-5", None),
+            ("claude-sonnet-latest", None),
+            ("somebody/model-7", None),
+        ] {
+            let model = asking(name, None, None, &[]);
+            assert!(refused(&model, most.unwrap_or(1_000_000)).is_empty(), "{name}");
+            let more = most.map(|most| refused(&model, most + 1));
+            assert!(more.is_none_or(|more| more == ["max_tokens"]), "{name}");
         }
     }
 

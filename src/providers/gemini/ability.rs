@@ -8,7 +8,9 @@
 //! - 3 and later: a level (`thinkingLevel`). Pro takes `LOW` and `HIGH`, from 3.1 on `MEDIUM`, too; Flash and Flash-Lite
 //!   up to 3.6 also `MINIMAL`, which hardly thinks; Flash 3.7 and 3.8 and Gemini 4 Argon `LOW`, `MEDIUM` and `HIGH`;
 //! - 3.5 Flash-Lite, and all from 3.6 on, ignore a temperature;
-//! - from 3 on, a call has to come back with the signature of its thought.
+//! - from 3 on, a call has to come back with the signature of its thought;
+//! - a reply has at most 8192 tokens up to 2.0 and 65536 from 2.5 on; more is an error, as in
+//!   <https://github.com/stackblitz-labs/bolt.diy/issues/955>.
 
 use serde_json::{Map, Value, json};
 
@@ -39,6 +41,8 @@ pub(super) struct Ability {
     pub(super) ignores_temperature: bool,
     /// Whether its calls are signed, and numbered.
     pub(super) signs: bool,
+    /// The most tokens of a reply, where they are known.
+    pub(super) longest_reply: Option<u32>,
 }
 
 impl Ability {
@@ -48,7 +52,7 @@ impl Ability {
         let words: Vec<&str> = name.rsplit('/').next().unwrap_or_default().split('-').collect();
         let has = |word: &str| words.contains(&word);
         if words.first() != Some(&"gemini") {
-            return Self { form: Form::Unknown, ignores_temperature: false, signs: false };
+            return Self { form: Form::Unknown, ignores_temperature: false, signs: false, longest_reply: None };
         }
         let version = words.get(1).and_then(|word| version(word));
         let (is_lite, is_flash, is_pro) = (has("lite"), has("flash"), has("pro"));
@@ -67,7 +71,14 @@ impl Ability {
             _ => Form::Unknown,
         };
         let ignores_temperature = version.is_some_and(|version| version >= (3, 6) || (is_lite && version == (3, 5)));
-        Self { form, ignores_temperature, signs: version.is_none_or(|version| version >= (3, 0)) }
+        let longest_reply = match version {
+            _ if !is_for_text => None,
+            Some(version) if version < (2, 5) => Some(8_192),
+            Some((2, 5) | (3, ..=1)) => Some(65_536),
+            _ => None,
+        };
+        let signs = version.is_none_or(|version| version >= (3, 0));
+        Self { form, ignores_temperature, signs, longest_reply }
     }
 
     /// Whether it can think as much as a job asks.
@@ -87,6 +98,12 @@ impl Ability {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the least that it thinks, where it is asked to, takes up the whole reply.
+    pub(super) fn has_no_room(self, thinking: Option<Thinking>, max_tokens: u32) -> bool {
+        let is_on = matches!(thinking, Some(Thinking::Low | Thinking::Medium | Thinking::High));
+        is_on && matches!(self.form, Form::Budget { least, .. } if max_tokens <= least)
     }
 
     /// The `thinkingConfig` that asks for it; `None` where nothing is to be said. Summaries of thoughts are asked for
@@ -176,6 +193,24 @@ mod tests {
         assert_eq!(budget("gemini-2.5-flash-lite", Thinking::Low, 300), 512);
         assert_eq!(budget("gemini-2.5-pro", Thinking::Low, 100), 128);
         assert_eq!(budget("gemini-2.5-flash", Thinking::Off, 100), 0);
+        let has_no_room = |thinking, max_tokens| Ability::of("gemini-2.5-flash-lite").has_no_room(thinking, max_tokens);
+        assert!(has_no_room(Some(Thinking::Low), 512) && !has_no_room(Some(Thinking::Low), 513));
+        assert!(!has_no_room(Some(Thinking::Off), 1) && !has_no_room(None, 1));
+    }
+
+    #[test]
+    fn how_long_a_reply_can_be_is_known() {
+        for (model, expected) in [
+            ("gemini-1.5-pro", Some(8_192)),
+            ("models/gemini-2.0-flash", Some(8_192)),
+            ("gemini-2.5-flash-lite", Some(65_536)),
+            ("gemini-3.1-pro-preview", Some(65_536)),
+            ("gemini-2.5-flash-image", None),
+            ("gemini-9-neon", None),
+            ("gemma-4-31b-it", None),
+        ] {
+            assert_eq!(Ability::of(model).longest_reply, expected, "{model}");
+        }
     }
 
     #[test]

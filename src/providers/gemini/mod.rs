@@ -44,7 +44,15 @@ pub const ENTRY: Entry = Entry {
 };
 
 fn untaken(wish: &Wish<'_>) -> Vec<Untaken> {
-    of_model(wish.model)
+    let mut untaken = of_model(wish.model);
+    let ability = Ability::of(&wish.model.name);
+    if untaken.is_empty() && ability.has_no_room(wish.model.thinking, wish.max_tokens) {
+        let why =
+            format!("{} thinks within `max_tokens`, and {} are too few for that", wish.model.name, wish.max_tokens);
+        untaken.push(Untaken::new("thinking", why, "give the agent more `max_tokens`, or leave `thinking` out"));
+    }
+    untaken.extend(Untaken::too_long(wish, ability.longest_reply));
+    untaken
 }
 
 fn of_model(model: &Model) -> Vec<Untaken> {

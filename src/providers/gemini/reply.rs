@@ -111,8 +111,7 @@ impl Growth {
 
     /// Takes one response; whether it is one.
     fn take(&mut self, json: &str, say: &dyn Fn(&str)) -> Result<bool, Broken> {
-        let response: Response = serde_json::from_str(json)
-            .map_err(|error| Broken::Nonsense(format!("a response can't be read: {error}")))?;
+        let response: Response = serde_json::from_str(json).map_err(|error| Broken::no("reply", &error))?;
         if response.error.is_some_and(|error| error.get() != "null") {
             return Err(Broken::Error(json.to_owned()));
         }
@@ -158,7 +157,7 @@ impl dialogue::Growth for Growth {
         } else {
             serde_json::from_str(json).map(|response| vec![response])
         }
-        .map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
+        .map_err(|error| Broken::no("reply", &error))?;
         let mut is_one = false;
         for response in &responses {
             is_one |= self.take(response.get(), say)?;

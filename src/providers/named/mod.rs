@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::{Entry, Model, PROVIDERS, Served, address, find};
 use crate::diagnostic::{Rule, rule};
 
-pub use self::read::Read;
+pub use self::read::{Read, unread};
 
 /// What can be wrong with the file, beside what is wrong with any file.
 pub const RULES: &[Rule] = &[rule!(Error "key-in-file"), rule!(Error "taken-name")];

@@ -65,19 +65,30 @@ impl Servers {
         let File { reading, file, broken, .. } = file;
         let is_torn = reading.is_torn();
         let harmless = Source::new(source.name.as_str(), hidden(&source.text));
-        let shown = |finding: Diagnostic| {
-            let place = Place { source: Arc::clone(&harmless), span: finding.place.span.clone() };
-            match finding.code {
-                // The name of the key could be a key itself.
-                "duplicate-key" => Diagnostic::error("duplicate-key", place, "this key is set twice in this table")
-                    .help("keep one of the two"),
-                _ => Diagnostic { place, ..finding },
-            }
-        };
-        let findings = reading.finish().into_iter().map(shown).collect();
+        let findings = reading.finish().into_iter().map(|finding| harmlessly(finding, &harmless)).collect();
         let servers =
             Servers { servers: servers.into(), file: Some(file), broken: broken.into(), is_torn, ..Servers::default() };
         Read { servers, findings }
+    }
+}
+
+/// What is wrong with a file that is no text, or can't be read, without any of what it holds.
+pub fn unread(finding: Diagnostic) -> Diagnostic {
+    let harmless = Source::new(finding.place.source.name.as_str(), hidden(&finding.place.source.text));
+    harmlessly(finding, &harmless)
+}
+
+fn harmlessly(finding: Diagnostic, harmless: &Arc<Source>) -> Diagnostic {
+    let place = Place { source: Arc::clone(harmless), span: finding.place.span.clone() };
+    match finding.code {
+        // The name of the key could be a key itself.
+        "duplicate-key" if !finding.message.starts_with("the table") => {
+            Diagnostic::error("duplicate-key", place, "this key is set twice in this table").help("keep one of the two")
+        }
+        "duplicate-key" => {
+            Diagnostic::error("duplicate-key", place, "this table is there twice").help("keep one of the two")
+        }
+        _ => Diagnostic { place, ..finding },
     }
 }
 
@@ -192,7 +203,7 @@ impl File<'_> {
             return Some(text.trim().to_owned());
         }
         let help = "write it like `http://127.0.0.1:8080/v1`";
-        self.found("invalid-value", span, "this isn't an http:// or https:// address", help);
+        self.found("invalid-value", span, format!("this {}", address::wrong(text)), help);
         None
     }
 

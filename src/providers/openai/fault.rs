@@ -18,7 +18,7 @@ fn read(json: &str) -> Option<Said> {
     let value: Value = serde_json::from_str(json).ok()?;
     let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
     let within = value.get("error").or_else(|| value.pointer("/response/error")).or_else(|| value.pointer("/errors/0"));
-    let error = within.filter(|error| !error.is_null()).unwrap_or(value);
+    let error = within.filter(|error| error.is_object() || error.is_string()).unwrap_or(value);
     let message = message(error);
     let said = Said {
         kind: word(error.get("type")).filter(|kind| kind != "error").or_else(|| word(error.get("status"))),

@@ -280,10 +280,8 @@ impl dialogue::Growth for Growth {
 
     fn whole(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), Broken> {
         let json = String::from_utf8_lossy(body);
-        let error: serde_json::Value =
-            serde_json::from_str(&json).map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
-        let response: Response = serde_json::from_str(&json)
-            .map_err(|error| Broken::Nonsense(format!("it is JSON, but no response: {error}")))?;
+        let error: serde_json::Value = serde_json::from_str(&json).map_err(|error| Broken::no("response", &error))?;
+        let response: Response = serde_json::from_str(&json).map_err(|error| Broken::no("response", &error))?;
         if error.get("error").is_some_and(|error| !error.is_null()) {
             return Err(Broken::Error(json.into_owned()));
         }

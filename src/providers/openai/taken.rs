@@ -6,7 +6,9 @@
 //!   unless told not to, is in [`effort`](super::effort). It is 1 without one. `search` models take none either;
 //! - the Responses API has no parameter for stop texts;
 //! - Chat Completions has one for up to four, which o3, o4-mini and GPT-5 to GPT-5.4 refuse
-//!   (<https://github.com/huggingface/smolagents/issues/1893>).
+//!   (<https://github.com/huggingface/smolagents/issues/1893>);
+//! - a reply has at most as many tokens as the model's page says (<https://developers.openai.com/api/docs/models>); more is
+//!   an error, as in <https://github.com/opencode-ai/opencode/issues/140>.
 //!
 //! A name with a `/` is a gateway's, which may well make something of what the model itself refuses; names that aren't known,
 //! and open-weight models, are other servers'. Of these nothing is said.
@@ -28,6 +30,7 @@ pub(in crate::providers) fn over_responses(wish: &Wish<'_>) -> Vec<Untaken> {
         let word = effort::of_openai(&model.name, model.thinking);
         untaken.extend(cold(model, word.as_ref().ok().copied().flatten()));
         untaken.extend(word.err());
+        untaken.extend(Untaken::too_long(wish, longest_reply(&model.name)));
     }
     if !model.stop.is_empty() {
         let help = format!("remove it, or name the model `openai-chat/{}`", model.name);
@@ -46,6 +49,7 @@ pub(in crate::providers) fn over_chat(wish: &Wish<'_>) -> Vec<Untaken> {
     let word = effort::over_chat(&model.name, model.thinking, wish.has_tools);
     untaken.extend(cold(model, word.as_ref().ok().copied().flatten()));
     untaken.extend(word.err());
+    untaken.extend(Untaken::too_long(wish, longest_reply(&model.name)));
     if !model.stop.is_empty() && refuses_stops(&model.name) {
         untaken.push(Untaken::new("stop", format!("{} takes no `stop`", model.name), "remove it"));
     } else if model.stop.len() > MOST_STOPS {
@@ -112,6 +116,30 @@ fn refuses_stops(model: &str) -> bool {
     }
 }
 
+/// The most tokens of a reply, where they are known.
+fn longest_reply(model: &str) -> Option<u32> {
+    let words = effort::words(model);
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let has = |word: &str| words.iter().any(|own| own == word);
+    Some(match (word(0), word(1), effort::version(&words)) {
+        _ if has("search") => return None,
+        ("o1", "mini", _) => 65_536,
+        ("o1", "preview", _) => 32_768,
+        ("o1" | "o3" | "o4", ..) => 100_000,
+        ("chatgpt", "4o", _) => 16_384,
+        ("gpt", "4o", _) if words.ends_with(&["2024", "05", "13"].map(str::to_owned)) => 4_096,
+        ("gpt", "4o", _) => 16_384,
+        ("gpt", _, Some((3, 5))) if !has("16k") && !has("instruct") => 4_096,
+        ("gpt", _, Some((4, 0))) if has("turbo") || has("preview") => 4_096,
+        ("gpt", _, Some((4, 0))) if !has("32k") => 8_192,
+        ("gpt", _, Some((4, 1))) => 32_768,
+        ("gpt", _, Some((5, ..=2))) if has("chat") => 16_384,
+        ("gpt", _, Some((5, 0))) if has("pro") => 272_000,
+        ("gpt", _, Some((5, ..=4))) if !has("chat") => 128_000,
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +198,40 @@ mod tests {
             let wish = Wish { model: &model, has_tools: false, max_tokens: 8_000 };
             assert_eq!(options(&over_chat(&wish)).is_empty(), taken, "{name} {stops}");
             assert_eq!(options(&over_responses(&wish)), ["stop"], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_no_longer_than_the_model_can_write() {
+        for (name, most) in [
+            ("gpt-3.5-turbo-0125", Some(4_096)),
+            ("gpt-4", Some(8_192)),
+            ("gpt-4-0613", Some(8_192)),
+            ("gpt-4-turbo-2024-04-09", Some(4_096)),
+            ("gpt-4-1106-preview", Some(4_096)),
+            ("gpt-4-32k", None),
+            ("gpt-4o", Some(16_384)),
+            ("gpt-4o-2024-05-13", Some(4_096)),
+            ("gpt-4o-mini-2024-07-18", Some(16_384)),
+            ("ft:gpt-4.1-mini-2025-04-14:acme::x", Some(32_768)),
+            ("o1-mini", Some(65_536)),
+            ("o3", Some(100_000)),
+            ("gpt-5-chat-latest", Some(16_384)),
+            ("gpt-5-mini", Some(128_000)),
+            ("gpt-5-pro", Some(272_000)),
+            ("gpt-5.2-pro", Some(128_000)),
+            ("gpt-9-nova", None),
+            ("openai/gpt-4o", None),
+            ("somebodys-own", None),
+        ] {
+            let model = asking(name, None, None, 0);
+            let refused = |max_tokens| {
+                let wish = Wish { model: &model, has_tools: false, max_tokens };
+                (options(&over_chat(&wish)), options(&over_responses(&wish)))
+            };
+            assert_eq!(refused(most.unwrap_or(1_000_000)), (vec![], vec![]), "{name}");
+            let more = most.map(|most| refused(most + 1));
+            assert!(more.is_none_or(|more| more == (vec!["max_tokens"], vec!["max_tokens"])), "{name}");
         }
     }
 

@@ -237,10 +237,8 @@ impl dialogue::Growth for Growth {
     fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
         let nonsense = |why: &str| Broken::Nonsense(why.to_owned());
         let json = std::str::from_utf8(body).map_err(|_| nonsense("it isn't UTF-8"))?;
-        let value: serde_json::Value =
-            serde_json::from_str(json).map_err(|error| Broken::Nonsense(format!("it isn't JSON: {error}")))?;
-        let chunk: Chunk<'_> = serde_json::from_str(json)
-            .map_err(|error| Broken::Nonsense(format!("it is JSON, but no completion: {error}")))?;
+        let value: serde_json::Value = serde_json::from_str(json).map_err(|error| Broken::no("completion", &error))?;
+        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|error| Broken::no("completion", &error))?;
         if is_error(&chunk) {
             return Err(Broken::Error(json.to_owned()));
         }

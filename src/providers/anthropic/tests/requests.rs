@@ -199,8 +199,9 @@ fn addresses_are_found_below_their_base() {
     ] {
         assert_eq!(shown(base).unwrap(), expected);
     }
-    for base in ["gate.example", "ftp://x", "http://", "file:///etc"] {
-        assert_eq!(shown(base).unwrap_err(), "ANTHROPIC_BASE_URL isn't an http:// or https:// address");
+    let wrong = "ANTHROPIC_BASE_URL isn't an http:// or https:// address";
+    for (base, why) in [("gate.example", ""), ("ftp://x", ""), ("http://", ": empty host"), ("file:///etc", "")] {
+        assert_eq!(shown(base).unwrap_err(), format!("{wrong}{why}"));
     }
 }
 

@@ -1,15 +1,20 @@
 //! What is this API's own, and what servers make of it; the rest is in the suite that all providers pass.
 
+mod calls;
 mod dialect;
 mod requests;
 
 pub(crate) use self::dialect::{Spoken, growth};
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use self::dialect::{chunk, sent};
 use crate::message::{Message, Reply, Stop, UserMessage, View};
-use crate::providers::conformance::{Seen, asked, prompted, request, result};
+use crate::providers::conformance::{Seen, asked, connect, prompted, request, result, setup};
 use crate::providers::scripted::{Answer, End, Server};
 
 /// A stream of these deltas, then the reason.
@@ -23,188 +28,8 @@ async fn reply_of(body: &str) -> Reply {
     asked(&Spoken, vec![Answer::stream([body.as_bytes()])]).await.0.unwrap()
 }
 
-fn calls(reply: &Reply) -> Vec<[&str; 3]> {
-    reply.calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect()
-}
-
 fn piece(call: &Value) -> Value {
     json!({ "tool_calls": [call] })
-}
-
-#[tokio::test]
-async fn calls_of_every_shape_are_put_together() {
-    let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
-    for (deltas, expected) in [
-        // No ids.
-        (
-            vec![
-                json!({ "tool_calls": [{ "index": 0, "function": f("a", "{}") }, { "index": 1, "function": f("b", "{}") }] }),
-            ],
-            vec![["call00001", "a", "{}"], ["call00002", "b", "{}"]],
-        ),
-        // The same id twice, and one that is a number.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{}") })),
-                piece(&json!({ "index": 1, "id": "x", "function": f("b", "{}") })),
-                piece(&json!({ "index": 2, "id": 7, "function": f("c", "{}") })),
-            ],
-            vec![["x", "a", "{}"], ["call00001", "b", "{}"], ["7", "c", "{}"]],
-        ),
-        // Arguments as an object, null and nowhere.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": { "name": "a", "arguments": { "n": 1.50 } } })),
-                piece(&json!({ "index": 1, "id": "y", "function": { "name": "b", "arguments": null } })),
-                piece(&json!({ "index": 2, "id": "z", "function": { "name": "c" } })),
-            ],
-            vec![["x", "a", "{\"n\":1.5}"], ["y", "b", "{}"], ["z", "c", "{}"]],
-        ),
-        // Every call at index 0, told apart by ids, or by names alone.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":") })),
-                piece(&json!({ "index": 0, "function": { "arguments": "1}" } })),
-                piece(&json!({ "index": 0, "id": "y", "function": f("a", "{\"n\":2}") })),
-            ],
-            vec![["x", "a", "{\"n\":1}"], ["y", "a", "{\"n\":2}"]],
-        ),
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "", "function": f("a", "{\"n\":1}") })),
-                piece(&json!({ "index": 0, "id": "", "function": f("b", "{\"n\":2}") })),
-            ],
-            vec![["call00001", "a", "{\"n\":1}"], ["call00002", "b", "{\"n\":2}"]],
-        ),
-        // No index; id and name beside each piece.
-        (
-            vec![
-                piece(&json!({ "id": "x", "function": f("a", "{\"n\":") })),
-                piece(&json!({ "id": "x", "function": f("a", "1}") })),
-                piece(&json!({ "id": "y", "function": f("a", "{}") })),
-            ],
-            vec![["x", "a", "{\"n\":1}"], ["y", "a", "{}"]],
-        ),
-        // Pieces of two calls in turn.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "type": "function", "function": f("a", "") })),
-                piece(&json!({ "index": 1, "id": "y", "type": "function", "function": f("b", "") })),
-                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":" } })),
-                piece(&json!({ "index": 1, "function": { "arguments": "{}" } })),
-                piece(&json!({ "index": 0, "id": null, "function": { "name": null, "arguments": "1}" } })),
-            ],
-            vec![["x", "a", "{\"n\":1}"], ["y", "b", "{}"]],
-        ),
-        // A new id for every piece, with the name at first or always.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
-                piece(&json!({ "index": 0, "id": "y", "function": { "arguments": "{\"n\":" } })),
-                piece(&json!({ "index": 0, "id": "z", "function": { "name": null, "arguments": "1}" } })),
-                piece(&json!({ "index": 0, "id": "w", "function": { "arguments": "" } })),
-            ],
-            vec![["x", "a", "{\"n\":1}"]],
-        ),
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
-                piece(&json!({ "index": 0, "id": "y", "function": f("a", "{\"n\":") })),
-                piece(&json!({ "index": 0, "id": "z", "function": f("a", "1}") })),
-            ],
-            vec![["x", "a", "{\"n\":1}"]],
-        ),
-        // Neither index nor id; or one id for all: a list holds pieces of different calls.
-        (
-            vec![json!({ "tool_calls": [{ "function": f("a", "") }, { "function": f("b", "") }] })],
-            vec![["call00001", "a", "{}"], ["call00002", "b", "{}"]],
-        ),
-        (
-            vec![json!({ "tool_calls": [
-                { "id": "x", "function": f("a", "{\"n\":1}") }, null, { "id": "x", "function": f("a", "{\"n\":2}") },
-            ] })],
-            vec![["x", "a", "{\"n\":1}"], ["call00001", "a", "{\"n\":2}"]],
-        ),
-        // One id for all, a chunk each, with and without an index.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":1}") })),
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":2}") })),
-                piece(&json!({ "id": "x", "function": f("a", "{\"n\":3}") })),
-            ],
-            vec![["x", "a", "{\"n\":1}"], ["call00001", "a", "{\"n\":2}"], ["call00002", "a", "{\"n\":3}"]],
-        ),
-        // An index that comes late, counts pieces, or is a text.
-        (
-            vec![
-                piece(&json!({ "id": "x", "function": f("a", "") })),
-                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":" } })),
-                piece(&json!({ "index": 0, "function": { "arguments": "1}" } })),
-            ],
-            vec![["x", "a", "{\"n\":1}"]],
-        ),
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "") })),
-                piece(&json!({ "index": 1, "id": "x", "function": { "arguments": "{\"n\":" } })),
-                piece(&json!({ "index": 2, "id": "x", "function": { "arguments": "1}" } })),
-            ],
-            vec![["x", "a", "{\"n\":1}"]],
-        ),
-        (
-            vec![
-                piece(&json!({ "index": "0", "id": "x", "function": f("a", "") })),
-                piece(&json!({ "index": "1", "id": "y", "function": f("b", "") })),
-                piece(&json!({ "index": "0", "function": { "arguments": "{\"n\":1}" } })),
-                piece(&json!({ "index": "1", "function": { "arguments": "{\"n\":2}" } })),
-            ],
-            vec![["x", "a", "{\"n\":1}"], ["y", "b", "{\"n\":2}"]],
-        ),
-        // An empty object that stands for what is still to come, and a whole input after its pieces.
-        (
-            vec![
-                piece(&json!({ "index": 0, "id": "x", "function": { "name": "a", "arguments": {} } })),
-                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":" } })),
-                piece(&json!({ "index": 0, "function": { "arguments": "1}" } })),
-                piece(&json!({ "index": 0, "id": "x", "function": f("a", "{\"n\":1}") })),
-                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":1}" } })),
-            ],
-            vec![["x", "a", "{\"n\":1}"]],
-        ),
-        // The same call in both forms.
-        (
-            vec![
-                json!({ "function_call": f("a", "{}"), "tool_calls": [{ "index": 0, "id": "x", "function": f("a", "{}") }] }),
-            ],
-            vec![["x", "a", "{}"]],
-        ),
-        // The older form.
-        (
-            vec![
-                json!({ "function_call": f("a", "{\"n\":") }),
-                json!({ "function_call": { "arguments": "1}" } }),
-                json!({ "function_call": null }),
-            ],
-            vec![["call00001", "a", "{\"n\":1}"]],
-        ),
-    ] {
-        for finish in ["tool_calls", "stop", "function_call"] {
-            let reply = reply_of(&stream(&deltas, finish)).await;
-            assert_eq!(calls(&reply), expected, "{deltas:?}");
-            assert_eq!(reply.stop, Stop::ToolUse);
-        }
-    }
-}
-
-#[tokio::test]
-async fn calls_are_bounded_in_number() {
-    let call = |index: usize| json!({ "index": index, "function": { "name": "a", "arguments": "{}" } });
-    let many =
-        |count: usize| stream(&[json!({ "tool_calls": (0..count).map(call).collect::<Vec<_>>() })], "tool_calls");
-    assert_eq!(reply_of(&many(1_000)).await.calls().count(), 1_000);
-    let answers = [many(1_001), many(1)].map(|body| Answer::stream([body.as_bytes()]));
-    let (_, seen, _) = asked(&Spoken, answers.to_vec()).await;
-    assert!(seen.retries.lock().unwrap()[0].why.contains("more than 1000 calls"));
 }
 
 #[tokio::test]
@@ -226,6 +51,33 @@ async fn a_stream_may_end_without_its_mark() {
     let (reply, seen, _) = asked(&Spoken, vec![Answer::stream([unfinished.as_bytes()]), good]).await;
     assert_eq!(reply.unwrap().text(), "Hi!");
     assert!(seen.retries.lock().unwrap()[0].why.contains("without a finish_reason"));
+}
+
+#[tokio::test]
+async fn a_stream_that_only_shows_that_it_lives_is_left_after_the_reply() {
+    const MOST: usize = 200;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_buf(&mut Vec::new()).await.unwrap();
+        let said = sent(&[chunk(&json!({ "content": "Hi!" }), Some("stop"))]).concat();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        stream.write_all(format!("{head}{said}").as_bytes()).await.unwrap();
+        for sent in 0..MOST {
+            if stream.write_all(b": still here\n\n").await.is_err() {
+                return sent;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        MOST
+    });
+    let variables = [("OPENAI_BASE_URL", url), ("LEGWORK_IDLE_TIMEOUT_MS", "300".to_owned())];
+    let mut conversation = connect(&super::ENTRY, &variables).unwrap().open(setup(&Spoken)).unwrap();
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    assert_eq!(conversation.ask(request(), &Seen::default()).await.unwrap().text(), "Hi!");
+    drop(conversation);
+    assert!(server.await.unwrap() < MOST);
 }
 
 #[tokio::test]
