@@ -35,7 +35,7 @@ pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::LimitHit;
 use crate::event::{AgentFinished, AgentStarted, Dropped, Durability, Event, LimitReached, Outcome, PARENT};
 use crate::job::Compaction;
-use crate::message::{Message, Stop, ToolCall, Usage, UserMessage};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage, View};
 use crate::plan::PlannedAgent;
 use crate::providers::{Conversation, Setup};
 use crate::tools::toolbox::Toolbox;
@@ -221,7 +221,10 @@ impl<'t> Agent<'t> {
                     })?;
                     continue;
                 }
-                Stop::Refusal => return Ok(Outcome::Refused),
+                Stop::Refusal => {
+                    self.note_refusal(&reply);
+                    return Ok(Outcome::Refused);
+                }
                 Stop::ContextFull if asked_again || !self.can_make_room() => return Ok(Outcome::ContextFull),
                 Stop::ContextFull => {
                     asked_again = true;
@@ -257,6 +260,17 @@ impl<'t> Agent<'t> {
                     return Ok(Outcome::Stuck);
                 }
             }
+        }
+    }
+
+    /// Says why the model refused, where its provider does.
+    fn note_refusal(&self, reply: &Reply) {
+        let why = reply.blocks.iter().rev().find_map(|block| match &block.view {
+            View::Other(why) => Some(why),
+            _ => None,
+        });
+        if let Some(why) = why.filter(|_| self.subagent.is_none()) {
+            self.tree.note(Outcome::Refused, &format!("the model refused ({why})"));
         }
     }
 

@@ -280,7 +280,9 @@ fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
         Outcome::BudgetExceeded => ("a limit of the run was reached", Some("Raise it below `limits`.")),
         Outcome::Stuck => ("the same failure came over and over", Some("Read the last calls in transcript.md.")),
         Outcome::ReplyCut => ("the last answer was cut by max_tokens", Some("Raise parent.max_tokens.")),
-        Outcome::Refused => ("the model refused", None),
+        Outcome::Refused => {
+            ("the model refused", Some("Say in the prompt what the work is for, or try another model."))
+        }
         Outcome::ResultInvalid => (
             "the parent ended without a result that fits its schema",
             Some("Read in transcript.md what it was told; say in the prompt what the result must hold."),

@@ -109,6 +109,25 @@ fn bytes_one_by_one_and_answers_in_one_piece_are_the_same() {
     }
 }
 
+#[test]
+fn an_image_is_left_out_of_results_with_a_note() {
+    for (model, _) in MODELS {
+        let folder = folder();
+        folder.write("notes/plan.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+        let server = answering([
+            Answer::calls(&[
+                ("read_file", json!({"path": "notes/plan.png"})),
+                ("read_file", json!({"path": "notes/a.txt"})),
+            ]),
+            Answer::text("Seen."),
+        ]);
+        run(&folder, &server, model).code(0).stdout_is("Seen.\n");
+        let results = server.finish()[1].results();
+        assert!(!results[0].is_error && results[0].text.contains("is an image (PNG, 16 bytes)"), "{results:?}");
+        assert!(results[0].text.contains("left out") && results[1].text.contains("alpha"), "{results:?}");
+    }
+}
+
 fn answering(answers: impl IntoIterator<Item = Answer>) -> Server {
     Server::start(Script::of(answers))
 }
@@ -157,7 +176,12 @@ fn ends_of_every_kind_are_told() {
             let server = answering([answer]);
             let ended = run(&folder, &server, model);
             ended.code(code).nowhere(KEY);
-            assert_eq!(ended.run_folder().result()["outcome"], outcome, "{model}");
+            let result = ended.run_folder().result();
+            assert_eq!(result["outcome"], outcome, "{model}");
+            let message = result["error"]["message"].as_str().unwrap();
+            assert!(result["error"]["hint"].is_string() || outcome == "context_full", "{model}: {message}");
+            // Google says why.
+            assert_eq!(message.ends_with(" refused (SAFETY)"), outcome == "refused" && model.starts_with("gemini"));
         }
     }
 }

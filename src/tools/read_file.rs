@@ -98,6 +98,12 @@ fn read(
     let shown = path.display();
     let mut start = Vec::new();
     (&mut opened.file).take(SNIFFED as u64).read_to_end(&mut start).map_err(failed)?;
+    if let Some(kind) = image(&start) {
+        return Ok(format!(
+            "[`{shown}` is an image ({kind}, {} bytes), and results hold text only: it is left out]",
+            opened.size
+        ));
+    }
     if start.contains(&0) {
         return Err(Refusal(format!("`{shown}` is a binary file of {} bytes", opened.size)));
     }
@@ -115,6 +121,22 @@ fn read(
         Window::read(BufReader::with_capacity(1 << 18, &mut opened.file), offset, limit, mask, limits)
     };
     window.map_err(failed)?.render(&shown.to_string(), offset)
+}
+
+/// What kind of image a file that begins like this is.
+fn image(start: &[u8]) -> Option<&'static str> {
+    let is_binary = || start.contains(&0);
+    match start {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("PNG"),
+        [0xff, 0xd8, 0xff, ..] => Some("JPEG"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] if is_binary() => Some("GIF"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("WebP"),
+        [b'B', b'M', ..] if is_binary() => Some("BMP"),
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("TIFF"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', b'f', ..] => Some("AVIF"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'h', b'e', b'i', b'c' | b'x', ..] => Some("HEIC"),
+        _ => None,
+    }
 }
 
 /// The lines that are shown, and what there is beside them.

@@ -68,6 +68,15 @@ impl Growing {
         Ok(None)
     }
 
+    /// What it said when it began: about how many bytes, and its text.
+    pub(super) fn said(&self) -> (usize, Option<String>) {
+        let own = ["type", "id", "name", "signature"];
+        let sizes = self.fields.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let size = sizes.map(|(_, value)| value.get().len().saturating_sub(2)).sum();
+        let is_text = self.text("type").is_some_and(|kind| kind == "text");
+        (size, self.text("text").filter(|_| is_text))
+    }
+
     fn append(&mut self, field: &str, piece: &str) {
         if let Some(text) = self.texts.get_mut(field) {
             text.push_str(piece);
@@ -112,7 +121,9 @@ impl Growing {
         let mut broken = None;
         if kind == "tool_use" || self.input.is_some() {
             let written = self.input.take().filter(|input| !input.trim().is_empty());
-            let given = self.fields.get("input").map(|input| input.get().to_owned());
+            // An object; some servers send JSON in a text.
+            let given = self.text("input").or_else(|| self.fields.get("input").map(|input| input.get().to_owned()));
+            let given = given.filter(|input| !input.trim().is_empty());
             let (input, fault) = read_input(written.or(given).as_deref());
             self.fields.insert("input".to_owned(), input);
             broken = fault;

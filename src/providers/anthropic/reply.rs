@@ -4,8 +4,6 @@
 //! each block `content_block_start`, deltas and `content_block_stop`, then `message_delta` and `message_stop`; `ping`,
 //! `error` and unknown ones anywhere between.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -13,18 +11,31 @@ use super::block::{Fields, Growing};
 use crate::message::{Block, Reply, Stop, Usage, View};
 use crate::providers::dialogue::{self, Broken};
 use crate::providers::lossy::Lossy;
+use crate::providers::openai::Estimate;
 
 /// A reply that is being received.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Growth {
+    estimate: Estimate,
     id: Option<String>,
     model: Option<String>,
-    blocks: BTreeMap<u64, Growing>,
+    /// In the order in which they began.
+    blocks: Vec<Numbered>,
     usage: Counts,
-    /// Bytes of what came in deltas.
-    heard: u64,
+    /// Whether the reply's tokens were counted when it ended.
+    is_counted: bool,
     stop: Option<Stop>,
+    /// Why it was refused.
+    refusal: Option<String>,
     ended: bool,
+}
+
+/// A block, and the number that its events have. Some servers give one that has ended to the next block, too.
+#[derive(Debug)]
+struct Numbered {
+    index: u64,
+    has_ended: bool,
+    block: Growing,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +66,8 @@ struct Head {
     #[serde(default)]
     stop_reason: Option<String>,
     #[serde(default)]
+    stop_details: Option<Details>,
+    #[serde(default)]
     usage: Option<Counts>,
 }
 
@@ -62,9 +75,29 @@ struct Head {
 struct Tail {
     #[serde(default)]
     stop_reason: Option<String>,
+    #[serde(default)]
+    stop_details: Option<Details>,
 }
 
-/// Token counts as the API names them. All are totals so far: of each, the latest holds, and null says nothing.
+/// What the API says of a refusal.
+#[derive(Deserialize)]
+struct Details {
+    #[serde(default)]
+    category: Option<Lossy>,
+    #[serde(default)]
+    explanation: Option<Lossy>,
+}
+
+impl Details {
+    fn why(self) -> Option<String> {
+        let words = [self.category, self.explanation].into_iter().flatten().map(|Lossy(words)| words);
+        let words: Vec<String> = words.filter(|words| !words.is_empty()).collect();
+        (!words.is_empty()).then(|| words.join(": "))
+    }
+}
+
+/// Token counts as the API names them. All are totals so far: of each, the latest holds, and null says nothing. Nor does a
+/// prompt of nothing, as some servers count it at the beginning and others at the end.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 struct Counts {
     #[serde(default)]
@@ -79,22 +112,65 @@ struct Counts {
 
 impl Counts {
     fn update(&mut self, later: Self) {
-        self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);
-        self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
-        self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        if later.usage().prompt() > 0 {
+            self.input_tokens = later.input_tokens.or(self.input_tokens);
+            self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+            self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        }
+    }
+
+    fn usage(self) -> Usage {
+        Usage {
+            input_tokens: self.input_tokens.unwrap_or_default(),
+            output_tokens: self.output_tokens.unwrap_or_default(),
+            cache_read_tokens: self.cache_read_input_tokens.unwrap_or_default(),
+            cache_write_tokens: self.cache_creation_input_tokens.unwrap_or_default(),
+        }
     }
 }
 
 impl Growth {
-    fn begin(&mut self, head: Head) {
+    /// A reply to a prompt of so many bytes.
+    pub(super) fn new(prompt_bytes: usize) -> Self {
+        Self {
+            estimate: Estimate::new(prompt_bytes),
+            id: None,
+            model: None,
+            blocks: Vec::new(),
+            usage: Counts::default(),
+            is_counted: false,
+            stop: None,
+            refusal: None,
+            ended: false,
+        }
+    }
+
+    fn begin(&mut self, head: Head, text: &dyn Fn(&str)) {
         self.id = head.id;
         self.model = head.model;
-        self.stop = head.stop_reason.map(read_stop);
+        self.stop = head.stop_reason.and_then(read_stop);
+        self.refusal = head.stop_details.and_then(Details::why);
         self.usage.update(head.usage.unwrap_or_default());
         for (index, fields) in (0..).zip(head.content.unwrap_or_default()) {
-            self.blocks.insert(index, Growing::new(fields));
+            self.begin_block(index, fields, text);
         }
+    }
+
+    fn begin_block(&mut self, index: u64, fields: Fields, text: &dyn Fn(&str)) {
+        let block = Growing::new(fields);
+        let (size, said) = block.said();
+        self.estimate.hear(size);
+        if let Some(said) = said.filter(|said| !said.is_empty()) {
+            text(&said);
+        }
+        self.blocks.push(Numbered { index, has_ended: false, block });
+    }
+
+    /// The newest block of that number.
+    fn block(&mut self, index: Option<u64>) -> Option<&mut Numbered> {
+        let index = index.unwrap_or_default();
+        self.blocks.iter_mut().rev().find(|block| block.index == index)
     }
 }
 
@@ -113,33 +189,38 @@ impl dialogue::Growth for Growth {
         match &*event.kind {
             "message_start" => {
                 let head = event.message.map_or("{}", RawValue::get);
-                self.begin(serde_json::from_str(head).map_err(wrong)?);
+                self.begin(serde_json::from_str(head).map_err(wrong)?, text);
             }
             "content_block_start" => {
                 let fields = event.content_block.map_or("{}", RawValue::get);
-                let block = Growing::new(serde_json::from_str(fields).map_err(wrong)?);
-                if self.blocks.insert(event.index.unwrap_or_default(), block).is_some() {
+                let fields = serde_json::from_str(fields).map_err(wrong)?;
+                if self.block(event.index).is_some_and(|block| !block.has_ended) {
                     return Err(Broken::Nonsense("a block begins twice".to_owned()));
                 }
+                self.begin_block(event.index.unwrap_or_default(), fields, text);
             }
             "content_block_delta" => {
-                let Some(block) = self.blocks.get_mut(&event.index.unwrap_or_default()) else {
+                self.estimate.hear(event.delta.map_or(0, said));
+                let Some(Numbered { block, .. }) = self.block(event.index) else {
                     return Err(Broken::Nonsense("a block goes on that never began".to_owned()));
                 };
-                self.heard += event.delta.map_or(0, said);
                 if let Some(delta) = event.delta
                     && let Some(piece) = block.grow(delta).map_err(wrong)?
                 {
                     text(&piece);
                 }
             }
+            "content_block_stop" => self.block(event.index).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {
                 if let Some(delta) = event.delta {
                     let tail: Tail = serde_json::from_str(delta.get()).map_err(wrong)?;
-                    self.stop = tail.stop_reason.map(read_stop).or(self.stop.take());
+                    self.stop = tail.stop_reason.and_then(read_stop).or(self.stop.take());
+                    self.refusal = tail.stop_details.and_then(Details::why).or(self.refusal.take());
                 }
-                if let Some(usage) = event.usage {
-                    self.usage.update(serde_json::from_str(usage.get()).map_err(wrong)?);
+                let usage = event.usage.map(|usage| serde_json::from_str::<Option<Counts>>(usage.get()));
+                if let Some(usage) = usage.transpose().map_err(wrong)?.flatten() {
+                    self.is_counted |= usage.output_tokens.is_some();
+                    self.usage.update(usage);
                 }
             }
             "message_stop" => self.ended = true,
@@ -158,15 +239,8 @@ impl dialogue::Growth for Growth {
         if head.content.is_none() {
             return Err(Broken::Nonsense("it is JSON, but no message".to_owned()));
         }
-        for fields in head.content.iter().flatten() {
-            let is_text = fields.get("type").is_some_and(|kind| kind.get() == "\"text\"");
-            if let Some(value) = fields.get("text").filter(|_| is_text)
-                && let Ok(Lossy(piece)) = serde_json::from_str(value.get())
-            {
-                text(&piece);
-            }
-        }
-        self.begin(head);
+        self.is_counted = head.usage.is_some_and(|usage| usage.output_tokens.is_some());
+        self.begin(head, text);
         self.ended = true;
         Ok(())
     }
@@ -175,16 +249,15 @@ impl dialogue::Growth for Growth {
         self.ended
     }
 
-    /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, what was heard is
-    /// counted here, four bytes to a token.
+    /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, or that nobody counts,
+    /// what was heard is counted here.
     fn usage(&self) -> Usage {
-        let counted = self.usage.output_tokens.unwrap_or_default();
-        Usage {
-            input_tokens: self.usage.input_tokens.unwrap_or_default(),
-            output_tokens: if self.stop.is_some() { counted } else { counted.max(self.heard / 4) },
-            cache_read_tokens: self.usage.cache_read_input_tokens.unwrap_or_default(),
-            cache_write_tokens: self.usage.cache_creation_input_tokens.unwrap_or_default(),
-        }
+        let counted = self.usage.usage();
+        let (is_counted, knows_prompt) = (self.is_counted && counted.output_tokens > 0, counted.prompt() > 0);
+        let has_ended = if knows_prompt { is_counted } else { self.stop.is_some() };
+        let usage = self.estimate.usage(knows_prompt.then_some(counted), has_ended);
+        let heard = usage.output_tokens.max(counted.output_tokens);
+        Usage { output_tokens: if is_counted { counted.output_tokens } else { heard }, ..usage }
     }
 
     fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
@@ -192,8 +265,11 @@ impl dialogue::Growth for Growth {
         let Some(stop) = self.stop else {
             return Err(Broken::Nonsense("a reply without a stop reason, so without its end".to_owned()));
         };
-        let blocks: Result<Vec<Block>, _> = self.blocks.into_values().map(Growing::finish).collect();
-        let blocks = blocks.map_err(|error| Broken::Nonsense(format!("a block can't be read: {error}")))?;
+        let blocks: Result<Vec<Block>, _> = self.blocks.into_iter().map(|numbered| numbered.block.finish()).collect();
+        let mut blocks = blocks.map_err(|error| Broken::Nonsense(format!("a block can't be read: {error}")))?;
+        if stop == Stop::Refusal {
+            blocks.extend(self.refusal.map(|why| Block::from(View::Other(why))));
+        }
         if stop == Stop::ToolUse && !blocks.iter().any(|block| matches!(block.view, View::Call(_))) {
             return Err(Broken::Nonsense("a reply that waits for the answers to calls and makes none".to_owned()));
         }
@@ -202,14 +278,15 @@ impl dialogue::Growth for Growth {
 }
 
 /// How many bytes a delta says, its own syntax aside.
-fn said(delta: &RawValue) -> u64 {
+fn said(delta: &RawValue) -> usize {
     const SYNTAX: usize = r#"{"type":"text_delta","text":""}"#.len();
-    delta.get().len().saturating_sub(SYNTAX) as u64
+    delta.get().len().saturating_sub(SYNTAX)
 }
 
 /// The reasons of <https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>.
-fn read_stop(reason: String) -> Stop {
-    match reason.as_str() {
+fn read_stop(reason: String) -> Option<Stop> {
+    Some(match reason.as_str() {
+        "" => return None,
         "end_turn" | "stop_sequence" => Stop::EndTurn,
         "tool_use" => Stop::ToolUse,
         "max_tokens" => Stop::MaxTokens,
@@ -217,5 +294,5 @@ fn read_stop(reason: String) -> Stop {
         "pause_turn" => Stop::Pause,
         "model_context_window_exceeded" => Stop::ContextFull,
         _ => Stop::Other(reason),
-    }
+    })
 }

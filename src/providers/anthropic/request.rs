@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::reply::Growth;
 use super::{block, taken, thinking};
 use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
+use crate::providers::openai::is_id;
 use crate::providers::written::is_blank;
 use crate::providers::{Ask, Setup, dialogue};
 
@@ -36,6 +37,8 @@ pub(super) struct Body {
     fixed: Bytes,
     messages: Vec<Written>,
     size: usize,
+    /// Whether the reply that began this turn began with a thought; `None` while nobody has answered the last prompt.
+    began_with_thought: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -47,7 +50,7 @@ struct TextBlock<'a> {
 #[derive(Serialize)]
 struct ResultBlock<'a> {
     r#type: &'static str,
-    tool_use_id: String,
+    tool_use_id: &'a str,
     content: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_error: bool,
@@ -56,7 +59,7 @@ struct ResultBlock<'a> {
 #[derive(Serialize)]
 struct CallBlock<'a> {
     r#type: &'static str,
-    id: String,
+    id: &'a str,
     name: String,
     input: &'a RawValue,
 }
@@ -77,7 +80,8 @@ impl Body {
             let block = serde_json::to_string(&TextBlock { r#type: "text", text: &setup.system })?;
             fixed.push_str(&format!(r#","system":[{}]"#, marked(&block)));
         }
-        Ok(Self { setup, size: fixed.len(), fixed: Bytes::from(fixed), messages: Vec::new() })
+        let size = fixed.len();
+        Ok(Self { setup, size, fixed: Bytes::from(fixed), messages: Vec::new(), began_with_thought: None })
     }
 }
 
@@ -97,6 +101,14 @@ impl dialogue::Body for Body {
             Message::User(message) => (true, user_blocks(message)?),
             Message::Assistant(reply) => (false, assistant_blocks(reply)?),
         };
+        let goes_on = self.messages.last().is_some_and(|last| last.is_user == is_user);
+        match message {
+            Message::User(message) if message.results.is_empty() && !goes_on => self.began_with_thought = None,
+            Message::Assistant(reply) if self.began_with_thought.is_none() => {
+                self.began_with_thought = Some(begins_with_thought(reply));
+            }
+            _ => {}
+        }
         if let Some(Written { json, .. }) = self.messages.last_mut().filter(|last| last.is_user == is_user) {
             // Before `]}`: the end of the list, of the message.
             let begun = String::from_utf8_lossy(&json[..json.len().saturating_sub(2)]);
@@ -115,6 +127,7 @@ impl dialogue::Body for Body {
     fn clear(&mut self) {
         self.messages.clear();
         self.size = self.fixed.len();
+        self.began_with_thought = None;
     }
 
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
@@ -124,7 +137,10 @@ impl dialogue::Body for Body {
             (!ask.tools_allowed && !self.setup.tools.is_empty()).then(|| ("tool_choice", json!({ "type": "none" })));
         let temperature = taken::temperature(model).map(|temperature| ("temperature", json!(temperature)));
         let stop = (!model.stop.is_empty()).then(|| ("stop_sequences", json!(model.stop)));
-        let members: Vec<(&str, Value)> = thinking::members(&model.name, model.thinking, ask.max_tokens);
+        // What was masked has lost its thoughts.
+        let thinks = self.began_with_thought != Some(false) || !thinking::begins_turns(&model.name);
+        let members: Vec<(&str, Value)> =
+            thinking::members(&model.name, model.thinking.filter(|_| thinks), ask.max_tokens);
         for (name, value) in members.into_iter().chain(temperature).chain(stop).chain(choice) {
             head.push_str(&format!(r#","{name}":{value}"#));
         }
@@ -148,15 +164,17 @@ impl dialogue::Body for Body {
     }
 
     fn growth(&self) -> Growth {
-        Growth::default()
+        Growth::new(self.size)
     }
 
-    // The API demands that ids are unique, and some gateways count from zero in every reply.
+    // The API demands that ids are unique, and some gateways count from zero in every reply. Its own are letters, digits, `_`
+    // and `-`; but a server that gives another takes it back, and may need it: Kimi knows its calls by `functions.glob:0`, and
+    // LiteLLM keeps Gemini's signatures in them.
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
         let mut fresh: HashSet<String> = HashSet::new();
         for block in &mut reply.blocks {
             let View::Call(call) = &block.view else { continue };
-            let wish = name(&call.id);
+            let wish = if is_id(&call.id) { call.id.clone() } else { "call".to_owned() };
             let mut id = wish.clone();
             let mut number = 2;
             while taken.contains(&id) || !fresh.insert(id.clone()) {
@@ -182,7 +200,7 @@ fn user_blocks(message: &UserMessage) -> Result<Vec<String>, serde_json::Error> 
         let content = if is_blank(text) { NOTHING } else { text };
         blocks.push(serde_json::to_string(&ResultBlock {
             r#type: "tool_result",
-            tool_use_id: name(call_id),
+            tool_use_id: sent_id(call_id),
             content,
             is_error: *is_error,
         })?);
@@ -200,12 +218,10 @@ fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
     for Block { view, raw } in &reply.blocks {
         let block = match (view, raw) {
             (View::Text(text), _) if is_blank(text) => continue,
-            (View::Call(call), Some(raw)) if name(&call.tool) == call.tool && name(&call.id) == call.id => {
-                raw.get().to_owned()
-            }
+            (View::Call(call), Some(raw)) if name(&call.tool) == call.tool && is_id(&call.id) => raw.get().to_owned(),
             (View::Call(call), _) => serde_json::to_string(&CallBlock {
                 r#type: "tool_use",
-                id: name(&call.id),
+                id: sent_id(&call.id),
                 name: name(&call.tool),
                 input: &call.input,
             })?,
@@ -224,7 +240,16 @@ fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
     Ok(blocks)
 }
 
-/// An id or a tool's name as the API takes it back: what a model makes up need not be of that form.
+fn begins_with_thought(reply: &Reply) -> bool {
+    let mut sent = reply.blocks.iter().filter(|block| !matches!(&block.view, View::Text(text) if is_blank(text)));
+    sent.next().is_some_and(|Block { view, raw }| matches!(view, View::Thinking(_)) && raw.is_some())
+}
+
+fn sent_id(id: &str) -> &str {
+    if is_id(id) { id } else { "_" }
+}
+
+/// A tool's name as the API takes it back: what a model makes up need not be of that form.
 fn name(written: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let name: String = written.chars().take(128).map(|c| if fits(c) { c } else { '_' }).collect();

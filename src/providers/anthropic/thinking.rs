@@ -58,6 +58,12 @@ pub(super) fn has_no_room(model: &str, max_tokens: u32) -> bool {
     ability(model).0 == Form::Budget && max_tokens <= LEAST_BUDGET
 }
 
+/// Whether a turn of the model that thinks has to begin with a thought: the API refuses one that lost it, unless the request
+/// asks for no thoughts. From 4.6 on it doesn't mind (`/adaptive-thinking`); others' servers aren't known to.
+pub(super) fn begins_turns(model: &str) -> bool {
+    matches!(Name::of(model), Name::Known(..)) && ability(model).0 == Form::Budget
+}
+
 /// The members of the request that say it: `thinking` and `output_config`.
 pub(super) fn members(model: &str, thinking: Option<Thinking>, max_tokens: u32) -> Vec<(&'static str, Value)> {
     let (form, off) = ability(model);

@@ -161,6 +161,20 @@ async fn nonsense_is_a_failure_and_bounded() {
 }
 
 #[tokio::test]
+async fn json_under_a_streams_name_is_read_as_what_it_is() {
+    let named = |body: &str| Answer::new("200 OK", "content-type: text/event-stream\r\n", body);
+    for dialect in dialects() {
+        let error = dialect.error(400, "no such field").to_string();
+        let (fault, _, requests) = asked(&*dialect, vec![named(&error), good(&*dialect)]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1), "{}", fault.message);
+        assert!(fault.message.contains("no such field"), "{}", fault.message);
+        let whole = named(&dialect.whole(&hello()).to_string());
+        assert_eq!(asked(&*dialect, vec![whole]).await.0.unwrap().text(), "Hello ä€😀");
+    }
+}
+
+#[tokio::test]
 async fn nothing_listening_is_said_with_its_address() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

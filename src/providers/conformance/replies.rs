@@ -118,8 +118,13 @@ async fn every_chunking_of_a_stream_gives_the_same_reply() {
             let chunks: Vec<&[u8]> = body.chunks(size).collect();
             assert_eq!(dialect.read(&chunks).unwrap().1, whole, "{} in chunks of {size}", dialect.entry().name);
         }
-        for cut in (1..body.len()).step_by(41) {
+        for cut in (1..body.len()).step_by(13) {
             assert_eq!(dialect.read(&[&body[..cut], &body[cut..]]).unwrap().1, whole, "cut at {cut}");
+        }
+        let short = dialect.events(&hello()).concat().into_bytes();
+        let said = dialect.read(&[&short]).unwrap().1;
+        for cut in 1..short.len() {
+            assert_eq!(dialect.read(&[&short[..cut], &short[cut..]]).unwrap().1, said, "cut at {cut}");
         }
         // The same over a network, in chunks of HTTP's own.
         for size in [1, 3, 64] {
@@ -197,10 +202,18 @@ async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
         let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &body);
         let unnamed = Answer::new("200 OK", "", &body);
         let crlf = Answer::stream([body.replace('\n', "\r\n").as_bytes()]);
-        for answer in [open, plain, unnamed, crlf] {
+        for answer in [plain, unnamed, crlf] {
             let (reply, _, requests) = asked(&*dialect, vec![answer]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 1));
         }
+        // One that is kept open isn't waited for to the last.
+        let server = Server::start([open]).await;
+        let mut variables = dialect.variables(&server.url);
+        variables.push(("LEGWORK_IDLE_TIMEOUT_MS", "200".to_owned()));
+        let mut conversation = connect(dialect.entry(), &variables).unwrap().open(setup(&*dialect)).unwrap();
+        conversation.push(&Message::User(UserMessage::text("Hello")));
+        assert_eq!(conversation.ask(request(), &Seen::default()).await.unwrap().text(), "Hello ä€😀");
+        assert_eq!(server.received().len(), 1);
     }
 }
 

@@ -137,3 +137,29 @@ async fn nothing_empty_and_no_strange_name_is_sent() {
         );
     }
 }
+
+/// Some servers keep things in them, or show them to the model.
+#[tokio::test]
+async fn ids_of_any_form_go_back_as_they_came() {
+    let ids = ["functions.glob:0", "call_2e__thought__AY89+a/18==", "é 1", "x".repeat(3_000).leak()];
+    for dialect in dialects() {
+        let calls = ids.map(|id| Part::Call(id, "glob", vec!["{}"])).to_vec();
+        let server = Server::start([streamed(&*dialect, &Said(calls, Ending::Called))]).await;
+        let mut conversation = prompted(&*dialect, &server.url);
+        let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+        let results = reply.calls().map(|call| result(&call.id, "found", false)).collect();
+        conversation.push(&Message::Assistant(reply));
+        conversation.push(&Message::User(UserMessage { results, text: None }));
+        conversation.ask(request(), &Seen::default()).await.unwrap();
+        let turns = dialect.hear(&server.received()[1].json()).turns;
+        let (mut called, mut answered) = (Vec::new(), Vec::new());
+        for turn in turns {
+            match turn {
+                Turn::Call(id, ..) => called.push(id),
+                Turn::Answered(id, ..) => answered.push(id),
+                _ => {}
+            }
+        }
+        assert_eq!((called, answered), (ids.map(str::to_owned).to_vec(), ids.map(str::to_owned).to_vec()));
+    }
+}

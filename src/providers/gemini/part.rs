@@ -97,6 +97,8 @@ impl Run {
 impl Parts {
     /// Takes a part; `say` is told its text. Returns how many bytes it says.
     pub(super) fn grow(&mut self, mut fields: Fields, say: &dyn Fn(&str)) -> usize {
+        // Some servers write down every field that a part could have.
+        fields.retain(|_, value| value.get() != "null");
         let is_kind = |name: &str| !["text", "thought", SIGNATURE].contains(&name);
         if fields.keys().any(|name| is_kind(name)) && !fields.contains_key("text") {
             let size = fields.values().map(|value| value.get().len()).sum();

@@ -1,7 +1,8 @@
 //! A reply out of the events of a stream, or out of one JSON body. Knows no network.
 //!
-//! Every event is a whole `GenerateContentResponse` with the parts that are new; the last has a `finishReason`. The counts of
-//! tokens are those so far. A server that doesn't know `alt=sse` sends a list of the same.
+//! Every event is a whole `GenerateContentResponse` with the parts that are new; the last has a `finishReason`, but others may
+//! have one, too: older models' all did, and some servers' do between the steps of a reply. So a reply ends with its stream.
+//! The counts of tokens are those so far. A server that doesn't know `alt=sse` sends a list of the same.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -126,7 +127,12 @@ impl Growth {
         }
         if let Some(candidate) = response.candidates.into_iter().flatten().next() {
             for part in candidate.content.unwrap_or_default().parts.unwrap_or_default() {
-                self.estimate.hear(self.parts.grow(part, say));
+                let heard = self.parts.grow(part, say);
+                self.estimate.hear(heard);
+                if heard > 0 {
+                    // What goes on hasn't ended.
+                    self.end = None;
+                }
             }
             if let Some(reason) = word(candidate.finish_reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED") {
                 self.end = Some(End { reason, message: word(candidate.finish_message), is_blocked: false });
@@ -166,7 +172,7 @@ impl dialogue::Growth for Growth {
     }
 
     fn ended(&self) -> bool {
-        self.end.is_some() && self.counts.usage().is_some()
+        false
     }
 
     fn may_end(&self) -> bool {
@@ -190,16 +196,15 @@ impl dialogue::Growth for Growth {
             "STOP" => Stop::EndTurn,
             // The latter is the bound on a single request, which may be lower than what was asked for.
             "MAX_TOKENS" | "CONTINUATION" => Stop::MaxTokens,
-            // What the model meant as a call is lost, and the next try may well be one.
-            "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" => {
+            // What the model meant as a call, or to say, is lost, and the next try may well be whole.
+            _ if !is_blocked && is_lost(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
                 let why = message.map(|message| format!(": {message}")).unwrap_or_default();
-                return Err(Broken::Nonsense(format!("a reply that the API itself can't read ({reason}){why}")));
+                return Err(Broken::Nonsense(format!("a reply that the API itself broke off ({reason}){why}")));
             }
             _ if is_blocked || is_refusal(&reason) => {
-                if blocks.is_empty() {
-                    // Else nothing would say why.
-                    blocks.push(Block::from(View::Other(reason)));
-                }
+                // Else nothing would say why.
+                let why = message.map(|message| format!(": {message}")).unwrap_or_default();
+                blocks.push(Block::from(View::Other(format!("{reason}{why}"))));
                 Stop::Refusal
             }
             _ => Stop::Other(reason),
@@ -208,11 +213,26 @@ impl dialogue::Growth for Growth {
     }
 }
 
-/// The reasons of <https://ai.google.dev/api/generate-content#FinishReason> that a filter gives.
+/// The reasons of <https://ai.google.dev/api/generate-content#FinishReason> for which something of a reply is missing, or all
+/// of it. A call of a tool that there isn't may be there all the same.
+fn is_lost(reason: &str) -> bool {
+    const LOST: [&str; 6] = [
+        "MALFORMED_FUNCTION_CALL",
+        "MALFORMED_RESPONSE",
+        "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS",
+        "MISSING_THOUGHT_SIGNATURE",
+        "OTHER",
+    ];
+    LOST.contains(&reason)
+}
+
+/// Those that a filter gives.
 fn is_refusal(reason: &str) -> bool {
-    const FILTERS: [&str; 8] = [
+    const FILTERS: [&str; 9] = [
         "SAFETY",
         "RECITATION",
+        "LANGUAGE",
         "BLOCKLIST",
         "PROHIBITED_CONTENT",
         "SPII",

@@ -22,7 +22,7 @@ impl Estimate {
     }
 
     /// What the server counted. Where it didn't, the estimate; nothing as long as there is no sign that the prompt was
-    /// looked at. A reply that has no end yet counts at least what was heard.
+    /// looked at. A reply that has no end yet, or that was counted as nothing, counts at least what was heard.
     pub(in crate::providers) fn usage(self, counted: Option<Usage>, has_ended: bool) -> Usage {
         let heard = (self.heard / 4) as u64;
         match counted {

@@ -104,6 +104,11 @@ pub(super) fn tool_name(written: &str) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
+/// Whether an id can go back as it came: some servers want theirs exactly so, whatever its form.
+pub(super) fn is_id(id: &str) -> bool {
+    !id.trim().is_empty() && id.len() <= LONGEST_ID && !id.contains(char::is_control)
+}
+
 /// Gives calls ids of their own where they have none, or one that is in use: servers send none, the same one twice, or
 /// count from zero in every reply.
 pub(super) fn name_calls(reply: &mut Reply, taken: &HashSet<String>) {
@@ -111,7 +116,7 @@ pub(super) fn name_calls(reply: &mut Reply, taken: &HashSet<String>) {
     let mut number = taken.len();
     for block in &mut reply.blocks {
         let View::Call(call) = &mut block.view else { continue };
-        let mut fits = !call.id.trim().is_empty() && call.id.len() <= LONGEST_ID && !call.id.contains(char::is_control);
+        let mut fits = is_id(&call.id);
         while !fits || taken.contains(&call.id) || fresh.contains(&call.id) {
             number += 1;
             // Nine letters and digits: the only form that Mistral's API takes.

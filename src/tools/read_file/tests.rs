@@ -129,3 +129,21 @@ async fn a_cancelled_call_ends_within_a_line() {
     let text = bench.call("read_file", r#"{"path": "line"}"#).await.text;
     assert!(text.contains("cancelled"), "{text}");
 }
+
+#[tokio::test]
+async fn an_image_is_left_out_with_a_note() {
+    let bench = Bench::new(&["read_file"]);
+    let images: [(&str, &[u8], &str); 4] = [
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG, 16 bytes"),
+        ("b.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0", "JPEG, 11 bytes"),
+        ("c", b"GIF89a\x01\0\x01\0", "GIF, 10 bytes"),
+        ("d.webp", b"RIFF\x1a\0\0\0WEBPVP8L", "WebP, 16 bytes"),
+    ];
+    for (name, bytes, kind) in images {
+        bench.write(name, bytes);
+        let said = bench.ok("read_file", &format!(r#"{{"path": "{name}"}}"#)).await;
+        assert_eq!(said, format!("[`{name}` is an image ({kind}), and results hold text only: it is left out]"));
+    }
+    bench.write("text.txt", b"GIF89a and BM are words, too\n");
+    assert!(bench.ok("read_file", r#"{"path": "text.txt"}"#).await.contains("are words"));
+}

@@ -20,7 +20,7 @@ fn stop(ending: Ending) -> &'static str {
 
 /// A reply of which nothing has come.
 pub(crate) fn growth() -> impl crate::providers::dialogue::Growth {
-    Growth::default()
+    Growth::new(0)
 }
 
 impl Dialect for Spoken {
@@ -63,7 +63,7 @@ impl Dialect for Spoken {
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(Growth::default(), chunks)
+        read(Growth::new(0), chunks)
     }
 
     fn noise(&self) -> &'static str {

@@ -2,6 +2,8 @@ mod dialect;
 mod failures;
 mod replies;
 mod requests;
+mod servers;
+mod turns;
 
 pub(crate) use self::dialect::{Spoken, growth};
 

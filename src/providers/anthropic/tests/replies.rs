@@ -61,7 +61,7 @@ async fn every_block_is_kept_and_sent_back_as_it_came() {
     let mut conversation = prompted(&server.url);
     let seen = Seen::default();
     let reply = conversation.ask(request(), &seen).await.unwrap();
-    assert_eq!(*seen.text.lock().unwrap(), "Hello ä€");
+    assert_eq!(*seen.text.lock().unwrap(), "Hello ä€cited");
     assert_eq!(reply.text(), "Hello ä€cited");
     assert_eq!(reply.stop, Stop::ToolUse);
     assert_eq!(reply.model.as_deref(), Some("claude-sonnet-4-5-20250929"));
@@ -91,7 +91,7 @@ async fn every_block_is_kept_and_sent_back_as_it_came() {
 fn every_cut_of_the_bytes_gives_the_same_reply() {
     let body = mixed();
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut growth = Growth::default();
+        let mut growth = Growth::new(0);
         let mut decoder = Decoder::new(1 << 20);
         for chunk in chunks {
             decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
@@ -245,13 +245,13 @@ async fn call_ids_become_unique_within_the_conversation() {
     let mut conversation = prompted(&server.url);
     let ids = |reply: &crate::message::Reply| reply.calls().map(|call| call.id.clone()).collect::<Vec<_>>();
     let first = conversation.ask(request(), &Seen::default()).await.unwrap();
-    assert_eq!(ids(&first), ["a", "a-2", "_", "b_c"]);
+    assert_eq!(ids(&first), ["a", "a-2", "call", "b c"]);
     let raw: &RawValue = first.blocks[1].raw.as_deref().unwrap();
     assert_eq!(raw.get(), r#"{"type":"tool_use","id":"a-2","name":"glob","input":{"n":1},"caller":{"type":"direct"}}"#);
     conversation.push(&Message::Assistant(first));
     conversation.push(&Message::User(UserMessage::text("again")));
     let second = conversation.ask(request(), &Seen::default()).await.unwrap();
-    assert_eq!(ids(&second), ["a-3", "a-4", "_-2", "b_c-2"]);
+    assert_eq!(ids(&second), ["a-3", "a-4", "call-2", "b c-2"]);
 }
 
 #[tokio::test]
@@ -299,10 +299,32 @@ async fn what_is_unknown_does_no_harm() {
 fn five_thousand_deltas_are_one_text() {
     let deltas = (0..5000).map(|n| json!({ "type": "text_delta", "text": format!("word {n} ") })).collect();
     let body = reply(&[(json!({ "type": "text", "text": "" }), deltas)], "end_turn");
-    let mut growth = Growth::default();
+    let mut growth = Growth::new(0);
     let mut decoder = Decoder::new(1 << 20);
     for chunk in body.as_bytes().chunks(1400) {
         decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
     }
     assert_eq!(growth.finish(None).unwrap().text().len(), 48_890);
+}
+
+#[tokio::test]
+async fn why_the_api_refuses_is_kept() {
+    let refused = reply(&[said("Half")], "refusal");
+    let why = |details: &str| {
+        refused.replace("\"stop_sequence\":null", &format!("\"stop_sequence\":null,\"stop_details\":{details}"))
+    };
+    for (details, expected) in [
+        ("null", None),
+        (r#"{"type":"refusal","category":null,"explanation":null}"#, None),
+        (r#"{"type":"refusal","category":"bio","explanation":null}"#, Some("bio")),
+        (r#"{"type":"refusal","category":"cyber","explanation":"It may harm."}"#, Some("cyber: It may harm.")),
+    ] {
+        let reply = ask_once(&why(details)).await;
+        assert_eq!((reply.text().as_str(), &reply.stop), ("Half", &Stop::Refusal));
+        let other = reply.blocks.iter().find_map(|block| match &block.view {
+            View::Other(why) => Some(why.as_str()),
+            _ => None,
+        });
+        assert_eq!(other, expected);
+    }
 }

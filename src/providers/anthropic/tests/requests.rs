@@ -158,11 +158,11 @@ async fn nothing_is_sent_that_the_api_refuses() {
         .collect();
     let mut expected = json!([
         [
-            { "type": "tool_use", "id": "x_1", "name": "functions_bash", "input": { "a": 1 } },
+            { "type": "tool_use", "id": "x.1", "name": "functions_bash", "input": { "a": 1 } },
             { "type": "tool_use", "id": "_", "name": "_", "input": { "a": 1 } },
         ],
         [
-            { "type": "tool_result", "tool_use_id": "x_1", "content": "(nothing)", "is_error": true },
+            { "type": "tool_result", "tool_use_id": "x.1", "content": "(nothing)", "is_error": true },
             { "type": "tool_result", "tool_use_id": "_", "content": "(nothing)" },
         ],
         [nothing],

@@ -110,8 +110,7 @@ async fn endings_have_their_own_words() {
         ("SAFETY", Stop::Refusal),
         ("RECITATION", Stop::Refusal),
         ("SPII", Stop::Refusal),
-        ("OTHER", Stop::Other("OTHER".to_owned())),
-        ("UNEXPECTED_TOOL_CALL", Stop::Other("UNEXPECTED_TOOL_CALL".to_owned())),
+        ("LANGUAGE", Stop::Refusal),
         ("A_NEW_ONE", Stop::Other("A_NEW_ONE".to_owned())),
     ] {
         let (reply, _) = streamed(&[response(std::slice::from_ref(&text), Some(reason))]).await;
@@ -123,10 +122,10 @@ async fn endings_have_their_own_words() {
 
 #[tokio::test]
 async fn a_prompt_that_is_blocked_is_refused() {
-    let blocked = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" },
+    let blocked = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": "Not this." },
         "usageMetadata": { "promptTokenCount": 9, "totalTokenCount": 9 }, "responseId": "r1" });
     let (reply, _) = streamed(&[blocked.to_string()]).await;
-    assert_eq!((views(&reply), &reply.stop), (vec!["other PROHIBITED_CONTENT".to_owned()], &Stop::Refusal));
+    assert_eq!((views(&reply), &reply.stop), (vec!["other PROHIBITED_CONTENT: Not this.".to_owned()], &Stop::Refusal));
     assert_eq!(reply.usage, Usage { input_tokens: 9, ..Usage::default() });
     let json = Answer::new("200 OK", "content-type: application/json\r\n", &blocked.to_string());
     assert_eq!(asked(&Spoken, vec![json]).await.0.unwrap().stop, Stop::Refusal);
@@ -143,6 +142,68 @@ async fn a_call_that_the_api_cant_read_is_tried_again() {
     let retry = seen.retries.lock().unwrap()[0].clone();
     assert!(retry.why.ends_with("(MALFORMED_FUNCTION_CALL): Malformed function call: glob("), "{}", retry.why);
     assert_eq!((retry.spent.output_tokens, retry.spent.cache_read_tokens), (42, 7));
+}
+
+#[tokio::test]
+async fn what_breaks_off_is_no_end() {
+    let good = || Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
+    let half = r#"{"text":"Half of"}"#.to_owned();
+    for reason in ["UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "OTHER"] {
+        for parts in [vec![], vec![half.clone()]] {
+            let broken = Answer::stream([sent(&[response(&parts, Some(reason))]).concat().as_bytes()]);
+            let (reply, seen, requests) = asked(&Spoken, vec![broken, good()]).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 2));
+            assert!(seen.retries.lock().unwrap()[0].why.contains(reason));
+        }
+    }
+    // A call of a tool that there isn't is answered like any other.
+    let call = r#"{"functionCall":{"name":"nonesuch","args":{}}}"#.to_owned();
+    let (reply, _) = streamed(&[response(&[call], Some("UNEXPECTED_TOOL_CALL"))]).await;
+    assert_eq!(reply.calls().count(), 1);
+}
+
+#[tokio::test]
+async fn a_reply_ends_with_its_stream_and_not_with_a_reason() {
+    let text = |text: &str| vec![json!({ "text": text }).to_string()];
+    let signed = r#"{"text":"","thoughtSignature":"eA=="}"#.to_owned();
+    let call = r#"{"functionCall":{"name":"glob","args":{}}}"#.to_owned();
+    for (responses, expected) in [
+        (vec![response(&text("Hel"), Some("STOP")), response(&text("lo"), Some("STOP"))], vec!["text Hello"]),
+        (
+            vec![response(&[], Some("STOP")), response(&text("Hel"), None), response(&text("lo"), Some("STOP"))],
+            vec!["text Hello"],
+        ),
+        (vec![response(&text("Hello"), Some("STOP")), response(&[signed], None)], vec!["text Hello"]),
+        (
+            vec![response(&text("I look."), Some("STOP")), response(&[call], Some("STOP"))],
+            vec!["text I look.", "call glob"],
+        ),
+    ] {
+        let (reply, _) = streamed(&responses).await;
+        assert_eq!(views(&reply), expected, "{responses:?}");
+        assert_eq!(reply.usage.output_tokens, 42);
+    }
+    // What goes on after a reason and has none at its end was cut.
+    let cut =
+        Answer::stream([sent(&[response(&text("Hel"), Some("STOP")), response(&text("l"), None)]).concat().as_bytes()]);
+    let good = Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
+    assert_eq!(asked(&Spoken, vec![cut, good]).await.2, 2);
+}
+
+#[tokio::test]
+async fn fields_that_are_null_are_none() {
+    let parts = [
+        r#"{"text":"Hm.","thought":true,"functionCall":null,"inlineData":null}"#,
+        r#"{"text":"I ","thought":null,"thoughtSignature":null,"functionCall":null}"#,
+        r#"{"text":"look.","thought":null,"functionCall":null}"#,
+        r#"{"text":null,"thought":null,"functionCall":{"id":null,"name":"glob","args":null},"thoughtSignature":"eA=="}"#,
+    ];
+    let reply = reply_of(&parts).await;
+    assert_eq!(views(&reply), ["thought Hm.", "text I look.", "call glob"]);
+    let contents = sent_back(&of_model("gemini-3.8-flash"), [Message::Assistant(reply)]);
+    let expected = json!([{ "text": "Hm.", "thought": true }, { "text": "I look." },
+        { "functionCall": { "id": null, "name": "glob", "args": null }, "thoughtSignature": "eA==" }]);
+    assert_eq!(contents[0]["parts"], expected);
 }
 
 #[tokio::test]

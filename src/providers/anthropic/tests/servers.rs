@@ -1,0 +1,202 @@
+//! What servers that imitate the API do otherwise.
+
+use serde_json::json;
+
+use super::*;
+use crate::message::{Reply, Stop, Usage, View};
+use crate::providers::scripted::Answer;
+
+/// Events between a start and an end that count these.
+fn counting(start: &Value, end: &Value) -> String {
+    let text = |text: &str| json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } });
+    let mut delta = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": end });
+    if delta["usage"].is_null() {
+        delta.as_object_mut().unwrap().remove("usage");
+    }
+    events(&[
+        json!({ "type": "message_start", "message": { "id": "m", "content": [], "usage": start } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+        text(&"word ".repeat(80)),
+        delta,
+        json!({ "type": "message_stop" }),
+    ])
+}
+
+#[tokio::test]
+async fn a_count_of_nothing_takes_no_other_back() {
+    let usage = |input, read, written, output| Usage {
+        input_tokens: input,
+        output_tokens: output,
+        cache_read_tokens: read,
+        cache_write_tokens: written,
+    };
+    for (start, end, expected) in [
+        (
+            json!({ "input_tokens": 90, "output_tokens": 1 }),
+            json!({ "input_tokens": 0, "output_tokens": 7 }),
+            usage(90, 0, 0, 7),
+        ),
+        (
+            json!({ "input_tokens": 90, "cache_read_input_tokens": 10, "output_tokens": 1 }),
+            json!({ "input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 7 }),
+            usage(90, 10, 0, 7),
+        ),
+        // Counts that are totals at the end.
+        (
+            json!({ "input_tokens": 0, "output_tokens": 0 }),
+            json!({ "input_tokens": 90, "output_tokens": 7 }),
+            usage(90, 0, 0, 7),
+        ),
+        (
+            json!({ "input_tokens": 100, "output_tokens": 0 }),
+            json!({ "input_tokens": 0, "cache_read_input_tokens": 100, "output_tokens": 7 }),
+            usage(0, 100, 0, 7),
+        ),
+        // What nobody counted at the end is what was heard.
+        (json!({ "input_tokens": 90, "output_tokens": 1 }), json!(null), usage(90, 0, 0, 100)),
+        (json!({ "input_tokens": 90, "output_tokens": 1 }), json!({}), usage(90, 0, 0, 100)),
+    ] {
+        assert_eq!(ask_once(&counting(&start, &end)).await.usage, expected, "{start} {end}");
+    }
+}
+
+/// A reply whose blocks begin with these numbers.
+fn numbered(blocks: &[(u64, Value)], stops: bool) -> String {
+    let mut all = vec![start()];
+    for (index, block) in blocks {
+        all.push(json!({ "type": "content_block_start", "index": index, "content_block": block }));
+        let piece = json!({ "type": "input_json_delta", "partial_json": "{\"a\":1}" });
+        if block["type"] == "tool_use" {
+            all.push(json!({ "type": "content_block_delta", "index": index, "delta": piece }));
+        }
+        if stops {
+            all.push(json!({ "type": "content_block_stop", "index": index }));
+        }
+    }
+    all.push(
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" }, "usage": { "output_tokens": 2 } }),
+    );
+    all.push(json!({ "type": "message_stop" }));
+    events(&all)
+}
+
+fn kinds(reply: &Reply) -> Vec<String> {
+    let kind = |view: &View| match view {
+        View::Text(text) => format!("text {text}"),
+        View::Call(call) => format!("call {} {}", call.id, call.input.get()),
+        View::Thinking(_) => "thought".to_owned(),
+        View::Other(kind) => kind.clone(),
+    };
+    reply.blocks.iter().map(|block| kind(&block.view)).collect()
+}
+
+#[tokio::test]
+async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
+    let text = json!({ "type": "text", "text": "I look." });
+    let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "glob", "input": {} });
+    let expected = ["text I look.", "call a {\"a\":1}", "call b {\"a\":1}"];
+    for numbers in [[0, 1, 2], [0, 1, 1], [0, 0, 0], [0, 2, 4]] {
+        let blocks = [(numbers[0], text.clone()), (numbers[1], call("a")), (numbers[2], call("b"))];
+        let reply = ask_once(&numbered(&blocks, true)).await;
+        assert_eq!((kinds(&reply), reply.stop), (expected.map(str::to_owned).to_vec(), Stop::ToolUse), "{numbers:?}");
+    }
+    // One that hasn't ended begins twice: something is missing.
+    let twice = numbered(&[(0, text), (1, call("a")), (1, call("b"))], false);
+    let good = reply(&[said("Hi")], "end_turn");
+    let server = Server::start([twice, good].map(|body| Answer::stream([body.as_bytes()]))).await;
+    let seen = Seen::default();
+    prompted(&server.url).ask(request(), &seen).await.unwrap();
+    assert!(seen.retries.lock().unwrap()[0].why.contains("a block begins twice"));
+}
+
+#[tokio::test]
+async fn a_text_that_its_block_begins_with_is_shown_and_counted() {
+    let piece = json!({ "type": "text_delta", "text": "lo" });
+    let body = reply(&[(json!({ "type": "text", "text": "Hel" }), vec![piece])], "end_turn");
+    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let seen = Seen::default();
+    let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
+    assert_eq!((reply.text().as_str(), seen.text.lock().unwrap().as_str()), ("Hello", "Hello"));
+}
+
+#[tokio::test]
+async fn inputs_in_a_text_are_read() {
+    let block = |input: Value| (json!({ "type": "tool_use", "id": "a", "name": "glob", "input": input }), vec![]);
+    for (input, expected) in [(json!("{\"a\": 1}"), "{\"a\": 1}"), (json!(""), "{}"), (json!(null), "{}")] {
+        let reply = ask_once(&reply(&[block(input.clone())], "tool_use")).await;
+        let call = reply.calls().next().unwrap();
+        assert_eq!((call.input.get(), &call.broken), (expected, &None), "{input}");
+    }
+}
+
+#[tokio::test]
+async fn a_reason_that_says_nothing_is_none() {
+    let good = reply(&[said("Hello")], "end_turn");
+    let empty = json!({ "type": "message_delta", "delta": { "stop_reason": "" }, "usage": { "output_tokens": 42 } });
+    let stop = events(&[json!({ "type": "message_stop" })]);
+    let after = good.replace(&stop, &(events(&[empty]) + &stop));
+    assert_eq!(ask_once(&after).await.stop, Stop::EndTurn);
+}
+
+#[tokio::test]
+async fn errors_in_other_shapes_are_read() {
+    for (status, body, words, kind) in [
+        (
+            "400 x",
+            json!({ "error": { "code": 400, "message": "bad field", "type": "BadRequestError" } }),
+            "(BadRequestError): bad field",
+            crate::providers::FaultKind::Rejected,
+        ),
+        (
+            "404 x",
+            json!({ "detail": "Not Found" }),
+            "answered 404 Not Found: Not Found",
+            crate::providers::FaultKind::Rejected,
+        ),
+        (
+            "400 x",
+            json!({ "object": "error", "message": "bad field", "type": "BadRequestError", "code": 400 }),
+            "(BadRequestError): bad field",
+            crate::providers::FaultKind::Rejected,
+        ),
+        (
+            "422 x",
+            json!({ "detail": [{ "loc": ["body"], "msg": "field required", "type": "missing" }] }),
+            ": field required",
+            crate::providers::FaultKind::Rejected,
+        ),
+        (
+            "400 x",
+            json!({ "message": "The model's maximum context length is 4096 tokens." }),
+            "maximum context length",
+            crate::providers::FaultKind::ContextFull,
+        ),
+        (
+            "500 x",
+            json!({ "error": { "message": "input (9 tokens) is larger than the max context size (8 tokens)" } }),
+            "max context size",
+            crate::providers::FaultKind::ContextFull,
+        ),
+    ] {
+        let answer = Answer::new(status, "content-type: application/json\r\n", &body.to_string());
+        let server = Server::start([answer]).await;
+        let fault = prompted(&server.url).ask(request(), &Seen::default()).await.unwrap_err();
+        assert_eq!((fault.kind, server.received().len()), (kind, 1), "{}", fault.message);
+        assert!(fault.message.contains(words), "{}", fault.message);
+    }
+    // Within a stream, where only the error itself says what it is.
+    for (error, requests) in [
+        (json!({ "error": { "code": 400, "message": "bad field", "type": "BadRequestError" } }), 1),
+        (json!({ "error": { "code": "401", "message": "bad key", "type": "auth_error" } }), 1),
+        (json!({ "type": "error", "error": { "type": "timeout_error", "message": "slow" } }), 2),
+        (json!({ "error": { "code": 429, "message": "slow down", "type": "throttling_error" } }), 2),
+    ] {
+        for event in [format!("event: error\ndata: {error}\n\n"), format!("data: {error}\n\n")] {
+            let failing = events(&[start()]) + &event;
+            let good = reply(&[said("Hi")], "end_turn");
+            let server = Server::start([failing, good].map(|body| Answer::stream([body.as_bytes()]))).await;
+            let _ = prompted(&server.url).ask(request(), &Seen::default()).await;
+            assert_eq!(server.received().len(), requests, "{event}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A turn of a model that thinks has to begin with a thought, and what was masked has lost its thoughts.
+
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::*;
+use crate::message::{Block, Reply, Stop, ToolCall, ToolResult, Usage, View};
+use crate::providers::anthropic::request::Body;
+use crate::providers::dialogue::Body as _;
+
+fn said(thinks: bool, id: &str) -> Message {
+    let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
+    let thought = Block {
+        view: View::Thinking("Hm.".to_owned()),
+        raw: Some(raw(r#"{"type":"thinking","thinking":"Hm.","signature":"s"}"#).into()),
+    };
+    let call = ToolCall { id: id.to_owned(), tool: "glob".to_owned(), input: raw("{}").into(), broken: None };
+    let mut blocks = vec![thought, View::Call(call).into()];
+    if !thinks {
+        blocks.remove(0);
+    }
+    Message::Assistant(Reply { blocks, stop: Stop::ToolUse, usage: Usage::default(), model: None, request_id: None })
+}
+
+fn answered(id: &str) -> Message {
+    let result = ToolResult { call_id: id.to_owned(), text: "found".to_owned(), is_error: false };
+    Message::User(UserMessage { results: vec![result], text: None })
+}
+
+/// Whether each request of the conversation asks for thoughts: one after each message of the user.
+fn thinks(model: &str, messages: &[Message]) -> Vec<bool> {
+    let mut setup = setup(Some(Thinking::Low));
+    setup.model.name = model.to_owned();
+    let mut body = Body::new(setup).unwrap();
+    let mut thinks = Vec::new();
+    for message in messages {
+        body.push(message).unwrap();
+        if matches!(message, Message::User(_)) {
+            let request: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+            thinks.push(request["thinking"]["type"].is_string());
+        }
+    }
+    thinks
+}
+
+#[test]
+fn a_turn_that_begins_without_a_thought_goes_on_without_any() {
+    let prompt = || Message::User(UserMessage::text("Hello"));
+    let masked = [prompt(), said(false, "a"), answered("a"), said(false, "b"), answered("b")];
+    assert_eq!(thinks("claude-sonnet-4-5", &masked), [true, false, false]);
+    // Newer models don't mind, and of other makers' nothing is known.
+    assert_eq!(thinks("claude-opus-4-8", &masked), [true; 3]);
+    assert_eq!(thinks("somebody/model-7", &masked), [true; 3]);
+    let later = [prompt(), said(true, "a"), answered("a"), said(false, "b"), answered("b")];
+    assert_eq!(thinks("claude-sonnet-4-5", &later), [true; 3]);
+    // The next prompt begins another turn; a remark beside results doesn't.
+    let remark = UserMessage::text("Go on.");
+    let again = [prompt(), said(false, "a"), answered("a"), Message::User(remark)];
+    assert_eq!(thinks("claude-sonnet-4-5", &again), [true, false, false]);
+    let next = [prompt(), said(false, "a"), answered("a"), Message::Assistant(text_of("Done.")), prompt()];
+    assert_eq!(thinks("claude-sonnet-4-5", &next), [true, false, true]);
+}
+
+fn text_of(text: &str) -> Reply {
+    let blocks = vec![View::Text(text.to_owned()).into()];
+    Reply { blocks, stop: Stop::EndTurn, usage: Usage::default(), model: None, request_id: None }
+}
+
+#[test]
+fn a_conversation_that_begins_anew_thinks_again() {
+    let mut body = Body::new(setup(Some(Thinking::Low))).unwrap();
+    let asks = |body: &Body| {
+        let request: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        request["thinking"]["type"] == json!("enabled")
+    };
+    let messages = [Message::User(UserMessage::text("Hello")), said(false, "a"), answered("a")];
+    messages.iter().for_each(|message| body.push(message).unwrap());
+    assert!(!asks(&body));
+    body.clear();
+    body.push(&messages[0]).unwrap();
+    assert!(asks(&body));
+}

@@ -1,0 +1,80 @@
+//! What bounds a request, and what is counted where nobody counts.
+
+use super::super::FaultKind;
+use super::super::scripted::End;
+use super::*;
+
+fn good(dialect: &dyn Dialect) -> Answer {
+    streamed(dialect, &hello())
+}
+
+/// A conversation with one prompt and other bounds.
+fn bounded(dialect: &dyn Dialect, url: &str, bounds: &[(&'static str, &str)]) -> Box<dyn Conversation> {
+    let mut variables = dialect.variables(url);
+    variables.push(("LEGWORK_RETRY_BASE_MS", "2".to_owned()));
+    variables.extend(bounds.iter().map(|(name, bound)| (*name, (*bound).to_owned())));
+    let mut conversation = connect(dialect.entry(), &variables).unwrap().open(setup(dialect)).unwrap();
+    conversation.push(&Message::User(UserMessage::text("Hello")));
+    conversation
+}
+
+#[tokio::test]
+async fn no_try_begins_after_the_deadline() {
+    for dialect in dialects() {
+        let body = dialect.error(429, "Slow down.").to_string();
+        let busy = Answer::new("429 x", "content-type: application/json\r\nretry-after: 5\r\n", &body);
+        let server = Server::start([busy, good(&*dialect)]).await;
+        let ask = Ask { deadline: Instant::now() + Duration::from_secs(3), ..request() };
+        let fault = prompted(&*dialect, &server.url).ask(ask, &Seen::default()).await.unwrap_err();
+        assert_eq!((fault.kind, server.received().len()), (FaultKind::Failed, 1));
+        assert!(fault.message.contains("the next try would be 5.0 s away"), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn signs_of_life_do_not_keep_a_request_for_ever() {
+    for dialect in dialects() {
+        let sign = b": alive\n\n".as_slice();
+        let signs = Answer::stream(std::iter::repeat_n(sign, 20_000)).cut(End::Hang);
+        let server = Server::start([signs, good(&*dialect)]).await;
+        let mut conversation = bounded(&*dialect, &server.url, &[("LEGWORK_REQUEST_TIMEOUT_MS", "300")]);
+        let seen = Seen::default();
+        conversation.ask(request(), &seen).await.unwrap();
+        let retries = seen.retries.lock().unwrap();
+        assert!(retries[0].why.ends_with("didn't finish its answer within 300ms"), "{}", retries[0].why);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_bounded_in_length() {
+    let sign = [b":".as_slice(), &[b'x'; (1 << 20) - 2], b"\n"].concat();
+    for dialect in dialects() {
+        let endless = Answer::stream(std::iter::repeat_n(sign.as_slice(), 65)).cut(End::Hang);
+        let server = Server::start([endless, good(&*dialect)]).await;
+        let seen = Seen::default();
+        prompted(&*dialect, &server.url).ask(request(), &seen).await.unwrap();
+        let why = seen.retries.lock().unwrap()[0].why.clone();
+        assert!(why.ends_with("answered with more than 67108864 bytes"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_counts_is_estimated() {
+    let said = Said(vec![Part::Text(vec!["word "; 200])], Ending::Said);
+    let uncounted = |body: &str| body.replace("\"usage\":", "\"x\":").replace("\"usageMetadata\":", "\"x\":");
+    for dialect in dialects() {
+        let stream = uncounted(&dialect.events(&said).concat());
+        let whole = uncounted(&dialect.whole(&said).to_string());
+        for answer in
+            [Answer::stream([stream.as_bytes()]), Answer::new("200 OK", "content-type: application/json\r\n", &whole)]
+        {
+            let server = Server::start([answer]).await;
+            let mut conversation = bounded(&*dialect, &server.url, &[("LEGWORK_IDLE_TIMEOUT_MS", "200")]);
+            let prompt = (conversation.size() / 3) as u64;
+            let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens } =
+                conversation.ask(request(), &Seen::default()).await.unwrap().usage;
+            assert_eq!((input_tokens, cache_read_tokens, cache_write_tokens), (prompt, 0, 0), "{}", dialect.line());
+            assert!((240..=260).contains(&output_tokens), "{output_tokens} of 1000 bytes: {}", dialect.line());
+        }
+    }
+}
