@@ -58,6 +58,16 @@ impl Reply {
         self.blocks.iter().filter_map(|block| block.view.as_text()).collect()
     }
 
+    /// Why it is none, where it was asked for as a summary: `is empty`.
+    pub fn why_no_summary(&self) -> Option<&'static str> {
+        match self.stop {
+            Stop::Refusal => Some("was refused"),
+            Stop::ContextFull => Some("was cut by the window"),
+            _ if self.text().trim().is_empty() => Some("is empty"),
+            _ => None,
+        }
+    }
+
     /// Puts raw JSON on one line, as a journal keeps it: what is sent now is then what is sent after a resumption. A line end
     /// within a text is written as an escape, so that only those between the parts of a value are replaced.
     pub fn flatten(&mut self) {

@@ -289,12 +289,16 @@ fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
         ),
         Outcome::ContextFull => {
             let hint = match tree.compaction() {
+                _ if parent.turns == 0 => {
+                    "Shorten the prompt, lower `max_tokens`, or take a model with a larger window; `context` beside the \
+                     model's name says how large it is."
+                }
                 Compaction::Off => "Leave `compaction: off` away, or hand more to subagents.",
                 Compaction::Results => {
                     "Leave `compaction: results` away, so that the model sums up, or hand more to subagents."
                 }
                 Compaction::Summary => {
-                    "Hand more to subagents, read less at once, or take a model with a larger window."
+                    "Hand more to subagents, read less at once, lower `max_tokens`, or take a model with a larger window."
                 }
             };
             ("the conversation fills the model's window", Some(hint))

@@ -1,6 +1,7 @@
 //! Conversations that outgrow the model's window: old results are shortened, then what went before is summed up.
 
 mod cut;
+mod hard;
 mod scripts;
 
 use std::sync::Arc;
@@ -197,7 +198,7 @@ fn results_alone_are_shortened_where_the_job_says_so() {
 
 #[test]
 fn an_empty_summary_ends_the_run() {
-    for summary in [Answer::text("  "), Answer::text("").stop("refusal")] {
+    for (summary, why) in [(Answer::text("  "), "is empty"), (Answer::text("").stop("refusal"), "was refused")] {
         let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
         let reads = reader(20);
         let server = Server::start(move |request: &Request| match asks_for_a_summary(request) {
@@ -206,7 +207,7 @@ fn an_empty_summary_ends_the_run() {
         });
         let ended = run(&folder, &server);
         ended.code(4).stderr_has("context_full: the conversation doesn't fit").stderr_has("Hand more to subagents");
-        assert!(ended.run_folder().transcript().contains("_The summary that was asked for is empty_"));
+        assert!(ended.run_folder().transcript().contains(&format!("_The summary that was asked for {why}_")));
     }
 }
 

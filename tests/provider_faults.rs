@@ -96,7 +96,7 @@ fn a_provider_that_never_recovers_is_left_after_six_tries() {
 
 #[test]
 fn what_the_provider_refuses_is_final() {
-    for status in [400, 401, 402, 403, 404, 405, 413, 422] {
+    for status in [400, 401, 402, 403, 404, 405, 422] {
         let server = Server::start(move |_: &Request| Answer::status(status).error("api_error", "never"));
         let ran = Ran::against(&server);
         ran.is(5, "provider_rejected").ended.stderr_has("never");
@@ -105,6 +105,14 @@ fn what_the_provider_refuses_is_final() {
     let too_long = "prompt is too long: 209000 tokens > 200000 maximum";
     let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", too_long));
     Ran::against(&server).is(4, "context_full");
+    assert_eq!(server.finish().len(), 1);
+    // A proxy's own word, whatever its page says.
+    let server = Server::start(|_: &Request| {
+        Answer::raw(
+            "HTTP/1.1 413 Payload Too Large\r\ncontent-type: text/html\r\ncontent-length: 18\r\n\r\n<html>nginx</html>",
+        )
+    });
+    Ran::against(&server).is(4, "context_full").ended.stderr_has("413 Payload Too Large");
     assert_eq!(server.finish().len(), 1);
 }
 

@@ -13,11 +13,15 @@ const MOST_KEPT: usize = 4;
 /// A result isn't shortened for less than so many characters; room for the line that says it was.
 const WORTH: usize = 200;
 /// What stands above a shortened result.
-const NOTE: &str = "[shortened to make room in the conversation; call the tool again for the whole of it]";
+const NOTE: &str = "[shortened to make room in the conversation; where the rest is needed, look again, but repeat no call \
+                    that changes something]";
 /// What stands between a prompt and the summary of what came after it.
 const SO_FAR: &str = "[The conversation had to be shortened. Everything after the prompt above was replaced by this summary, \
                       which you wrote yourself; it reports what was done and found, and nobody asks for anything in it. The \
                       work goes on from here.]";
+
+/// What stands behind a summary that `max_tokens` cut.
+pub(super) const CUT: &str = "[The summary was cut here.]";
 
 /// What the model is asked for.
 pub(super) const INSTRUCTION: &str = "The conversation fills the model's window, so everything above will be replaced by a \
@@ -95,10 +99,10 @@ impl Messages {
     }
 
     /// How far all results, new ones as well, have to be shortened to save `enough` bytes: the calls, and the greatest
-    /// length in characters. `None` where nothing of the kind is enough.
-    pub(super) fn all_results(&self, enough: usize) -> Option<(Vec<String>, usize)> {
+    /// length in characters, less than `below`. `None` where nothing of the kind is enough.
+    pub(super) fn all_results(&self, enough: usize, below: u64) -> Option<(Vec<String>, u64)> {
         let lengths = [20_000, 10_000, 5_000, 2_500, 1_200, 600, SHORT];
-        lengths.into_iter().find_map(|chars| {
+        lengths.into_iter().filter(|chars| (*chars as u64) < below).find_map(|chars| {
             let (mut saved, mut ids) = (0, Vec::new());
             for result in results(&self.all) {
                 if let Some(short) = shortened(&result.text, chars) {
@@ -106,7 +110,7 @@ impl Messages {
                     ids.push(result.call_id.clone());
                 }
             }
-            (saved >= enough && !ids.is_empty()).then_some((ids, chars))
+            (saved >= enough && !ids.is_empty()).then_some((ids, chars as u64))
         })
     }
 

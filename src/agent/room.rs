@@ -1,17 +1,19 @@
 //! Room in the model's window: where the next request wouldn't fit, old results are shortened, then what went before is
 //! summed up.
 
-use super::messages::{INSTRUCTION, SHORT};
+use super::messages::{CUT, INSTRUCTION, SHORT};
 use super::{Agent, Answer, Halt, Kind};
 use crate::event::{Shortened, SummedUp};
 use crate::job::Compaction;
-use crate::message::{Message, UserMessage};
+use crate::message::{Message, Stop, UserMessage};
 use crate::tools::toolbox::{MAX_CHARS, bounded};
 
 /// The longest summary, in tokens.
 const SUMMARY_TOKENS: u32 = 16_000;
 /// A summary's request is tried at most so often.
 const TRIES: u32 = 2;
+/// No tokenizer makes of so many bytes of a text less than one token, on the whole; prose has four to five.
+const SPARSEST: u64 = 6;
 
 /// What is done next to make room for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,26 +42,39 @@ pub(super) struct Effort {
     /// What the request had in tokens, as estimated, when the provider had no room for it; and what it said.
     refused: Option<(u64, String)>,
     shortened: bool,
-    /// Whether new results were shortened as well.
-    squeezed: bool,
+    /// To how many characters all results were shortened, new ones as well, where they were.
+    squeezed: Option<u64>,
     summed_up: bool,
     /// How often a summary was asked for.
     tries: u32,
     /// Whether a summary may be asked for with all as it is.
     is_summary_too_long: bool,
+    /// Why what came when a summary was asked for is none.
+    no_summary: Option<&'static str>,
 }
 
 impl Effort {
-    fn why(&self, window: Option<u64>) -> String {
-        let what = match (&self.refused, window) {
-            (Some((_, why)), _) => why.clone(),
-            (None, Some(window)) => format!("the conversation doesn't fit the model's window of {window} tokens"),
-            (None, None) => "the conversation doesn't fit the model's window".to_owned(),
+    /// What is said where nothing helped. `beginning`: the tokens of what all turns begin with, where none was made.
+    fn why(&self, window: Option<u64>, max_tokens: u32, beginning: Option<u64>) -> String {
+        let what = match (&self.refused, window, beginning) {
+            (Some((_, why)), ..) => why.clone(),
+            (None, Some(window), Some(tokens)) => format!(
+                "the prompt, with all that goes with it, takes about {tokens} tokens, and the model's window has {window} for \
+                 it and a reply of {max_tokens}"
+            ),
+            (None, Some(window), None) => format!(
+                "the conversation doesn't fit the model's window of {window} tokens beside a reply of {max_tokens}"
+            ),
+            (None, None, _) => "the conversation doesn't fit the model's window".to_owned(),
         };
-        if self.shortened || self.squeezed || self.tries > 0 {
-            format!("{what}, and what could be shortened was not enough")
-        } else {
-            what
+        match self.no_summary {
+            Some(why) => {
+                format!("{what}, what could be shortened was not enough, and the summary that was asked for {why}")
+            }
+            None if self.shortened || self.squeezed.is_some() || self.tries > 0 => {
+                format!("{what}, and what could be shortened was not enough")
+            }
+            None => what,
         }
     }
 }
@@ -100,12 +115,13 @@ impl Agent<'_> {
                 Way::Go => return Ok(None),
                 Way::Full => {
                     let window = self.window();
-                    return Ok(Some(Answer::Full(effort.why(window))));
+                    let beginning = (self.turns == 0).then(|| self.window_tokens());
+                    return Ok(Some(Answer::Full(effort.why(window, self.planned.max_tokens, beginning))));
                 }
                 Way::Shorten { call_ids, chars } => {
                     match chars == SHORT as u64 && !effort.shortened {
                         true => effort.shortened = true,
-                        false => effort.squeezed = true,
+                        false => effort.squeezed = Some(chars),
                     }
                     self.shorten(&call_ids, chars)?;
                 }
@@ -119,7 +135,10 @@ impl Agent<'_> {
                         Summing::Done => effort.summed_up = true,
                         Summing::Limit(answer) => return Ok(Some(answer)),
                         Summing::TooLong => effort.is_summary_too_long = true,
-                        Summing::Empty => effort.tries = TRIES,
+                        Summing::None(why) => {
+                            effort.tries = TRIES;
+                            effort.no_summary = Some(why);
+                        }
                     }
                 }
             }
@@ -177,10 +196,17 @@ impl Agent<'_> {
         if let Some((kept_turns, _)) = keeps.filter(|_| !effort.is_summary_too_long || effort.shortened) {
             return Way::SumUp { kept_turns };
         }
-        match self.messages.all_results(bytes(tokens - most)).filter(|_| !effort.squeezed) {
-            Some((call_ids, chars)) => Way::Shorten { call_ids, chars: chars as u64 },
+        match self.messages.all_results(bytes(tokens - most), effort.squeezed.unwrap_or(u64::MAX)) {
+            Some((call_ids, chars)) => Way::Shorten { call_ids, chars },
+            // Nobody has counted a token yet: where it may fit after all, the provider judges.
+            None if effort.refused.is_none() && self.known.is_none() && self.sparsest_tokens() <= most => Way::Go,
             None => Way::Full,
         }
+    }
+
+    /// The least that the next prompt can take.
+    fn sparsest_tokens(&self) -> u64 {
+        self.conversation.size() as u64 / SPARSEST
     }
 
     /// Whether a summary that leaves so much out can be asked for with all as it is.
@@ -217,19 +243,24 @@ impl Agent<'_> {
         let max_tokens = self.summary_tokens();
         let answer = self.request(Kind::Summary { kept_turns, max_tokens }).await?;
         let summing = match answer {
-            Answer::Reply(reply) => {
-                // Its blocks are masked; a secret can reach from one into the next.
-                let summary = bounded(self.tree.mask.text(reply.text().trim()).into_owned(), MAX_CHARS);
-                if summary.is_empty() {
-                    Summing::Empty
-                } else {
+            Answer::Reply(reply) => match reply.why_no_summary() {
+                Some(_) if reply.stop == Stop::ContextFull => Summing::TooLong,
+                Some(why) => Summing::None(why),
+                None => {
+                    // Its blocks are masked; a secret can reach from one into the next.
+                    let summary = self.tree.mask.text(reply.text().trim()).into_owned();
+                    // A server may give more than it is asked for.
+                    let mut summary = bounded(summary, MAX_CHARS.min(max_tokens as usize * SPARSEST as usize));
+                    if reply.stop == Stop::MaxTokens {
+                        summary = format!("{summary}\n{CUT}");
+                    }
                     self.messages.sum_up(&summary, kept_turns);
                     self.begin_anew(self.messages.all().len(), None);
                     let tokens_after = self.estimate(before);
                     self.record(SummedUp { summary, kept_turns, tokens_before: before.0, tokens_after })?;
                     return Ok(Summing::Done);
                 }
-            }
+            },
             Answer::Full(_) => Summing::TooLong,
             answer @ Answer::Limit(_) => Summing::Limit(answer),
         };
@@ -265,6 +296,6 @@ enum Summing {
     Limit(Answer),
     /// It didn't fit the window itself.
     TooLong,
-    /// It had no text.
-    Empty,
+    /// What came is none: why.
+    None(&'static str),
 }

@@ -107,10 +107,10 @@ fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
     match entry.event {
         Event::AgentStarted(started) => vec![part("prompt", "Prompt".into(), &started.prompt)],
         // What it came to follows, in an event of its own.
-        Event::Replied(replied) if *coming == Coming::Summary => match replied.reply.text().trim() {
-            "" => vec![part("note", String::new(), "the summary that was asked for is empty")],
-            _ => Vec::new(),
-        },
+        Event::Replied(replied) if *coming == Coming::Summary => {
+            let note = |why| part("note", String::new(), &format!("the summary that was asked for {why}"));
+            replied.reply.why_no_summary().map(note).into_iter().collect()
+        }
         Event::Replied(replied) => {
             let is_last = *coming == Coming::Closing;
             let title = if is_last { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };

@@ -84,8 +84,8 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
             }
             // What it came to follows, in an event of its own.
             Event::Replied(replied) if summing_up => {
-                if replied.reply.text().trim().is_empty() {
-                    writeln!(out, "_The summary that was asked for is empty_\n")?;
+                if let Some(why) = replied.reply.why_no_summary() {
+                    writeln!(out, "_The summary that was asked for {why}_\n")?;
                 }
             }
             Event::Replied(replied) => {

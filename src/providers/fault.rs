@@ -91,15 +91,33 @@ fn hint(status: u16, meaning: Option<Meaning>, said: &str, model: &str, endpoint
         }
         (_, 407) => "what stands in between wants a user and a password: check the proxy variables".to_owned(),
         (_, 511) => "the network wants a login first: open any page in a browser there".to_owned(),
-        (_, 413) => "the conversation is larger than the API takes in one request".to_owned(),
+        (_, 400 | 422) => {
+            let option = refused_option(said)?;
+            format!("leave `{option}` out of the model's mapping, or name another model")
+        }
         (_, 429) => "the account's rate limit; try again later, or run fewer agents side by side".to_owned(),
         (_, 500..) => "the API has trouble; try again later".to_owned(),
         _ => return None,
     })
 }
 
+/// The option of a job that a server refuses, in the words that it has for it.
+fn refused_option(said: &str) -> Option<&'static str> {
+    let names = [
+        ("temperature", "temperature"),
+        ("reasoning_effort", "thinking"),
+        ("reasoning.effort", "thinking"),
+        ("thinking_budget", "thinking"),
+        ("stop", "stop"),
+    ];
+    // Between quotes it is a parameter's name, and no word of the sentence.
+    let is_named = |name: &str| ['\'', '`', '"'].iter().any(|quote| said.contains(&format!("{quote}{name}{quote}")));
+    names.into_iter().find_map(|(name, option)| is_named(name).then_some(option))
+}
+
 fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &str, endpoint: &Endpoint) -> Failure {
-    let meaning = (manners.meaning)(status, said);
+    // Whoever calls it too large takes a shorter one: an API's own bound, a proxy's, an account's for a minute.
+    let meaning = (manners.meaning)(status, said).or((status == 413).then_some(Meaning::Full));
     let passing = matches!(status, 408 | 409 | 429 | 500..) && meaning.is_none();
     let kind = match meaning {
         Some(Meaning::Full) => FaultKind::ContextFull,
@@ -258,5 +276,22 @@ fn words(status: StatusCode) -> String {
         // No registered name: some APIs' own for "overloaded".
         529 => "529 Overloaded".to_owned(),
         _ => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refused_option;
+
+    #[test]
+    fn an_option_is_known_by_its_name_between_quotes() {
+        for (said, option) in [
+            ("Unsupported value: 'temperature' does not support 0.5 with this model.", Some("temperature")),
+            ("Unsupported parameter: 'reasoning_effort' is not supported with this model.", Some("thinking")),
+            ("[{\"type\":\"extra_forbidden\",\"loc\":[\"body\",\"stop\"]}]", Some("stop")),
+            ("the temperature in the server room made it stop", None),
+        ] {
+            assert_eq!(refused_option(said), option, "{said}");
+        }
     }
 }

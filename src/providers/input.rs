@@ -12,7 +12,11 @@ const DEEPEST_INPUT: usize = 100;
 
 /// The input of a call and, where it is none, why. The API takes only an object back, so that is what stands in.
 pub(super) fn read_input(written: Option<&str>) -> (Box<RawValue>, Option<String>) {
-    let (written, fault) = match written.map(str::trim) {
+    let written = written.map(str::trim);
+    // Some write it as JSON twice over.
+    let within = written.filter(|written| written.starts_with("\"{"));
+    let within = within.and_then(|written| serde_json::from_str::<String>(written).ok());
+    let (written, fault) = match within.as_deref().map(str::trim).or(written) {
         None | Some("null" | "\"\"") => ("{}", None),
         Some(written) if written.len() > LONGEST_INPUT => {
             ("{}", Some(format!("the input is longer than {LONGEST_INPUT} bytes")))
@@ -55,4 +59,23 @@ fn is_too_deep(json: &str) -> bool {
 /// `{}`.
 pub(super) fn empty_object() -> Arc<RawValue> {
     Arc::from(read_input(None).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_input;
+
+    #[test]
+    fn an_input_that_is_json_twice_over_is_read() {
+        for (written, input, is_broken) in [
+            (r#""{\"n\":\"a\\nb\"}""#, r#"{"n":"a\nb"}"#, false),
+            (r#""{\"n\":""#, "{}", true),
+            (r#""{""#, "{}", true),
+            (r#""text""#, "{}", true),
+            (r#"{"n":1}"#, r#"{"n":1}"#, false),
+        ] {
+            let (read, broken) = read_input(Some(written));
+            assert_eq!((read.get(), broken.is_some()), (input, is_broken), "{written}");
+        }
+    }
 }

@@ -121,10 +121,16 @@ proptest! {
             prop_assert!(turns.len() <= kept.max(1) as usize);
         }
         let mut squeezed = conversation(&turns);
-        if let Some((ids, chars)) = whole.all_results(enough) {
-            squeezed.shorten(&ids, chars as u64);
+        if let Some((ids, chars)) = whole.all_results(enough, u64::MAX) {
+            squeezed.shorten(&ids, chars);
             holds(squeezed.all());
             prop_assert!(size(&whole) - size(&squeezed) >= enough);
+            // Once more, and further.
+            if let Some((ids, less)) = squeezed.all_results(1, chars) {
+                prop_assert!(less < chars);
+                squeezed.shorten(&ids, less);
+                holds(squeezed.all());
+            }
         }
     }
 }

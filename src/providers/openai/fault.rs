@@ -128,21 +128,53 @@ fn meaning(status: u16, said: &Said) -> Option<Meaning> {
     }
 }
 
-/// Whether a message, in small letters, says that the prompt doesn't fit: few servers have a code for it.
+/// Whether a message, in small letters, says that the prompt doesn't fit: few servers have a code for it. One that is only
+/// about the length of the reply ("max_tokens: 9 > 8, which is the maximum allowed number of output tokens") doesn't.
 pub(in crate::providers) fn says_too_long(message: &str) -> bool {
-    const WHOLE: [&str; 8] = [
+    const WHOLE: [&str; 22] = [
         "maximum context length",
+        // vLLM's.
+        "maximum model length",
         "prompt is too long",
+        // Ollama's.
+        "prompt too long",
         "input is too long",
         "context_length_exceeded",
         "context length exceeded",
+        // LiteLLM's.
+        "contextwindowexceedederror",
         "maximum prompt length",
         "reduce the length of the messages",
+        "reduce the length of the input",
+        // LM Studio's, of several versions.
         "greater than the context length",
+        "with context length of only",
+        "truncate prompt with n_keep",
+        "reached context length of",
+        // Text Generation Inference's, as its users have it, too.
+        "`inputs` tokens + `max_new_tokens` must be",
+        "`inputs` must have less than",
+        // Moonshot's, DashScope's, Cohere's, Vertex AI's.
+        "exceeded model token limit",
+        "range of input length should be",
+        "tokens in the prompt cannot exceed",
+        "the input token count is",
+        // The ds4 server's.
+        "the configured context size is",
+    ];
+    const WINDOW: [&str; 9] = [
+        "context size",
+        "context window",
+        "context length",
+        "context limit",
+        "input length",
+        "prompt length",
+        "input token count",
+        "prompt token count",
+        "prompt exceeds max length",
     ];
     let exceeds = message.contains("exceed") || message.contains("longer than") || message.contains("larger than");
-    let window = ["context size", "context window", "context length", "context limit", "input token count"];
-    WHOLE.iter().any(|words| message.contains(words)) || (exceeds && window.iter().any(|words| message.contains(words)))
+    WHOLE.iter().any(|words| message.contains(words)) || (exceeds && WINDOW.iter().any(|words| message.contains(words)))
 }
 
 #[cfg(test)]
@@ -253,10 +285,44 @@ mod tests {
             "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
             "Trying to keep the first 5000 tokens when context the overflows. The number of tokens to keep from the initial \
              prompt is greater than the context length",
+            "Trying to keep the first 10136 tokens when context the overflows. However, the model is loaded with context \
+             length of only 7866 tokens, which is not enough.",
+            "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
+            "Reached context length of 4096 tokens with model (arch: qwen2) that does not currently support mid-generation \
+             context overflow.",
+            "The decoder prompt (length 17772) is longer than the maximum model length of 16384.",
+            "'max_tokens' or 'max_completion_tokens' is too large: 2000. This model's maximum context length is 4096 tokens \
+             and your request has 2104 input tokens (2000 > 4096 - 2104).",
+            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 512 \
+             `max_new_tokens`",
+            "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+            "This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens.",
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+            "Invalid request: Your request exceeded model token limit: 262144 (requested: 291351)",
+            "Range of input length should be [1, 129024]",
+            "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000.",
+            "Unable to submit request because the input token count is 1251952 but model only supports up to 1048576.",
+            "prompt token count of 128005 exceeds the limit of 128000",
+            "Prompt exceeds max length",
+            "invalid params, context window exceeds limit (2013)",
+            "prompt too long; exceeded max context length by 10 tokens",
+            "the input length exceeds the context length",
+            "litellm.ContextWindowExceededError: litellm.BadRequestError: it is full",
+            "Prompt has 5000 tokens, but the configured context size is 4096 tokens",
+            "Context size has been exceeded.",
         ] {
             let said = Said { message: Some(message.to_owned()), ..Said::default() };
             assert_eq!(meaning(400, &said), Some(Meaning::Full), "{message}");
             assert_eq!(meaning(429, &said), None);
+        }
+        for message in [
+            "max_tokens: 128000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4-5",
+            "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
+            "max_tokens exceeds the limit of 8192",
+            "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024.",
+        ] {
+            let said = Said { message: Some(message.to_owned()), ..Said::default() };
+            assert_eq!(meaning(400, &said), None, "{message}");
         }
         let said = |code: &str| Said { code: Some(code.to_owned()), ..Said::default() };
         assert_eq!(meaning(400, &said("context_length_exceeded")), Some(Meaning::Full));

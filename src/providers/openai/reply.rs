@@ -201,6 +201,7 @@ impl Growth {
 }
 
 /// What an event says of an item.
+#[derive(Clone, Copy)]
 struct Said<'a> {
     piece: &'a str,
     /// Whether that is all, of which its deltas should have told.

@@ -1,5 +1,7 @@
 //! Scalars and tags.
 
+use std::ops::Range;
+
 use granit_parser::{ScalarStyle, Span, Tag};
 
 use super::aliases::Anchor;
@@ -19,7 +21,9 @@ impl Builder<'_> {
             ScalarStyle::Literal => (Style::Literal, text),
             ScalarStyle::Folded => (Style::Folded, text),
         };
+        let mut text = text;
         if matches!(style, Style::Literal | Style::Folded) {
+            text = self.unended(text, &range);
             range.end = range.start + self.text[range.clone()].trim_end().len();
         }
         if self.holes.iter().any(|hole| hole.span.start <= range.start && range.end <= hole.span.end)
@@ -50,6 +54,15 @@ impl Builder<'_> {
             self.anchors.insert(anchor, Anchor::Closed { index, height: 0, weight });
         }
         self.attach(index, 0);
+    }
+
+    /// A block's text without the line break that the parser adds to a last line which ends with the input.
+    fn unended<'t>(&self, text: &'t str, range: &Range<usize>) -> &'t str {
+        let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
+        match text.strip_suffix('\n') {
+            Some(unended) if range.end == self.text.len() && !last.trim_matches(' ').is_empty() => unended,
+            _ => text,
+        }
     }
 
     fn unknown_tag(&mut self, tag: &Tag, span: &Span) {

@@ -45,3 +45,27 @@ fn what_it_writes_is_read_back() {
     });
     assert_eq!(whole::<serde_json::Value>(&serde_yaml::to_string(&value).unwrap()), value);
 }
+
+/// Where the input ends there is no line break to keep: `b-chomped-last` (YAML 1.2.2, section 8.1.1.2) is a line feed or the
+/// end of the input. A last line of nothing but spaces is read as the YAML test suite has it (JEF9).
+#[test]
+fn a_block_that_ends_with_the_input_ends_without_a_line_break() {
+    for text in [
+        "a: |\n  x",
+        "a: |+\n  x\n\n  y",
+        "a: |-\n  x",
+        "a:\n  - b: >2+\n\n      word more",
+        "a: >2\n\n  word more\n  and more",
+        "a: >2\n\n\n    word\n\n  more\n",
+        "a: |\n  x\n# aside",
+        "a: |+\n  x\n\n  ",
+        "a: >\n  x\n\n\n",
+        "--- |2\n   x\n  y",
+        "a: |\r\n  x\r\n  y",
+    ] {
+        let theirs: serde_json::Value = serde_yaml::from_str(text).unwrap();
+        assert_eq!(whole::<serde_json::Value>(text), theirs, "{text:?}");
+    }
+    assert_eq!(whole::<serde_json::Value>("a: |\n  x"), serde_json::json!({ "a": "x" }));
+    assert_eq!(whole::<serde_json::Value>("- |+\n   "), serde_json::json!(["\n"]));
+}

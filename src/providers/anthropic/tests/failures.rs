@@ -29,7 +29,7 @@ async fn final_statuses_end_it_at_once() {
         ("402 Payment Required", FaultKind::Rejected, "bad field", Some("billing")),
         ("403 Forbidden", FaultKind::Rejected, "bad field", Some("ANTHROPIC_API_KEY")),
         ("404 Not Found", FaultKind::Rejected, "bad field", Some("`claude-sonnet-4-5`")),
-        ("413 Payload Too Large", FaultKind::Rejected, "bad field", Some("larger")),
+        ("413 Payload Too Large", FaultKind::ContextFull, "bad field", None),
         ("422 Unprocessable Entity", FaultKind::Rejected, "bad field", None),
     ] {
         let body = error("some_error", &format!("bad field\u{1b}[31m\nfor {SECRET}"));
@@ -47,14 +47,19 @@ async fn a_full_window_is_its_own_kind() {
     for message in [
         "prompt is too long: 209000 tokens > 200000 maximum",
         "input length and `max_tokens` exceed context limit: 1 + 2 > 2",
+        // Other servers' words over this API.
+        "Trying to keep the first 9 tokens when context the overflows. However, the model is loaded with context length of \
+         only 8 tokens, which is not enough.",
+        "The decoder prompt (length 9) is longer than the maximum model length of 8.",
     ] {
         let (fault, _) =
             fault_of(vec![Answer::new("400 Bad Request", JSON, &error("invalid_request_error", message))]).await;
         assert_eq!(fault.kind, FaultKind::ContextFull);
     }
-    let event =
-        events(&[start()]) + "event: error\ndata: " + &error("invalid_request_error", "prompt is too long") + "\n\n";
-    assert_eq!(fault_of(vec![Answer::stream([event.as_bytes()])]).await.0.kind, FaultKind::ContextFull);
+    for kind in ["invalid_request_error", "server_error"] {
+        let event = events(&[start()]) + "event: error\ndata: " + &error(kind, "prompt is too long") + "\n\n";
+        assert_eq!(fault_of(vec![Answer::stream([event.as_bytes()])]).await.0.kind, FaultKind::ContextFull);
+    }
 }
 
 #[tokio::test]

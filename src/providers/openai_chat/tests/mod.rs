@@ -113,12 +113,13 @@ async fn stop_reasons_have_their_own_words() {
         ("stop", Stop::EndTurn),
         ("length", Stop::MaxTokens),
         ("content_filter", Stop::Refusal),
+        ("sensitive", Stop::Refusal),
         ("model_length", Stop::ContextFull),
+        ("model_context_window_exceeded", Stop::ContextFull),
         ("STOP", Stop::EndTurn),
         ("MAX_TOKENS", Stop::MaxTokens),
         ("max_output_tokens", Stop::MaxTokens),
         ("SAFETY", Stop::Refusal),
-        ("sensitive", Stop::Refusal),
         ("tea_time", Stop::Other("tea_time".to_owned())),
     ] {
         assert_eq!(reply_of(&stream(&[json!({ "content": "x" })], word)).await.stop, stop);
@@ -133,6 +134,7 @@ async fn stop_reasons_have_their_own_words() {
         ("tool_calls", "makes none"),
         ("error", "finish_reason \"error\""),
         ("insufficient_system_resource", "finish_reason"),
+        ("network_error", "finish_reason"),
         ("abort", "finish_reason \"abort\""),
     ] {
         let answers =
