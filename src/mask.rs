@@ -17,6 +17,11 @@ pub use self::stream::{MaskStream, MaskedText};
 /// The shortest secret that is masked, in characters: shorter ones would tear holes into innocent text.
 pub const SHORTEST: usize = 8;
 
+/// A text as base64 (RFC 4648), without an end that would depend on what follows.
+pub fn base64(text: &str) -> String {
+    forms::base64(text)
+}
+
 /// How every mask begins; tools refuse to write it into files.
 pub const OPENING: &str = "[masked:";
 

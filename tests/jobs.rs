@@ -8,7 +8,7 @@ use crate::support::folder::Folder;
 use crate::support::program::Ended;
 
 /// The names of all jobs in `jobs/`.
-fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = files
@@ -20,7 +20,7 @@ fn names() -> Vec<String> {
 }
 
 /// A small crate under git, with the jobs in it.
-fn repository(commits: usize) -> Folder {
+pub(crate) fn repository(commits: usize) -> Folder {
     let folder = Folder::new();
     folder
         .write("Cargo.toml", "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2024\"\n")

@@ -121,7 +121,7 @@ limits: { tokens: 100000 }
         let plan = ended.run_folder().plan();
         let mut asked: Vec<(String, u64)> = Vec::new();
         for request in server.finish() {
-            let agent = if request.prompt() == "Go." { String::new() } else { request.prompt().to_owned() };
+            let agent = if request.prompt() == "Go." { String::new() } else { request.prompt() };
             let planned = if agent.is_empty() { &plan["parent"] } else { &plan["subagents"][&agent] };
             assert_eq!(planned["max_tokens"], request.max_tokens(), "{agent}");
             asked.push((agent, request.max_tokens()));

@@ -49,7 +49,7 @@ impl Found {
         self.exact.insert(value.as_bytes().to_vec());
         for alphabet in [STANDARD, URL_SAFE] {
             for shift in 0..3 {
-                self.broken.insert(base64(value.as_bytes(), shift, alphabet));
+                self.broken.insert(shifted(value.as_bytes(), shift, alphabet));
             }
         }
         self.broken.insert(hex(value.as_bytes(), false));
@@ -70,8 +70,13 @@ impl Found {
     }
 }
 
+/// A text's own characters in base64.
+pub(super) fn base64(text: &str) -> String {
+    shifted(text.as_bytes(), 0, STANDARD).into_iter().map(char::from).collect()
+}
+
 /// The characters that depend on nothing but the value when `shift` other bytes stand before it (modulo 3).
-fn base64(value: &[u8], shift: usize, alphabet: &[u8; 64]) -> Vec<u8> {
+fn shifted(value: &[u8], shift: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     let padded: Vec<u8> = std::iter::repeat_n(0, shift).chain(value.iter().copied()).collect();
     let first = (shift * 8).div_ceil(6);
     let end = padded.len() * 8 / 6;

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use reqwest::Url;
 
+use crate::mask::base64;
+
 /// The base address of a server, where the text is one.
 pub(super) fn base(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
@@ -28,6 +30,8 @@ pub(super) fn secrets(url: &Url) -> Vec<String> {
         Some(password) => {
             both(password);
             both(&format!("{}:{password}", url.username()));
+            // As it is sent.
+            both(&base64(&format!("{}:{}", decoded(url.username()), decoded(password))));
         }
         None => both(url.username()),
     }
@@ -134,6 +138,7 @@ mod tests {
                 "api=2024-01-01&key=a+b+c",
                 "2024-01-01",
                 "me:p%40ss",
+                "bWU6cEBzc",
                 "a%2Bb%2Bc",
                 "me:p@ss",
                 "p%40ss",

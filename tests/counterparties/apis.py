@@ -9,6 +9,8 @@ from openai.types.responses import Response, ResponseStreamEvent, response_creat
 from openai.types.shared.error_object import ErrorObject
 from pydantic import TypeAdapter
 
+import rules
+import streams
 from strict import Reader
 
 # What is said beyond the SDKs' own types, by the type's name.
@@ -33,6 +35,9 @@ BEYOND_REPLIES = {
 class Api:
     """One API: its name, the end of its path, and its types."""
 
+    # Whether requests have classes as replies have, and no typed dictionaries.
+    models = False
+
     def __init__(self, name, path, request, whole, event, error):
         self.name, self.path = name, path
         self.request, self.whole, self.event, self.error = request, whole, event, error
@@ -41,7 +46,8 @@ class Api:
     def of_request(self, body, novel=()):
         """What is wrong with a request's JSON, beside parts of types that only a test's server knows and that go back."""
         body = without(body, novel) if novel else body
-        return Reader(models=False, more=BEYOND_REQUESTS).problems(body, self.request)
+        wrong = Reader(models=self.models, more=BEYOND_REQUESTS).problems(body, self.request)
+        return wrong or rules.of_request(self.name, body)
 
     def of_reply(self, value, kind):
         """What is wrong with a reply's JSON: by our reading of the types, and by pydantic's own strict one."""
@@ -61,33 +67,37 @@ class Api:
         return self.of_reply(value["error"], self.error)
 
     def of_stream(self, text):
-        """What is wrong with each event of a stream."""
-        wrong = []
+        """What is wrong with the events of a stream: with each, and where each fits its type, with their order."""
+        wrong, values = [], []
         for name, data in events(text):
-            wrong += [f"event {name or ''}{problem}" for problem in self.of_event(name, data)]
-        return wrong
+            values.append(data if data == "[DONE]" else json.loads(data))
+            wrong += [f"event {name or ''}{problem}" for problem in self.of_event(name, values[-1])]
+        return wrong or streams.of_stream(self.name, values, self.adapters[id(self.event)].validate_python)
 
-    def of_event(self, name, data):
-        if self.name == "openai-chat":
+    def of_event(self, name, value):
+        if self.name in ("openai-chat", "gemini"):
             if name is not None:
                 return [": it has a name"]
-            if data == "[DONE]":
+            if self.name == "openai-chat" and value == "[DONE]":
                 return []
-        value = json.loads(data)
-        if self.name != "openai-chat" and value.get("type") != name:
+        if not isinstance(value, dict):
+            return [f": {str(value)[:60]} is no object"]
+        if name is not None and value.get("type") != name:
             return [f": it is of type {value.get('type')!r}"]
+        if name is None and self.name in ("anthropic", "openai"):
+            return [": it has no name"]
         if self.name == "anthropic" and name == "ping":
             return [] if value == {"type": "ping"} else [": a ping says no more"]
         if self.name == "anthropic" and name == "error":
             return self.of_error(value)
-        if self.name == "openai-chat" and "error" in value:
+        if name is None and "error" in value:
             return self.of_error(value)
         return self.of_reply(value, self.event)
 
 
 APIS = (
     Api("anthropic", "/v1/messages", message_create_params.MessageCreateParams, Message, RawMessageStreamEvent, ErrorResponse),
-    Api("openai", "/v1/responses", response_create_params.ResponseCreateParams, Response, ResponseStreamEvent, ErrorObject),
+    Api("openai", "/responses", response_create_params.ResponseCreateParams, Response, ResponseStreamEvent, ErrorObject),
     Api(
         "openai-chat",
         "/chat/completions",
@@ -109,10 +119,10 @@ def without(value, novel):
     return value
 
 
-def api_at(path):
+def api_at(path, apis=APIS):
     """The API that is asked at this path, or None."""
     path = path.split("?")[0]
-    return next((api for api in APIS if path.endswith(api.path)), None)
+    return next((api for api in apis if path.endswith(api.path)), None)
 
 
 def events(text):

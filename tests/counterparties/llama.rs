@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::record::{events, whole};
+use crate::jobs;
 use crate::support::folder::Folder;
 use crate::support::program::Program;
 
@@ -37,15 +38,14 @@ fn folder(job: &str) -> Folder {
     folder
 }
 
-fn start(folder: &Folder, model: &str) -> Program {
-    let url = address();
-    folder
-        .legwork(&["run", "job.yaml", "--model", model])
-        .env("ANTHROPIC_BASE_URL", &url)
-        .env("ANTHROPIC_API_KEY", "none")
-        .env("OPENAI_BASE_URL", format!("{url}/v1"))
-        .env("LEGWORK_IDLE_TIMEOUT_MS", "300000")
-        .timeout(Duration::from_secs(900))
+/// A run by `--model` alone: nothing but the address of that model's API is told.
+fn start(folder: &Folder, job: &str, model: &str) -> Program {
+    let program = folder.legwork(&["run", job, "--model", model]);
+    let program = match model.split_once('/') {
+        Some(("anthropic", _)) => program.env("ANTHROPIC_BASE_URL", address()).env("ANTHROPIC_API_KEY", "none"),
+        _ => program.env("OPENAI_BASE_URL", format!("{}/v1", address())),
+    };
+    program.env("LEGWORK_IDLE_TIMEOUT_MS", "300000").timeout(Duration::from_secs(3600))
 }
 
 /// Figures for those who read the test's output.
@@ -69,14 +69,52 @@ fn a_real_model_works_over_each_of_its_servers_apis() {
     }
 }
 
+/// What a loop can honestly come to with a model that understands little of what it is asked, and writes until the window
+/// is full.
+const ENDS: [&str; 6] = ["completed", "reply_cut", "turn_limit", "stuck", "context_full", "timed_out"];
+
+/// The files of `jobs/` as they are, by `--model` alone. Job by job: the server keeps what it has read of the last prompt.
+#[test]
+#[ignore = "needs a model: tests/counterparties/llama.sh"]
+fn the_repositorys_own_jobs_run_on_a_real_model() {
+    let mut calls = 0;
+    for job in jobs::names() {
+        for model in &MODELS[..2] {
+            calls += a_job_of_the_repository_ends(&job, model);
+        }
+    }
+    calls += a_job_of_the_repository_ends("find-test-framework", MODELS[2]);
+    assert!(calls > 0, "no job came to a tool");
+}
+
+/// Runs one of them in a small repository with two commits; how many tools were called.
+fn a_job_of_the_repository_ends(job: &str, model: &str) -> u64 {
+    let folder = jobs::repository(2);
+    let begun = Instant::now();
+    let ended = start(&folder, &format!("jobs/{job}.yaml"), model).run();
+    let result = whole(&folder, &ended);
+    told(job, model, &result, begun.elapsed());
+    assert!(ENDS.iter().any(|outcome| result["outcome"] == *outcome), "{job} over {model}\n{}", ended.all());
+    let code = result["exit_code"].as_i64().and_then(|code| i32::try_from(code).ok()).expect("an exit code");
+    ended.code(code).stderr_has("uncounted-cost");
+    let record = ended.run_folder();
+    assert_eq!(events(&record, "retrying"), [Value::Null; 0], "{job} over {model}\n{}", ended.all());
+    assert_eq!((&result["model"], &result["cost_usd"]), (&json!(model), &Value::Null));
+    for subagent in record.plan()["subagents"].as_object().expect("subagents").values() {
+        let asked =
+            [&subagent["model"]["provider"], &subagent["model"]["name"]].map(|part| part.as_str().unwrap_or_default());
+        assert_eq!(asked.join("/"), model, "all agents ask the same server");
+    }
+    result["tool_calls"].as_u64().expect("a count")
+}
+
 fn a_loop_ends(model: &str) {
     let folder = folder(JOB);
     let begun = Instant::now();
-    let ended = start(&folder, model).run();
+    let ended = start(&folder, "job.yaml", model).run();
     let result = whole(&folder, &ended);
     told("loop", model, &result, begun.elapsed());
-    let outcomes = ["completed", "reply_cut", "turn_limit", "stuck"];
-    assert!(outcomes.iter().any(|outcome| result["outcome"] == *outcome), "{}", ended.all());
+    assert!(ENDS[..4].iter().any(|outcome| result["outcome"] == *outcome), "{}", ended.all());
     assert!(result["tool_calls"].as_u64() >= Some(1), "the model calls its tool\n{}", ended.all());
     let record = ended.run_folder();
     assert!(record.transcript().contains("alpha"), "the tool's answer is in the transcript\n{}", ended.all());
@@ -99,7 +137,7 @@ limits: { tokens: 20000 }
 ";
     let folder = folder(job);
     let begun = Instant::now();
-    let ended = start(&folder, model).run();
+    let ended = start(&folder, "job.yaml", model).run();
     let result = whole(&folder, &ended);
     told("task", model, &result, begun.elapsed());
 }
@@ -108,7 +146,7 @@ fn a_prompt_without_room(model: &str) {
     let prompt = "word and number ".repeat(2500);
     let job = JOB.replace("Use the tool read_file with path set to notes/a.txt.", &prompt);
     let folder = folder(&job.replace("20000", "200000"));
-    let ended = start(&folder, model).run();
+    let ended = start(&folder, "job.yaml", model).run();
     ended.code(4);
     let result = ended.run_folder().result();
     assert_eq!((&result["outcome"], &result["turns"]), (&json!("context_full"), &json!(0)), "{}", ended.all());
@@ -120,7 +158,7 @@ fn a_reply_is_cut(model: &str) {
         .replace("tools: [read_file]", "tools: []")
         .replace("max_tokens: 60", "max_tokens: 16");
     let folder = folder(&job);
-    let ended = start(&folder, model).run();
+    let ended = start(&folder, "job.yaml", model).run();
     ended.code(4);
     assert_eq!(ended.run_folder().result()["outcome"], "reply_cut", "{}", ended.all());
 }
@@ -130,7 +168,7 @@ fn an_interruption_ends_it(model: &str) {
         .replace("Use the tool read_file with path set to notes/a.txt.", "Count from 1 to 1000.")
         .replace("max_tokens: 60", "max_tokens: 2000");
     let folder = folder(&job);
-    let running = start(&folder, model).arg("--out").arg("out").spawn();
+    let running = start(&folder, "job.yaml", model).arg("--out").arg("out").spawn();
     folder.wait_for("out/job/latest/events.jsonl");
     // Into the middle of the reply, or of the prompt's reading: whichever it is, it has to end.
     running.signal(Signal::INT);

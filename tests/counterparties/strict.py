@@ -4,7 +4,10 @@ The SDKs are generous at run time: a request goes out as it is, and of a reply e
 type doesn't name is a mistake, and so are a missing one and a value of another kind.
 """
 
+import base64
 import collections.abc
+import datetime
+import enum
 import functools
 import types
 import typing
@@ -86,6 +89,12 @@ def read(kind):
         return "mapping", arguments[1] if arguments else object
     if kind in PLAIN:
         return "plain", PLAIN[kind]
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return "literal", tuple(one.value for one in kind)
+    if kind is bytes:
+        return "base64", None
+    if kind is datetime.datetime:
+        return "plain", (str,)
     raise TypeError(f"nobody here knows the type {kind!r}")
 
 
@@ -125,6 +134,8 @@ class Reader:
                 if not isinstance(value, dict):
                     return [f"{path}: {short(value)} instead of an object"]
                 return [wrong for key, one in value.items() for wrong in self.problems(one, inner, f"{path}.{key}")]
+            case "base64":
+                return [] if is_base64(value) else [f"{path}: {short(value)} instead of base64"]
             case "plain":
                 return [] if type(value) in inner else [f"{path}: {short(value)} instead of {inner[0].__name__}"]
 
@@ -161,6 +172,13 @@ def is_meant(value, kind):
     if form == "union":
         return any(is_meant(value, one) for one in inner)
     return form == "list" and isinstance(value, list)
+
+
+def is_base64(value):
+    try:
+        return isinstance(value, str) and base64.b64decode(value, validate=True) is not None
+    except ValueError:
+        return False
 
 
 def is_tagged(kind):

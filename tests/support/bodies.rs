@@ -66,7 +66,8 @@ pub(crate) fn keep(what: What, from: &Origin<'_>, body: &[u8]) {
     if place.exists() {
         return;
     }
-    let head = json!({"what": what.word(), "path": from.path, "test": from.test, "novel": from.novel});
+    let half = env!("CARGO_CRATE_NAME");
+    let head = json!({"what": what.word(), "path": from.path, "test": from.test, "crate": half, "novel": from.novel});
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
     let part = folder.join(format!(".part-{}-{number}", std::process::id()));
     std::fs::write(&part, [format!("{head}\n").as_bytes(), body].concat()).expect("a body is kept");

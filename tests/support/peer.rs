@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::bodies::{self, What};
+
 /// What it does with a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Manner {
@@ -32,6 +34,7 @@ impl Peer {
         let connections = Arc::new(AtomicUsize::new(0));
         let stopping = Arc::new(AtomicBool::new(false));
         let (counted, stopped) = (Arc::clone(&connections), Arc::clone(&stopping));
+        let test = bodies::test();
         thread::spawn(move || {
             let mut kept = Vec::new();
             for mut stream in listener.incoming().flatten() {
@@ -45,7 +48,9 @@ impl Peer {
                         let _ = stream.peek(&mut [0]);
                     }
                     Manner::Close => {
-                        let _ = stream.read(&mut [0; 64 << 10]);
+                        let mut room = [0; 64 << 10];
+                        let length = stream.read(&mut room).unwrap_or_default();
+                        keep_request(&room[..length], &test);
                     }
                 }
             }
@@ -72,5 +77,20 @@ impl Drop for Peer {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Keeps the body of a request of our own client that was read by hand, if all of it is there.
+pub(super) fn keep_request(bytes: &[u8], test: &str) {
+    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return };
+    let (head, body) = (String::from_utf8_lossy(&bytes[..end]), &bytes[end + 4..]);
+    let header = |name: &str| {
+        let fields = head.lines().filter_map(|line| line.split_once(':'));
+        fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+    };
+    let is_whole = header("content-length").and_then(|length| length.parse().ok()) == Some(body.len());
+    if is_whole && bodies::is_ours(header("user-agent")) {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        bodies::keep(What::Request, &bodies::Origin { path, test, novel: &[] }, body);
     }
 }

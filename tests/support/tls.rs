@@ -14,6 +14,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use super::{bodies, peer};
+
 /// A file of `tests/tls`.
 pub(crate) fn file(name: &str) -> PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
@@ -29,25 +31,27 @@ pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
     let config = Arc::new(config.expect("a certificate with its key"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
+    let test = bodies::test();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let config = Arc::clone(&config);
-            thread::spawn(move || serve(config, stream, body));
+            let (config, test) = (Arc::clone(&config), test.clone());
+            thread::spawn(move || serve(config, stream, body, &test));
         }
     });
     address
 }
 
-fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str) -> Option<()> {
+fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str, test: &str) -> Option<()> {
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     let mut stream = BufReader::new(StreamOwned::new(ServerConnection::new(config).ok()?, stream));
-    let mut length = 0;
+    let (mut length, mut request) = (0, Vec::new());
     loop {
         let mut line = String::new();
         // Who trusts no such certificate says no more.
         if stream.read_line(&mut line).ok()? == 0 {
             return None;
         }
+        request.extend_from_slice(line.as_bytes());
         if let Some(number) = line.to_ascii_lowercase().strip_prefix("content-length:") {
             length = number.trim().parse().ok()?;
         }
@@ -55,7 +59,8 @@ fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str) -> Option<()>
             break;
         }
     }
-    stream.by_ref().take(length).read_to_end(&mut Vec::new()).ok()?;
+    stream.by_ref().take(length).read_to_end(&mut request).ok()?;
+    peer::keep_request(&request, test);
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
     stream.get_mut().write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes()).ok()?;
     stream.get_mut().flush().ok()

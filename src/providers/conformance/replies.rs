@@ -243,7 +243,7 @@ async fn inputs_that_are_no_object_are_told_and_replaced() {
             (vec![&*long()], Some("the input is longer than 4194304 bytes")),
         ] {
             let said = Said(vec![Part::Call("a", "glob", pieces.clone())], Ending::Called);
-            let reply = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
+            let reply = asked(&*dialect, vec![streamed_oddly(&*dialect, &said)]).await.0.unwrap();
             let call = reply.calls().next().unwrap();
             assert_eq!(call.input.get(), "{}");
             assert_eq!(call.broken.is_some(), broken.is_some(), "{:?}", call.broken);
@@ -257,7 +257,7 @@ async fn call_ids_become_unique_within_the_conversation() {
     for dialect in dialects() {
         let call = |id| Part::Call(id, "glob", vec!["{}"]);
         let said = Said(vec![call("a"), call("b"), call("")], Ending::Called);
-        let server = Server::start([streamed(&*dialect, &said)]).await;
+        let server = Server::start([streamed_oddly(&*dialect, &said)]).await;
         let mut conversation = prompted(&*dialect, &server.url);
         let mut ids = Vec::new();
         for _ in 0..3 {

@@ -69,8 +69,8 @@ impl Api {
         }
     }
 
-    /// An error within a stream.
-    pub(super) fn error_event(self, kind: &str, message: &str) -> Vec<u8> {
+    /// An error within a stream, after so many events.
+    pub(super) fn error_event(self, kind: &str, message: &str, number: usize) -> Vec<u8> {
         let inner = json!({"type": kind, "message": message});
         match self {
             Self::Messages => event("error", &json!({"type": "error", "error": inner})),
@@ -78,7 +78,7 @@ impl Api {
                 let code = kind.strip_suffix("_error").map_or(kind, |_| "server_error");
                 event(
                     "error",
-                    &json!({"type": "error", "sequence_number": 0, "code": code, "message": message, "param": null}),
+                    &json!({"type": "error", "sequence_number": number, "code": code, "message": message, "param": null}),
                 )
             }
             Self::Chat => data(&json!({"error": inner})),

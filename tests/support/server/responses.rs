@@ -178,6 +178,9 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
         if !field.is_empty() {
             begun[field] = empty;
         }
+        if begun.get("status").is_some() {
+            begun["status"] = json!("in_progress");
+        }
         push("response.output_item.added", json!({"output_index": place, "item": begun}));
         let of_item = |more: Value| {
             let mut data = json!({"output_index": place, "item_id": done["id"]});
@@ -186,18 +189,28 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
         };
         match block {
             Block::Text(pieces) => {
+                let part = |text: &str| {
+                    let part = json!({"type": "output_text", "annotations": [], "logprobs": [], "text": text});
+                    json!({"content_index": 0, "part": part})
+                };
+                push("response.content_part.added", of_item(part("")));
                 for piece in pieces {
                     let delta = json!({"content_index": 0, "logprobs": [], "delta": piece});
                     push("response.output_text.delta", of_item(delta));
                 }
                 let whole = json!({"content_index": 0, "logprobs": [], "text": pieces.concat()});
                 push("response.output_text.done", of_item(whole));
+                push("response.content_part.done", of_item(part(&pieces.concat())));
             }
             Block::Thinking { text, .. } => {
+                let part = |text: &str| json!({"summary_index": 0, "part": {"type": "summary_text", "text": text}});
+                push("response.reasoning_summary_part.added", of_item(part("")));
                 for piece in halves(text) {
                     let delta = json!({"summary_index": 0, "delta": piece});
                     push("response.reasoning_summary_text.delta", of_item(delta));
                 }
+                push("response.reasoning_summary_text.done", of_item(json!({"summary_index": 0, "text": text})));
+                push("response.reasoning_summary_part.done", of_item(part(text)));
             }
             Block::Call { input, .. } => {
                 for piece in halves(input) {

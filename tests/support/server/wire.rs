@@ -71,7 +71,7 @@ impl Answer {
             }
             End::FailAfterEvents(events, kind, message) => {
                 parts.truncate(*events);
-                parts.push(api.error_event(kind, message));
+                parts.push(api.error_event(kind, message, parts.len()));
                 (parts, true)
             }
             End::CutAfterBytes(bytes) => {

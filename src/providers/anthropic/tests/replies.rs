@@ -2,7 +2,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::message::{Stop, Usage, View};
+use crate::message::{Stop, ToolResult, Usage, View};
 use crate::providers::anthropic::reply::Growth;
 use crate::providers::dialogue::Growth as _;
 use crate::providers::scripted::{Answer, End};
@@ -77,7 +77,8 @@ async fn every_block_is_kept_and_sent_back_as_it_came() {
     // Through the journal's form, as on resume.
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
-    conversation.push(&Message::User(UserMessage::text("go on")));
+    let results = vec![ToolResult { call_id: call.id.clone(), text: "Cargo.toml".to_owned(), is_error: false }];
+    conversation.push(&Message::User(UserMessage { results, text: Some("go on".to_owned()) }));
     conversation.ask(request(), &seen).await.unwrap();
     let received = server.received();
     assert_eq!(received[1].json()["messages"][1]["content"], mixed_sent_back());
@@ -248,8 +249,11 @@ async fn call_ids_become_unique_within_the_conversation() {
     assert_eq!(ids(&first), ["a", "a-2", "call", "b c"]);
     let raw: &RawValue = first.blocks[1].raw.as_deref().unwrap();
     assert_eq!(raw.get(), r#"{"type":"tool_use","id":"a-2","name":"glob","input":{"n":1},"caller":{"type":"direct"}}"#);
+    let ids_of_first = ids(&first);
     conversation.push(&Message::Assistant(first));
-    conversation.push(&Message::User(UserMessage::text("again")));
+    let results =
+        ids_of_first.into_iter().map(|call_id| ToolResult { call_id, text: String::new(), is_error: false }).collect();
+    conversation.push(&Message::User(UserMessage { results, text: Some("again".to_owned()) }));
     let second = conversation.ask(request(), &Seen::default()).await.unwrap();
     assert_eq!(ids(&second), ["a-3", "a-4", "call-2", "b c-2"]);
 }

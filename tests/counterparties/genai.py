@@ -1,0 +1,51 @@
+"""The Gemini API in the types of Google's own client. They are read without the client itself, whose import needs fourteen
+packages more."""
+
+import importlib
+import importlib.util
+import sys
+import types as modules
+import typing
+
+import pydantic
+
+from apis import Api
+
+
+def load():
+    folders = importlib.util.find_spec("google").submodule_search_locations
+    package = modules.ModuleType("google.genai")
+    package.__path__ = [f"{folder}/genai" for folder in folders]
+    sys.modules["google.genai"] = package
+    return importlib.import_module("google.genai.types")
+
+
+
+types = load()
+
+
+class GenerateContentRequest(pydantic.BaseModel):
+    """A request's body: the client puts it together from parts that have types, and has none for the whole."""
+
+    contents: list[types.Content]
+    systemInstruction: typing.Optional[types.Content] = None
+    tools: typing.Optional[list[types.Tool]] = None
+    toolConfig: typing.Optional[types.ToolConfig] = None
+    generationConfig: typing.Optional[types.GenerationConfig] = None
+
+
+class Status(pydantic.BaseModel):
+    """An error: the client reads so much of it, and names no type."""
+
+    code: int
+    message: str
+    status: str
+    details: typing.Optional[list[dict[str, typing.Any]]] = None
+
+
+class Gemini(Api):
+    models = True
+
+
+REPLY = types.GenerateContentResponse
+GEMINI = Gemini("gemini", ":streamGenerateContent", GenerateContentRequest, REPLY, REPLY, Status)
