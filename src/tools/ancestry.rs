@@ -11,6 +11,8 @@ pub(super) struct Ancestry {
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
+    /// Whether it has ended, and only waits for its parent to notice. It has no environment any more.
+    pub(super) has_ended: bool,
 }
 
 impl Ancestry {
@@ -23,9 +25,10 @@ impl Ancestry {
     /// From the text of `/proc/PID/stat`, see proc_pid_stat(5).
     fn read(stat: &str) -> Option<Self> {
         // The name before it is in parentheses and can hold anything.
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X");
         let mut next = || fields.next()?.parse().ok();
-        Some(Self { parent: next()?, group: next()?, session: next()? })
+        Some(Self { parent: next()?, group: next()?, session: next()?, has_ended })
     }
 }
 
@@ -36,7 +39,8 @@ mod tests {
     #[test]
     fn ancestors_outside_of_the_namespace_are_zero() {
         let stat = "7 (a ) S (b) R 1 0 0 0 -1 4194304 123";
-        assert_eq!(Ancestry::read(stat), Some(Ancestry { parent: 1, group: 0, session: 0 }));
+        assert_eq!(Ancestry::read(stat), Some(Ancestry { parent: 1, group: 0, session: 0, has_ended: false }));
+        assert!(Ancestry::read("7 (R) Z 1 7 7").unwrap().has_ended);
         assert_eq!(Ancestry::read("7 (cut"), None);
         assert_eq!(Ancestry::read("7 (cut) S 1 2"), None);
     }

@@ -179,14 +179,16 @@ mod linux {
         if crowd::scheduled().is_none_or(|all| all <= most) {
             return false;
         }
-        let orphans = orphans(command, mark, &children());
-        crowd::are_above(orphans.into_iter().map(|orphan| orphan.id).chain([command]), most)
+        // One that has ended takes no part, and doesn't tell any more whose it was.
+        let orphans = orphans(command, mark, &children()).into_iter().filter(|orphan| !orphan.has_ended);
+        crowd::are_above(orphans.map(|orphan| orphan.id).chain([command]), most)
     }
 
     /// A process that came to us when its parent ended.
     struct Orphan {
         id: Pid,
         group: i32,
+        has_ended: bool,
     }
 
     /// Those of our children that a command has left.
@@ -195,7 +197,7 @@ mod linux {
         let own_session = Ancestry::of(getpid()).map(|own| own.session);
         let left = |child: &Pid| {
             // What is in our own session was not started by a command, for each has its own.
-            let Ancestry { session, group, .. } = Ancestry::of(*child)?;
+            let Ancestry { session, group, has_ended, .. } = Ancestry::of(*child)?;
             let command_itself = others.iter().any(|(id, _)| id == child);
             if command_itself || Some(session) == own_session {
                 return None;
@@ -203,7 +205,7 @@ mod linux {
             if session != command.as_raw_nonzero().get() && belongs_to_other(*child, session, mark, &others) {
                 return None;
             }
-            Some(Orphan { id: *child, group })
+            Some(Orphan { id: *child, group, has_ended })
         };
         children.iter().filter_map(left).collect()
     }

@@ -69,7 +69,11 @@ def messages(body):
 
 def chat(body):
     yield from common(body, [tool["function"]["name"] for tool in body.get("tools", [])])
-    yield from numbers(body, "max_tokens", 1, 2)
+    # Newer servers have a new name for it; a request says it by one of the two.
+    given = [name for name in ("max_tokens", "max_completion_tokens") if name in body]
+    if len(given) != 1:
+        yield f".: {given or 'nothing'} says how long the reply may be"
+    yield from numbers(body, given[0] if given else "max_tokens", 1, 2)
     if len(body.get("stop", [])) > 4:
         yield ".stop: more than four"
     open_calls, answered = [], []
@@ -92,6 +96,8 @@ def chat(body):
             if not isinstance(message.get(name, ""), str):
                 yield f"{place}.{name}: no text"
     yield from answers("the end", open_calls, answered)
+    if next((one["role"] for one in body["messages"] if one["role"] != "system"), None) != "user":
+        yield ".messages: the user has the first word"
     if not body["messages"] or body["messages"][-1]["role"] not in ("user", "tool"):
         yield ".messages: the user or a tool has the last word"
 
@@ -104,6 +110,8 @@ def responses(body):
         yield ".input: no list of items"
         return
     calls, answered = [], []
+    if items[0].get("role") != "user":
+        yield ".input: the user has the first word"
     for at, item in enumerate(items):
         place, kind = f".input[{at}]", item.get("type", "message")
         if kind == "function_call":
@@ -116,6 +124,8 @@ def responses(body):
                 yield f"{place}: an answer to no call: {answered[-1]}"
         if kind == "message" and item["role"] == "user" and not item["content"]:
             yield f"{place}: it says nothing"
+        if kind == "message" and item["role"] != "user" and "input_text" in json.dumps(item["content"]):
+            yield f"{place}: words of the user's from {item['role']!r}"
         if kind == "reasoning" and (at + 1 == len(items) or items[at + 1].get("role") == "user"):
             yield f"{place}: a thought that leads to nothing"
         if kind == "reasoning" and not item.get("encrypted_content"):
@@ -140,6 +150,8 @@ def gemini(body):
             yield f"{place}: it is empty, or a part of it is"
         of = lambda kind: [part[kind] for part in parts if kind in part]
         both = lambda ones: [(one.get("name", ""), one.get("id", "")) for one in ones]
+        if of({"user": "functionCall"}.get(content.get("role"), "functionResponse")):
+            yield f"{place}: {content.get('role')!r} says what isn't its to say"
         yield from answers(place, open_calls, both(of("functionResponse")))
         open_calls = both(of("functionCall"))
     if not contents or contents[-1].get("role") != "user":

@@ -170,7 +170,7 @@ fn agent(dice: &mut Dice<'_>, inputs: &Map<String, Value>, delegates: bool) -> M
     agent.insert("tools".into(), tools.into());
     if dice.maybe() {
         agent.insert("max_turns".into(), json!(2 + dice.below(100)));
-        agent.insert("max_tokens".into(), json!(dice.one(&[2048, 4000, 100_000])));
+        agent.insert("max_tokens".into(), json!(dice.one(&[2048, 4000, 64_000])));
     }
     if dice.maybe() {
         agent.insert("system".into(), json!(text(dice, inputs)));

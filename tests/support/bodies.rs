@@ -59,6 +59,10 @@ pub(crate) struct Origin<'a> {
 /// Keeps a body.
 pub(crate) fn keep(what: What, from: &Origin<'_>, body: &[u8]) {
     let Some(folder) = folder() else { return };
+    // What is asked for by CONNECT, a host, is asked of a proxy and no API.
+    if !from.path.starts_with('/') {
+        return;
+    }
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let mut hash = DefaultHasher::new();
     (what, from.path, body).hash(&mut hash);

@@ -43,7 +43,15 @@ async fn a_crowd_is_ended_wherever_its_processes_went() {
         assert_eq!(ended(&many, 20).await, Ended::Crowded, "{start}");
         assert_eq!(processes(&format!("sleep 121.{at}5")), 0, "{start}");
     }
-    assert!(matches!(ended("for each in $(seq 5); do sleep 121.5 & done; sleep 0.3", 20).await, Ended::Exited(_)));
+    let few = ended("for each in $(seq 5); do sleep 121.5 & done; sleep 0.3", 20).await;
+    assert!(matches!(few, Ended::Exited(_)), "{few:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn those_that_have_ended_are_no_crowd() {
+    let many = ended("for each in $(seq 40); do (setsid true &)\ndone; sleep 0.5", 20).await;
+    assert!(matches!(many, Ended::Exited(_)), "{many:?}");
 }
 
 /// Five hundred in all, each in a session of its own, and each starts two more when it sees another end.
