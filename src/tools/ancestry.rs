@@ -11,9 +11,12 @@ pub(super) struct Ancestry {
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// Whether it has ended, and only waits for its parent to notice. It has no environment any more.
-    pub(super) has_ended: bool,
+    /// Whether it ends, or has ended and only waits for its parent to notice. It has no environment any more.
+    pub(super) is_ending: bool,
 }
+
+/// Among a process's flags: it ends. `PF_EXITING` of the kernel's `include/linux/sched.h`.
+const EXITING: u32 = 0x4;
 
 impl Ancestry {
     /// `None` for a process that is gone.
@@ -25,10 +28,12 @@ impl Ancestry {
     /// From the text of `/proc/PID/stat`, see proc_pid_stat(5).
     fn read(stat: &str) -> Option<Self> {
         // The name before it is in parentheses and can hold anything.
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let has_ended = matches!(fields.next()?, "Z" | "X");
-        let mut next = || fields.next()?.parse().ok();
-        Some(Self { parent: next()?, group: next()?, session: next()?, has_ended })
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse().ok();
+        let flags: u32 = fields.get(6)?.parse().ok()?;
+        // The flag and the state are its first thread's: with others left it goes on.
+        let is_ending = flags & EXITING != 0 && number(17)? <= 1;
+        Some(Self { parent: number(1)?, group: number(2)?, session: number(3)?, is_ending })
     }
 }
 
@@ -38,11 +43,21 @@ mod tests {
 
     #[test]
     fn ancestors_outside_of_the_namespace_are_zero() {
-        let stat = "7 (a ) S (b) R 1 0 0 0 -1 4194304 123";
-        assert_eq!(Ancestry::read(stat), Some(Ancestry { parent: 1, group: 0, session: 0, has_ended: false }));
-        assert!(Ancestry::read("7 (R) Z 1 7 7").unwrap().has_ended);
+        let stat = "7 (a ) S (b) R 1 0 0 0 -1 4194304 123 0 0 0 0 0 0 0 20 0 1 0 99";
+        assert_eq!(Ancestry::read(stat), Some(Ancestry { parent: 1, group: 0, session: 0, is_ending: false }));
         assert_eq!(Ancestry::read("7 (cut"), None);
         assert_eq!(Ancestry::read("7 (cut) S 1 2"), None);
+    }
+
+    #[test]
+    fn a_process_ends_with_the_last_of_its_threads() {
+        let of = |state, flags, threads| {
+            Ancestry::read(&format!("7 (a) {state} 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 99")).unwrap()
+        };
+        assert!(of("Z", 4_194_316, 1).is_ending);
+        assert!(of("R", 4_194_308, 1).is_ending, "its memory may be gone before it is a zombie");
+        assert!(!of("Z", 4_194_316, 2).is_ending, "its first thread has ended, and the other works");
+        assert!(!of("S", 4_194_304, 1).is_ending);
     }
 
     #[test]

@@ -179,8 +179,10 @@ mod linux {
         if crowd::scheduled().is_none_or(|all| all <= most) {
             return false;
         }
-        // One that has ended takes no part, and doesn't tell any more whose it was.
-        let orphans = orphans(command, mark, &children()).into_iter().filter(|orphan| !orphan.has_ended);
+        // One that ends takes no part, and doesn't tell any more whose it was. What another command has left isn't counted
+        // here, even when that one has ended meanwhile.
+        let counts = |orphan: &Orphan| !orphan.is_ending && orphan.mark.as_deref().is_none_or(|found| found == mark);
+        let orphans = orphans(command, mark, &children()).into_iter().filter(counts);
         crowd::are_above(orphans.map(|orphan| orphan.id).chain([command]), most)
     }
 
@@ -188,43 +190,42 @@ mod linux {
     struct Orphan {
         id: Pid,
         group: i32,
-        has_ended: bool,
+        is_ending: bool,
+        /// The call that it says it is part of. It may hide that.
+        mark: Option<String>,
     }
 
-    /// Those of our children that a command has left.
+    /// Those of our children that a command has left, or that nobody else will end.
     fn orphans(command: Pid, mark: &str, children: &[Pid]) -> Vec<Orphan> {
         let others = running().clone();
         let own_session = Ancestry::of(getpid()).map(|own| own.session);
         let left = |child: &Pid| {
             // What is in our own session was not started by a command, for each has its own.
-            let Ancestry { session, group, has_ended, .. } = Ancestry::of(*child)?;
+            let Ancestry { session, group, is_ending, .. } = Ancestry::of(*child)?;
             let command_itself = others.iter().any(|(id, _)| id == child);
             if command_itself || Some(session) == own_session {
                 return None;
             }
-            if session != command.as_raw_nonzero().get() && belongs_to_other(*child, session, mark, &others) {
-                return None;
-            }
-            Some(Orphan { id: *child, group, has_ended })
+            let orphan = Orphan { id: *child, group, is_ending, mark: mark_of(*child) };
+            let is_ours = session == command.as_raw_nonzero().get();
+            (is_ours || !belongs_to_other(&orphan, session, mark, &others)).then_some(orphan)
         };
         children.iter().filter_map(left).collect()
     }
 
     /// Whether an orphan comes from another command that still runs. One that hides its origin belongs to whoever ends
     /// first.
-    fn belongs_to_other(child: Pid, session: i32, mark: &str, others: &[(Pid, String)]) -> bool {
-        if others.is_empty() {
-            return false;
-        }
-        if others.iter().any(|(id, _)| id.as_raw_nonzero().get() == session) {
-            return true;
-        }
-        let environment = fs::read(format!("/proc/{}/environ", child.as_raw_nonzero())).unwrap_or_default();
+    fn belongs_to_other(orphan: &Orphan, session: i32, mark: &str, others: &[(Pid, String)]) -> bool {
+        let is_other = |found: &String| found != mark && others.iter().any(|(_, other)| other == found);
+        others.iter().any(|(id, _)| id.as_raw_nonzero().get() == session) || orphan.mark.as_ref().is_some_and(is_other)
+    }
+
+    /// The call in a process's environment.
+    fn mark_of(process: Pid) -> Option<String> {
+        let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).ok()?;
         let prefix = format!("{MARK}=");
         let mut marks = environment.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(prefix.as_bytes()));
-        marks
-            .next()
-            .is_some_and(|found| found != mark.as_bytes() && others.iter().any(|(_, other)| other.as_bytes() == found))
+        Some(String::from_utf8_lossy(marks.next()?).into_owned())
     }
 
     /// Our children: those of the first thread, to which the kernel gives orphans.

@@ -9,6 +9,10 @@ use crate::sandbox::Sandbox;
 use crate::tools::toolbox::CallLimits;
 use crate::tools::workspace::Workspace;
 
+/// Held by those that leave many processes behind: one that hides where it comes from counts for every command that runs.
+#[cfg(target_os = "linux")]
+static CROWDS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 async fn ended(command: &str, most: usize) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let minute = Duration::from_secs(60);
@@ -35,6 +39,7 @@ fn processes(line: &str) -> usize {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_crowd_is_ended_wherever_its_processes_went() {
+    let _alone = CROWDS.lock().await;
     for (at, start) in
         ["sleep 121.$i &", "(setsid sleep 121.$i &)", "(env -i setsid sleep 121.$i & exit)"].iter().enumerate()
     {
@@ -50,8 +55,29 @@ async fn a_crowd_is_ended_wherever_its_processes_went() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn those_that_have_ended_are_no_crowd() {
+    let _alone = CROWDS.lock().await;
     let many = ended("for each in $(seq 40); do (setsid true &)\ndone; sleep 0.5", 20).await;
     assert!(matches!(many, Ended::Exited(_)), "{many:?}");
+}
+
+/// The orphans of a command that has ended are there until they are ended, too.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_another_command_has_left_is_no_crowd() {
+    let _alone = CROWDS.lock().await;
+    let crowds = async {
+        for _ in 0..5 {
+            let many = ended("for each in $(seq 200); do (setsid sleep 123.5 &)\ndone", 2_000).await;
+            assert!(matches!(many, Ended::Exited(_)), "{many:?}");
+        }
+    };
+    let beside = async {
+        for _ in 0..10 {
+            let few = ended("sleep 0.2", 5).await;
+            assert!(matches!(few, Ended::Exited(_)), "{few:?}");
+        }
+    };
+    tokio::join!(crowds, beside);
 }
 
 /// Five hundred in all, each in a session of its own, and each starts two more when it sees another end.
