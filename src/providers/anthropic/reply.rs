@@ -25,6 +25,8 @@ pub(super) struct Growth {
     /// Whether the reply's tokens were counted when it ended.
     is_counted: bool,
     stop: Option<Stop>,
+    /// Whether that came behind the blocks, which ends the reply but for a formality.
+    stopped: bool,
     /// Why it was refused.
     refusal: Option<String>,
     ended: bool,
@@ -141,6 +143,7 @@ impl Growth {
             usage: Counts::default(),
             is_counted: false,
             stop: None,
+            stopped: false,
             refusal: None,
             ended: false,
         }
@@ -214,7 +217,9 @@ impl dialogue::Growth for Growth {
             "message_delta" => {
                 if let Some(delta) = event.delta {
                     let tail: Tail = serde_json::from_str(delta.get()).map_err(wrong)?;
-                    self.stop = tail.stop_reason.and_then(read_stop).or(self.stop.take());
+                    let stop = tail.stop_reason.and_then(read_stop);
+                    self.stopped |= stop.is_some();
+                    self.stop = stop.or(self.stop.take());
                     self.refusal = tail.stop_details.and_then(Details::why).or(self.refusal.take());
                 }
                 let usage = event.usage.map(|usage| serde_json::from_str::<Option<Counts>>(usage.get()));
@@ -247,6 +252,11 @@ impl dialogue::Growth for Growth {
 
     fn ended(&self) -> bool {
         self.ended
+    }
+
+    /// Some servers leave out `message_stop`, and a connection may break before it: nothing of the reply is in it.
+    fn may_end(&self) -> bool {
+        self.ended || self.stopped && self.blocks.iter().all(|block| block.has_ended)
     }
 
     /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, or that nobody counts,

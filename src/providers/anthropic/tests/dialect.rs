@@ -62,6 +62,11 @@ impl Dialect for Spoken {
         reply(&blocks, stop(*ending)).split_inclusive("\n\n").map(str::to_owned).collect()
     }
 
+    fn enough(&self, events: &[String]) -> usize {
+        // All but `message_stop`.
+        events.len() - 1
+    }
+
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
         read(Growth::new(0), chunks)
     }

@@ -114,9 +114,10 @@ fn every_cut_of_the_bytes_gives_the_same_reply() {
 async fn a_stream_that_is_cut_is_tried_again() {
     let body = reply(&[said("Hello")], "end_turn");
     let ends: Vec<usize> = body.match_indices("\n\n").map(|(at, _)| at + 2).collect();
-    // At every boundary between events, and inside each event; by closing and by an end in good order.
+    // At every boundary between events, and inside each event; by closing and by an end in good order. Only the last event
+    // may be missing.
     let mut answers = Vec::new();
-    for end in &ends[..ends.len() - 1] {
+    for end in &ends[..ends.len() - 2] {
         answers.push(Answer::stream([&body.as_bytes()[..*end]]));
         answers.push(Answer::stream([&body.as_bytes()[..*end + 9]]).cut(End::Close));
     }
@@ -202,7 +203,7 @@ async fn a_reply_is_taken_when_it_ends_and_by_what_it_is() {
     let open = Answer::stream([body.as_bytes()]).cut(End::Hang);
     let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &body);
     let unnamed = Answer::new("200 OK", "", &body);
-    let cut = Answer::new("200 OK", "", &body[..body.len() - 20]);
+    let cut = Answer::new("200 OK", "", &body[..body.find("message_delta").unwrap()]);
     let server = Server::start([open, plain, unnamed, cut, Answer::stream([body.as_bytes()])]).await;
     let mut conversation = prompted(&server.url);
     let seen = Seen::default();

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::message::{Reply, Stop, Usage, View};
-use crate::providers::scripted::Answer;
+use crate::providers::scripted::{Answer, End};
 
 /// Events between a start and an end that count these.
 fn counting(start: &Value, end: &Value) -> String {
@@ -107,6 +107,33 @@ async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
     let seen = Seen::default();
     prompted(&server.url).ask(request(), &seen).await.unwrap();
     assert!(seen.retries.lock().unwrap()[0].why.contains("a block begins twice"));
+}
+
+#[tokio::test]
+async fn a_reply_without_its_last_event_is_taken_where_nothing_of_it_is_missing() {
+    let text = json!({ "type": "text", "text": "I look." });
+    let call = json!({ "type": "tool_use", "id": "a", "name": "glob", "input": {} });
+    let stop = events(&[json!({ "type": "message_stop" })]);
+    for (stops, requests) in [(true, 1), (false, 2)] {
+        let whole = numbered(&[(0, text.clone()), (1, call.clone())], stops);
+        let body = whole.strip_suffix(&stop).unwrap();
+        let parts = || Answer::stream([body.as_bytes()]);
+        let broken_off = Answer::stream([(body.to_owned() + "event: mess").as_bytes()]).cut(End::Close);
+        for first in [parts(), broken_off] {
+            let server = Server::start([first, Answer::stream([whole.as_bytes()])]).await;
+            let reply = prompted(&server.url).ask(request(), &Seen::default()).await.unwrap();
+            assert_eq!(
+                (server.received().len(), &reply.stop, reply.usage.output_tokens),
+                (requests, &Stop::ToolUse, 2)
+            );
+            assert_eq!(kinds(&reply), ["text I look.", "call a {\"a\":1}"]);
+        }
+    }
+    // A reason at the beginning ends nothing.
+    let early = json!({ "type": "message_start", "message": { "content": [], "stop_reason": "end_turn" } });
+    let server =
+        Server::start([events(&[early]), numbered(&[(0, text)], true)].map(|body| Answer::stream([body.as_bytes()])));
+    prompted(&server.await.url).ask(request(), &Seen::default()).await.unwrap_err();
 }
 
 #[tokio::test]
