@@ -1,5 +1,6 @@
 //! The items of a reply that is being received: which of them an event is about.
 
+use super::heard::Heard;
 use super::item::{self, Fields, text};
 use crate::message::{Block, View};
 
@@ -24,7 +25,7 @@ pub(super) struct Growing {
     fields: Fields,
     is_whole: bool,
     /// What its deltas said: text, or a call's input as far as its bound and one piece beyond it.
-    pub(super) heard: String,
+    pub(super) heard: Heard,
     /// Whether what they said is a refusal.
     pub(super) is_refusal: bool,
 }
@@ -34,10 +35,34 @@ impl Growing {
         !value.is_empty() && text(&self.fields, name).as_deref() == Some(value)
     }
 
-    /// Whether it is a whole message of which no delta has told.
-    pub(super) fn unheard(&self) -> Option<String> {
-        let is_message = self.is_whole && self.heard.is_empty() && self.is("type", "message");
-        is_message.then(|| item::said(&self.fields)).filter(|said| !said.is_empty())
+    /// What of a whole message no delta has told; from now on it counts as told.
+    pub(super) fn unheard(&mut self) -> Option<String> {
+        if !self.is_whole || !self.is("type", "message") {
+            return None;
+        }
+        let said = item::said(&self.fields);
+        let new = said.strip_prefix(&self.heard.text()).filter(|new| !new.is_empty())?.to_owned();
+        self.heard = Heard::whole(said);
+        Some(new)
+    }
+
+    /// Whether a whole item may be this one, which is whole as well.
+    fn may_be(&self, fields: &Fields) -> bool {
+        let [one, other] = [&self.fields, fields].map(|fields| item::said(fields).trim().to_owned());
+        one.starts_with(&other) || other.starts_with(&one)
+    }
+
+    /// Whether a whole item says more than this one, which it is.
+    fn is_less_than(&self, fields: &Fields) -> bool {
+        match text(&self.fields, "type").as_deref() {
+            Some("message") => item::said(fields).len() > item::said(&self.fields).len(),
+            Some("function_call") => item::has_input(fields) && !item::has_input(&self.fields),
+            Some("reasoning") => {
+                let is_sealed = |fields| text(fields, "encrypted_content").is_some();
+                is_sealed(fields) && !is_sealed(&self.fields)
+            }
+            _ => false,
+        }
     }
 
     fn finish(self) -> Result<(Option<Block>, bool), serde_json::Error> {
@@ -52,7 +77,7 @@ impl Growing {
         let block = if self.is_whole && !is_hollow {
             Some(item::block(&self.fields)?)
         } else {
-            cut_off(&self.fields, self.heard)
+            cut_off(&self.fields, self.heard.text())
         };
         Ok((block, is_refused))
     }
@@ -88,23 +113,39 @@ impl Items {
         place
     }
 
-    /// Takes the items that the whole response lists, each of which may have come before; returns the places of those that
-    /// are new, or became whole.
+    /// Takes the items that the whole response lists, each of which may have come before, with less; returns the places of
+    /// those that are new, became whole or say more.
     pub(super) fn settle_all(&mut self, output: Vec<Fields>) -> Vec<usize> {
         let mut known: Vec<usize> = (0..self.0.len()).collect();
         known.sort_by_key(|place| self.0[*place].index);
+        // By their ids first: what else they have in common doesn't tell a new one from another that is known.
+        let mut places: Vec<Option<usize>> = vec![None; output.len()];
+        for is_by_id in [true, false] {
+            for ((index, fields), place) in (0..).zip(&output).zip(&mut places) {
+                let word = |name| text(fields, name).unwrap_or_default();
+                let [id, call_id, kind] = ["id", "call_id", "type"].map(word);
+                let like = |test: &dyn Fn(&Growing) -> bool| known.iter().position(|place| test(&self.0[*place]));
+                let fits = |item: &Growing| item.is("type", &kind) && (!item.is_whole || item.may_be(fields));
+                let at = if place.is_some() {
+                    None
+                } else if is_by_id {
+                    like(&|item| item.is("id", &id) && item.is("type", &kind))
+                        .or_else(|| like(&|item| item.is("call_id", &call_id)))
+                } else {
+                    like(&|item| item.index == index && fits(item))
+                        .or_else(|| like(&fits))
+                        .or_else(|| like(&|item| item.fields.is_empty()))
+                };
+                *place = at.map(|at| known.remove(at)).or(*place);
+            }
+        }
         let mut settled = Vec::new();
-        for (index, fields) in (0..).zip(output) {
-            let word = |name| text(&fields, name).unwrap_or_default();
-            let [id, call_id, kind] = ["id", "call_id", "type"].map(word);
-            let like = |test: &dyn Fn(&Growing) -> bool| known.iter().position(|place| test(&self.0[*place]));
-            let at = like(&|item| item.is("id", &id) && item.is("type", &kind))
-                .or_else(|| like(&|item| item.is("call_id", &call_id)))
-                .or_else(|| like(&|item| item.index == index && item.is("type", &kind)))
-                .or_else(|| like(&|item| item.is("type", &kind)))
-                .or_else(|| like(&|item| item.fields.is_empty()));
-            let place = match at.map(|at| known.remove(at)) {
-                Some(place) if self.0[place].is_whole => continue,
+        for ((index, fields), place) in (0..).zip(output).zip(places) {
+            if let Some(place) = place {
+                self.0[place].index = index;
+            }
+            let place = match place {
+                Some(place) if self.0[place].is_whole && !self.0[place].is_less_than(&fields) => continue,
                 Some(place) => place,
                 None => self.begin(Some(index)),
             };

@@ -13,6 +13,7 @@ pub(super) mod effort;
 pub(super) mod endpoint;
 mod estimate;
 pub(super) mod fault;
+mod heard;
 mod item;
 mod items;
 mod reply;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::item::Fields;
-use super::items::{BETWEEN, Items, Mark};
+use super::items::{BETWEEN, Growing, Items, Mark};
 use super::{Estimate, count};
 use crate::message::{Reply, Stop, Usage, View};
 use crate::providers::dialogue::{self, Broken};
@@ -41,9 +41,13 @@ struct Event<'a> {
     #[serde(default, borrow)]
     output_index: Option<&'a RawValue>,
     #[serde(default, borrow)]
+    content_index: Option<&'a RawValue>,
+    #[serde(default, borrow)]
     item_id: Option<&'a RawValue>,
     #[serde(default, borrow)]
     item: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    part: Option<&'a RawValue>,
     #[serde(default, borrow)]
     delta: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -134,19 +138,15 @@ impl Growth {
 
     /// Takes a piece of an item's text, or all of it at its end.
     fn hear(&mut self, mark: Mark<'_>, said: Said<'_>, say: &dyn Fn(&str)) {
-        let Said { piece, is_all, is_refusal, is_input } = said;
+        let Said { piece, part, is_all, is_refusal, is_input } = said;
         let Some(place) = self.items.growing(mark) else { return };
         let Some(item) = self.items.get(place) else { return };
         item.is_refusal |= is_refusal;
-        if is_all && !item.heard.is_empty() {
-            return;
-        }
-        if !is_input || item.heard.len() <= LONGEST_INPUT {
-            item.heard.push_str(piece);
-        }
-        self.estimate.hear(piece.len());
+        let most = if is_input { LONGEST_INPUT } else { usize::MAX };
+        let new = if is_all { item.heard.end(part, piece) } else { item.heard.grow(part, piece, most) };
+        self.estimate.hear(new.len());
         if !is_input {
-            self.tell(place, piece, say);
+            self.tell(place, new, say);
         }
     }
 
@@ -161,7 +161,7 @@ impl Growth {
 
     /// Tells what is new in an item.
     fn settled(&mut self, place: usize, say: &dyn Fn(&str)) {
-        if let Some(said) = self.items.get(place).and_then(|item| item.unheard()) {
+        if let Some(said) = self.items.get(place).and_then(Growing::unheard) {
             self.estimate.hear(said.len());
             self.tell(place, &said, say);
         }
@@ -204,7 +204,9 @@ impl Growth {
 #[derive(Clone, Copy)]
 struct Said<'a> {
     piece: &'a str,
-    /// Whether that is all, of which its deltas should have told.
+    /// The number of the item's part.
+    part: Option<u64>,
+    /// Whether that is all of the part, of which its deltas should have told.
     is_all: bool,
     is_refusal: bool,
     /// Whether it is a call's input.
@@ -236,7 +238,8 @@ impl dialogue::Growth for Growth {
         let kind = if event.kind.0.is_empty() { name } else { event.kind.0.as_str() };
         let id = text(event.item_id).unwrap_or_default();
         let mark = Mark { id: &id, index: event.output_index.and_then(|index| index.get().parse().ok()) };
-        let said = |piece, is_all| Said { piece, is_all, is_refusal: false, is_input: false };
+        let part = event.content_index.and_then(|index| index.get().parse().ok());
+        let said = |piece, is_all| Said { piece, part, is_all, is_refusal: false, is_input: false };
         match kind {
             "error" => return Err(Broken::Error(data.to_owned())),
             "response.output_item.added" | "response.output_item.done" => {
@@ -262,6 +265,19 @@ impl dialogue::Growth for Growth {
             "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
                 if let Some(piece) = text(event.delta.or(event.arguments)) {
                     self.hear(mark, Said { is_input: true, ..said(&piece, kind.ends_with("done")) }, say);
+                }
+            }
+            "response.content_part.done" => {
+                let fields: Fields =
+                    event.part.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default();
+                let word = |name| super::item::text(&fields, name);
+                match word("type").as_deref() {
+                    Some("output_text") => self.hear(mark, said(&word("text").unwrap_or_default(), true), say),
+                    Some("refusal") => {
+                        let piece = word("refusal").unwrap_or_default();
+                        self.hear(mark, Said { is_refusal: true, ..said(&piece, true) }, say);
+                    }
+                    _ => {}
                 }
             }
             _ if kind.starts_with("response.reasoning") => {

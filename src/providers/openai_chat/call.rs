@@ -3,7 +3,8 @@
 //! OpenAI's own streams begin each call with an index, an id and a name, and go on with pieces of its arguments under the
 //! same index. Others leave out the index or the id, give every call the index 0, repeat id and name in every piece, make up
 //! a new id for every piece, send ids that are numbers, or arguments as an object. What tells calls apart where all else
-//! fails: a name opens a call, nothing follows a whole input, and the pieces of one list are of different calls.
+//! fails: a name opens a call, nothing follows a whole input, the pieces of one list are of different calls, and what says
+//! nothing of where it belongs comes in the order in which the calls began.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(super) struct Calls {
     by_index: HashMap<u64, usize>,
     /// How many lists of pieces have come.
     lists: usize,
+    /// The names that a call can have.
+    tools: Arc<[String]>,
 }
 
 #[derive(Debug, Default)]
@@ -35,8 +38,10 @@ struct Growing {
     name: String,
     /// As far as its bound and one piece beyond it.
     input: String,
-    /// The last list with a piece of it.
-    list: usize,
+    /// The first list with a piece of it, and the last.
+    lists: (usize, usize),
+    /// Whether the name of the call before, said once more behind its input, is all that there is to it.
+    may_be_none: bool,
     /// What else a server says of it, such as a signature of Gemini's.
     more: Fields,
 }
@@ -51,6 +56,11 @@ struct Piece {
 }
 
 impl Piece {
+    /// Whether it says nothing of which call it is of.
+    fn is_bare(&self) -> bool {
+        self.index.is_none() && self.id.is_empty() && self.name.is_empty()
+    }
+
     fn read(mut fields: Fields) -> Self {
         let index = fields.shift_remove("index").and_then(|index| index.get().trim_matches('"').parse::<u64>().ok());
         let id = fields.shift_remove("id").map(|id| text(&id).unwrap_or_else(|| number(id.get())));
@@ -71,27 +81,42 @@ impl Piece {
 }
 
 impl Calls {
+    /// None yet, of tools with these names.
+    pub(super) fn of(tools: Arc<[String]>) -> Self {
+        Self { tools, ..Self::default() }
+    }
+
     /// Takes a list of pieces; returns how many bytes they say.
     ///
     /// # Errors
     /// There are too many calls, in a sentence.
     pub(super) fn grow(&mut self, pieces: Vec<Fields>) -> Result<usize, String> {
         self.lists += 1;
-        pieces.into_iter().map(|piece| self.take(Piece::read(piece))).sum()
+        let pieces: Vec<Piece> = pieces.into_iter().map(Piece::read).collect();
+        // Several that say nothing but inputs are of the newest calls, each at its place.
+        let is_in_order = pieces.len() > 1 && pieces.iter().all(Piece::is_bare);
+        let first = self.calls.len().checked_sub(pieces.len()).filter(|_| is_in_order);
+        let places = (0..pieces.len()).map(|number| first.map(|first| first + number));
+        pieces.into_iter().zip(places).map(|(piece, place)| self.take(piece, place)).sum()
     }
 
-    fn take(&mut self, piece: Piece) -> Result<usize, String> {
+    fn take(&mut self, piece: Piece, place: Option<usize>) -> Result<usize, String> {
         let heard = piece.name.len() + piece.input.len();
-        let at = match self.find(&piece) {
+        let at = match place.or_else(|| self.find(&piece)) {
             Some(at) => at,
             None if self.calls.len() >= MOST_CALLS => return Err(format!("it makes more than {MOST_CALLS} calls")),
             None => {
-                self.calls.push(Growing::default());
+                let is_known = piece.index.is_none_or(|index| self.by_index.contains_key(&index));
+                let is_name_alone = is_known && piece.id.is_empty() && piece.input.trim().is_empty();
+                let may_be_none = self.calls.last().filter(|_| is_name_alone).is_some_and(|before| {
+                    before.name == piece.name && before.lists.1 < self.lists && is_whole(&before.input)
+                });
+                self.calls.push(Growing { lists: (self.lists, self.lists), may_be_none, ..Growing::default() });
                 self.calls.len() - 1
             }
         };
         let call = &mut self.calls[at];
-        call.list = self.lists;
+        call.lists.1 = self.lists;
         let is_repeated = is_repeated(call, &piece);
         let Piece { index, id, name, input, more } = piece;
         if let Some(index) = index {
@@ -109,6 +134,7 @@ impl Calls {
         } else if call.input.len() <= LONGEST_INPUT && !is_repeated {
             call.input.push_str(&input);
         }
+        call.may_be_none &= call.input.trim().is_empty();
         call.more.extend(more.into_iter().filter(|(_, value)| value.get() != "null"));
         Ok(heard)
     }
@@ -125,24 +151,43 @@ impl Calls {
             Some(None) if has_id => goes_on(by_id())?,
             Some(None) => goes_on(last)?,
             None if has_id => by_id().or_else(|| goes_on(last))?,
-            None => last?,
+            None if has_name => last?,
+            None => self.waiting()?,
         };
         let known = &self.calls[at];
         let is_another = if !has_name || known.name.is_empty() {
             false
-        } else if known.list == self.lists {
+        } else if known.lists.1 == self.lists {
             true
         } else if has_id && !known.id.is_empty() && piece.id != known.id {
             // Where each piece has a new id, it goes on within an input.
             piece.name != known.name || is_whole(&known.input) || is_whole(&piece.input)
         } else if piece.name == known.name {
-            // A name opens a call, unless it is repeated beside each piece.
-            is_whole(&known.input) && !piece.input.is_empty() && !is_repeated(known, piece)
+            // A name opens a call, unless it is repeated beside each piece. What is repeated behind the last one shows only
+            // by what follows.
+            let says_more = match piece.input.is_empty() {
+                true => !has_id && !is_empty_object(&known.input),
+                false => !is_repeated(known, piece),
+            };
+            is_whole(&known.input) && says_more
         } else {
             // The rest of a name comes before any input.
-            !known.input.is_empty()
+            let is_tool = |name: &str| self.tools.iter().any(|tool| tool == name);
+            let is_rest = !is_tool(&known.name) || is_tool(&format!("{}{}", known.name, piece.name));
+            !known.input.is_empty() || !is_rest
         };
         (!is_another).then_some(at)
+    }
+
+    /// The call that waits for an input that says nothing of where it belongs: the newest one, or where several began at once
+    /// the first of them whose input isn't whole.
+    fn waiting(&self) -> Option<usize> {
+        let last = self.calls.len().checked_sub(1)?;
+        let newest = &self.calls[last];
+        if !newest.input.is_empty() {
+            return Some(last);
+        }
+        self.calls.iter().position(|call| call.lists.0 == newest.lists.0 && !is_whole(&call.input))
     }
 
     /// Whether there are none.
@@ -152,7 +197,7 @@ impl Calls {
 
     /// Whether there are some, each with a whole input.
     pub(super) fn are_whole(&self) -> bool {
-        !self.calls.is_empty() && self.calls.iter().all(|call| is_whole(&call.input))
+        !self.calls.is_empty() && self.calls.iter().all(|call| call.may_be_none || is_whole(&call.input))
     }
 
     /// The blocks that they have become.
@@ -166,7 +211,7 @@ impl Calls {
             let call = ToolCall { id: call.id, tool: call.name, input: Arc::from(input), broken };
             Ok(Block { view: View::Call(call), raw })
         };
-        self.calls.into_iter().map(block).collect()
+        self.calls.into_iter().filter(|call| !call.may_be_none).map(block).collect()
     }
 }
 

@@ -6,6 +6,8 @@
 //! `finish_reason` where `[DONE]` came and something else shows that nothing is missing; usage in every chunk, in the choice
 //! or nowhere (then it is estimated); an error in the place of a chunk.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -129,6 +131,11 @@ impl Growth {
             ended: false,
             is_closed: false,
         }
+    }
+
+    /// The same, whose calls are of tools with these names.
+    pub(super) fn of(self, tools: Arc<[String]>) -> Self {
+        Self { calls: Calls::of(tools), ..self }
     }
 
     fn take(&mut self, chunk: Chunk<'_>, say: &dyn Fn(&str)) -> Result<(), Broken> {

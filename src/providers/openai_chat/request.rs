@@ -3,6 +3,7 @@
 //! The prompt cache needs no marks: what it finds again is a beginning that stays the same, byte for byte.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -43,7 +44,8 @@ struct Written {
 #[derive(Debug)]
 pub(super) struct Body {
     model: String,
-    has_tools: bool,
+    /// The tools' names.
+    tools: Arc<[String]>,
     /// What stays the same and is no prompt, with a comma before each member.
     options: String,
     /// `tools`, with a comma before it, and the start of the messages.
@@ -117,7 +119,7 @@ impl Body {
         }
         let mut body = Self {
             model: setup.model.name.clone(),
-            has_tools: !tools.is_empty(),
+            tools: setup.tools.iter().map(|tool| tool.name.clone()).collect(),
             options,
             size: fixed.len(),
             fixed: Bytes::from(fixed + r#","messages":["#),
@@ -204,7 +206,7 @@ impl dialogue::Body for Body {
 
     fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
         let usage = if self.asks_usage { r#","stream_options":{"include_usage":true}"# } else { "" };
-        let choice = if self.has_tools && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
+        let choice = if !self.tools.is_empty() && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(
             r#"{{"model":{},"{}":{},"stream":true{usage}{}{choice}"#,
             json!(self.model),
@@ -220,7 +222,7 @@ impl dialogue::Body for Body {
     }
 
     fn growth(&self) -> Growth {
-        Growth::new(self.size)
+        Growth::new(self.size).of(self.tools.clone())
     }
 
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {

@@ -147,6 +147,86 @@ async fn messages_of_one_reply_stand_apart() {
     assert_eq!(*seen.text.lock().unwrap(), "One.\n\nTwo.");
 }
 
+fn parts(texts: &[&str]) -> Value {
+    let mut item = message("");
+    let part = |text: &&str| json!({ "type": "output_text", "text": text, "annotations": [] });
+    item["content"] = texts.iter().map(part).collect();
+    item
+}
+
+/// What a server says of a part of the first item: pieces of it, and its end.
+fn part_said(index: Option<u64>, pieces: &[&str], end: Option<&str>) -> Vec<Value> {
+    let event = |kind: &str, name: &str, text: &str| {
+        let mut event = json!({ "type": format!("response.output_text.{kind}"), "output_index": 0, name: text });
+        if let Some(index) = index {
+            event["content_index"] = json!(index);
+        }
+        event
+    };
+    let deltas = pieces.iter().map(|piece| event("delta", "delta", piece));
+    deltas.chain(end.map(|all| event("done", "text", all))).collect()
+}
+
+async fn heard(events: &[Value]) -> (String, String) {
+    let (reply, seen, requests) = asked(&Spoken, vec![Answer::stream([sent(events).concat().as_bytes()])]).await;
+    assert_eq!(requests, 1);
+    (reply.unwrap().text(), seen.text.lock().unwrap().clone())
+}
+
+#[tokio::test]
+async fn a_part_without_deltas_is_heard_wherever_it_comes() {
+    let first = |index, end| part_said(index, &["On", "e, "], end);
+    let whole = parts(&["One, ", "two."]);
+    let part_done = |index: u64, text: &str| {
+        json!({ "type": "response.content_part.done", "output_index": 0,
+        "content_index": index, "part": { "type": "output_text", "text": text, "annotations": [] } })
+    };
+    let begun = || vec![begun(0, &message(""))];
+    for (name, events) in [
+        ("in its own end", [begun(), first(Some(0), Some("One, ")), part_said(Some(1), &[], Some("two."))].concat()),
+        ("without numbers", [begun(), first(None, Some("One, ")), part_said(None, &[], Some("two."))].concat()),
+        ("all zero", [begun(), first(Some(0), Some("One, ")), part_said(Some(0), &["two."], Some("two."))].concat()),
+        (
+            "in the end of the part",
+            [begun(), first(Some(0), None), vec![part_done(0, "One, "), part_done(1, "two.")]].concat(),
+        ),
+        ("an end that says more", [begun(), part_said(Some(0), &["One"], Some("One, two."))].concat()),
+        ("in the item", [begun(), first(Some(0), None), vec![done(0, &whole)]].concat()),
+    ] {
+        for end in [completed(std::slice::from_ref(&whole)), completed(&[])] {
+            let both = ("One, two.".to_owned(), "One, two.".to_owned());
+            assert_eq!(heard(&[&events[..], &[end]].concat()).await, both, "{name}");
+        }
+    }
+    // The response has more than the item's own end.
+    let events =
+        [begun(), first(Some(0), Some("One, ")), vec![done(0, &parts(&["One, "])), completed(&[whole])]].concat();
+    assert_eq!(heard(&events).await, ("One, two.".to_owned(), "One, two.".to_owned()));
+}
+
+#[tokio::test]
+async fn an_item_that_only_the_response_has_is_heard_in_its_place() {
+    let second = |text: &str| {
+        let mut second = message(text);
+        second["id"] = json!("msg_2");
+        second
+    };
+    let known = || told(0, &message("One."));
+    let mut events = known();
+    events.push(completed(&[message("One."), second("Two.")]));
+    assert_eq!(heard(&events).await, ("One.\n\nTwo.".to_owned(), "One.\n\nTwo.".to_owned()));
+    let mut events = known();
+    events.push(completed(&[second("Zero."), message("One.")]));
+    assert_eq!(heard(&events).await.0, "Zero.\n\nOne.");
+    let events =
+        [told(0, &call(1, "{\"n\":1}")), vec![completed(&[call(2, "{\"n\":2}"), call(1, "{\"n\":1}")])]].concat();
+    assert_eq!(shown(&reply_of(&events).await), ["call_2 glob {\"n\":2}", "call_1 glob {\"n\":1}"]);
+    // What it lists with less is what came.
+    let mut events = known();
+    events.push(completed(&[parts(&[])]));
+    assert_eq!(heard(&events).await.0, "One.");
+}
+
 #[tokio::test]
 async fn what_is_unknown_or_odd_is_passed_over() {
     let mut end = completed(&[message("Hi!")]);

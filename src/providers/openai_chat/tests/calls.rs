@@ -151,6 +151,74 @@ async fn calls_of_every_shape_are_put_together() {
             ],
             vec![["x", "a", "{\"n\":1}"]],
         ),
+        // Neither index nor id, name and input in chunks of their own: another name, the same one, and one that has no input.
+        (
+            vec![
+                piece(&json!({ "function": f("a", "") })),
+                piece(&json!({ "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "function": { "arguments": "1}" } })),
+                piece(&json!({ "function": f("b", "") })),
+                piece(&json!({ "function": { "arguments": "{\"n\":2}" } })),
+                piece(&json!({ "function": { "name": "b" } })),
+                piece(&json!({ "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "function": { "arguments": "3}" } })),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"], ["call00002", "b", "{\"n\":2}"], ["call00003", "b", "{\"n\":3}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "function": f("glob", "") })),
+                piece(&json!({ "function": f("grep", "") })),
+                piece(&json!({ "function": { "arguments": "{\"n\":2}" } })),
+            ],
+            vec![["call00001", "glob", "{}"], ["call00002", "grep", "{\"n\":2}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "function": f("gl", "") })),
+                piece(&json!({ "function": f("ob", "") })),
+                piece(&json!({ "function": { "arguments": "{\"n\":2}" } })),
+            ],
+            vec![["call00001", "glob", "{\"n\":2}"]],
+        ),
+        // The same with one index for all, and the name beside each piece and behind the last.
+        (
+            vec![
+                piece(&json!({ "index": 0, "function": f("a", "") })),
+                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":1}" } })),
+                piece(&json!({ "index": 0, "function": f("a", "") })),
+                piece(&json!({ "index": 0, "function": { "arguments": "{\"n\":2}" } })),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"], ["call00002", "a", "{\"n\":2}"]],
+        ),
+        (
+            vec![
+                piece(&json!({ "function": f("a", "{\"n\":") })),
+                piece(&json!({ "function": f("a", "1}") })),
+                piece(&json!({ "function": f("a", "") })),
+                piece(&json!({ "function": { "arguments": "" } })),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"]],
+        ),
+        // Several begin at once, and their inputs come together, or one after the other.
+        (
+            vec![
+                json!({ "tool_calls": [{ "function": f("a", "") }, { "function": f("a", "") }] }),
+                json!({ "tool_calls": [{ "function": { "arguments": "{\"n\":" } }, { "function": { "arguments": "{\"n\":" } }] }),
+                json!({ "tool_calls": [{ "function": { "arguments": "1}" } }, { "function": { "arguments": "2}" } }] }),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"], ["call00002", "a", "{\"n\":2}"]],
+        ),
+        (
+            vec![
+                json!({ "tool_calls": [{ "function": f("a", "") }, { "function": f("b", "") }] }),
+                piece(&json!({ "function": { "arguments": "{\"n\":" } })),
+                piece(&json!({ "function": { "arguments": "1}" } })),
+                piece(&json!({ "function": { "arguments": "{\"n\":2" } })),
+                piece(&json!({ "function": { "arguments": "}" } })),
+            ],
+            vec![["call00001", "a", "{\"n\":1}"], ["call00002", "b", "{\"n\":2}"]],
+        ),
         // The same call in both forms.
         (
             vec![
