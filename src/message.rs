@@ -58,6 +58,16 @@ impl Reply {
         self.blocks.iter().filter_map(|block| block.view.as_text()).collect()
     }
 
+    /// Whether it holds nothing but perhaps thoughts, and ends there.
+    pub fn is_silent(&self) -> bool {
+        let says = |block: &Block| match &block.view {
+            View::Text(text) => !text.trim().is_empty(),
+            View::Call(_) | View::Other(_) => true,
+            View::Thinking(_) => false,
+        };
+        self.stop == Stop::EndTurn && !self.blocks.iter().any(says)
+    }
+
     /// Why it is none, where it was asked for as a summary: `is empty`.
     pub fn why_no_summary(&self) -> Option<&'static str> {
         match self.stop {

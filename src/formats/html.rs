@@ -115,6 +115,9 @@ fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
             let is_last = *coming == Coming::Closing;
             let title = if is_last { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };
             let mut shown = vec![part("turn", title, "")];
+            if replied.reply.is_silent() {
+                shown.push(part("note", String::new(), "the model said nothing"));
+            }
             shown.extend(replied.reply.blocks.into_iter().filter_map(|block| match block.view {
                 View::Text(text) => Some(part("text", String::new(), &text)),
                 View::Thinking(text) if text.is_empty() => None,

@@ -96,6 +96,9 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                     true => writeln!(out, "\n## Last word\n")?,
                     false => writeln!(out, "\n## Turn {}\n", replied.turn)?,
                 }
+                if replied.reply.is_silent() {
+                    writeln!(out, "_The model said nothing._\n")?;
+                }
                 for block in replied.reply.blocks {
                     match block.view {
                         View::Text(text) => said(out, &text)?,

@@ -1,6 +1,8 @@
 //! A conversation with a server: one request a turn, tried again where that helps, its answer read as it streams in.
 //! What differs from API to API stands behind two traits: how a conversation is written, and how a reply grows.
 
+mod silence;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use futures_util::future::BoxFuture;
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use self::silence::Silence;
 use super::fault::{self, Manners};
 use super::foreign::other_api;
 use super::http::{Answer, Endpoint};
@@ -51,6 +54,12 @@ pub(super) trait Body: Send + 'static {
     /// # Errors
     /// A block can't be rewritten as JSON.
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error>;
+
+    /// Whether the API at times says nothing where there is more to say, so that asking again helps even where saying nothing
+    /// may be meant: behind the answers to calls.
+    fn falls_silent(&self) -> bool {
+        false
+    }
 
     /// Leaves out of all further requests what the server refuses, in these words, where it can be left out. Returns whether
     /// the next request is another one than the last.
@@ -133,6 +142,8 @@ pub(super) struct Dialogue<B> {
     body: B,
     /// The ids of all calls so far.
     call_ids: HashSet<String>,
+    /// Whether the model has said anything yet.
+    has_replied: bool,
     unwritten: Option<Fault>,
 }
 
@@ -147,7 +158,14 @@ impl<B: Body> Dialogue<B> {
         B: Sync,
     {
         let body = body.map_err(|error| unwritable(&error))?;
-        Ok(Box::new(Self { shared: shared.clone(), model, body, call_ids: HashSet::new(), unwritten: None }))
+        Ok(Box::new(Self {
+            shared: shared.clone(),
+            model,
+            body,
+            call_ids: HashSet::new(),
+            has_replied: false,
+            unwritten: None,
+        }))
     }
 
     /// One try: sends the request and reads the answer into `growth`. Returns the request's id.
@@ -254,6 +272,13 @@ impl<B: Body> Dialogue<B> {
             .or_else(|| fault::error_in_place(manners, event, "with an error in the stream", &self.model, endpoint))
     }
 
+    /// A reply as it is kept.
+    fn taken(&self, mut reply: Reply) -> Result<Reply, Fault> {
+        reply.flatten();
+        self.body.name_calls(&mut reply, &self.call_ids).map_err(|error| unwritable(&error))?;
+        Ok(reply)
+    }
+
     fn ended_early(&self, event: Option<&str>) -> Failure {
         if let Some(failure) = self.foreign(event) {
             return failure;
@@ -280,6 +305,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             self.unwritten = Some(unwritable(&error));
         }
         if let Message::Assistant(reply) = message {
+            self.has_replied = true;
             self.call_ids.extend(reply.calls().map(|call| call.id.clone()));
         }
     }
@@ -291,6 +317,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             }
             let mut pieces = self.body.pieces(&ask);
             let mut tries = self.shared.patience.begin(ask.deadline);
+            let mut silent = 0;
             loop {
                 let mut growth = self.body.growth();
                 let endpoint = &self.shared.endpoint;
@@ -309,11 +336,15 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     Err(failure) => Err(failure),
                 };
                 match outcome {
-                    Ok(mut reply) => {
-                        reply.flatten();
-                        self.body.name_calls(&mut reply, &self.call_ids).map_err(|error| unwritable(&error))?;
-                        return Ok(reply);
-                    }
+                    Ok(reply) if self.is_silence_odd(&ask, &reply) => match self.silence(reply, silent, &mut tries)? {
+                        Silence::Taken(reply) => return self.taken(reply),
+                        Silence::Again(retry) => {
+                            silent += 1;
+                            watch.retrying(&retry);
+                            tokio::time::sleep(retry.wait()).await;
+                        }
+                    },
+                    Ok(reply) => return self.taken(reply),
                     Err(failure) if self.body.forgo(&failure.fault.message) => {
                         pieces = self.body.pieces(&ask);
                     }
@@ -329,6 +360,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
     }
 
     fn clear(&mut self) {
+        self.has_replied = false;
         self.body.clear();
     }
 

@@ -7,6 +7,7 @@ mod failures;
 mod limits;
 mod replies;
 mod requests;
+mod silence;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -205,6 +206,11 @@ pub(super) fn request() -> Ask {
     Ask { max_tokens: 8000, tools_allowed: true, deadline: Instant::now() + Duration::from_secs(60) }
 }
 
+/// What is answered without a call, or not at all.
+pub(super) fn last_request() -> Ask {
+    Ask { tools_allowed: false, ..request() }
+}
+
 pub(super) fn streamed(dialect: &dyn Dialect, said: &Said) -> Answer {
     keep(dialect, What::Stream, &dialect.events(said).concat());
     streamed_oddly(dialect, said)
@@ -229,9 +235,18 @@ fn keep(dialect: &dyn Dialect, what: What, body: &str) {
 
 /// Asks once, of a server that answers with this and then with that.
 pub(super) async fn asked(dialect: &dyn Dialect, answers: Vec<Answer>) -> (Result<Reply, Fault>, Seen, usize) {
+    asked_for(dialect, request(), answers).await
+}
+
+/// Asks once for that.
+pub(super) async fn asked_for(
+    dialect: &dyn Dialect,
+    ask: Ask,
+    answers: Vec<Answer>,
+) -> (Result<Reply, Fault>, Seen, usize) {
     let server = Server::start(answers).await;
     let seen = Seen::default();
-    let reply = prompted(dialect, &server.url).ask(request(), &seen).await;
+    let reply = prompted(dialect, &server.url).ask(ask, &seen).await;
     (reply, seen, server.received().len())
 }
 

@@ -117,7 +117,7 @@ async fn nothing_empty_and_no_strange_name_is_sent() {
         let server = Server::start(answers).await;
         let mut conversation = prompted(&*dialect, &server.url);
         for results in [vec![result("a", "", true)], Vec::new()] {
-            let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+            let reply = conversation.ask(last_request(), &Seen::default()).await.unwrap();
             conversation.push(&Message::Assistant(reply));
             conversation.push(&Message::User(UserMessage { results, text: Some("\n".to_owned()) }));
         }

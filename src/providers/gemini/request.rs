@@ -170,6 +170,11 @@ impl dialogue::Body for Body {
         self.size
     }
 
+    /// An empty `STOP` is a known fault of it: <https://github.com/google-gemini/gemini-cli/issues/28351>.
+    fn falls_silent(&self) -> bool {
+        true
+    }
+
     fn growth(&self) -> Growth {
         Growth::new(self.size)
     }

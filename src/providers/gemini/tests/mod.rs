@@ -12,13 +12,14 @@ use self::dialect::{response, sent};
 use super::request::Body;
 use crate::message::{Message, Reply, UserMessage};
 use crate::providers::Setup;
-use crate::providers::conformance::{Seen, asked, request, setup};
+use crate::providers::conformance::{Seen, asked_for, last_request, request, setup};
 use crate::providers::dialogue::Body as _;
 use crate::providers::scripted::Answer;
 
 /// What comes of a stream of these responses, and how it was heard.
 async fn streamed(responses: &[String]) -> (Reply, Seen) {
-    let (reply, seen, requests) = asked(&Spoken, vec![Answer::stream([sent(responses).concat().as_bytes()])]).await;
+    let answer = Answer::stream([sent(responses).concat().as_bytes()]);
+    let (reply, seen, requests) = asked_for(&Spoken, last_request(), vec![answer]).await;
     assert_eq!(requests, 1);
     (reply.unwrap(), seen)
 }

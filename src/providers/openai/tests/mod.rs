@@ -12,14 +12,15 @@ use super::request::{Body, Way};
 use crate::job::Thinking;
 use crate::message::{Message, Reply, Stop, UserMessage, View};
 use crate::providers::conformance::{
-    Dialect, SECRET, Seen, asked, calling, connect, prompted, request, result, setup, streamed,
+    Dialect, SECRET, Seen, asked, asked_for, calling, connect, last_request, prompted, request, result, setup, streamed,
 };
 use crate::providers::dialogue::Body as _;
 use crate::providers::scripted::{Answer, Server};
 use crate::providers::{Ask, FaultKind, Setup};
 
 async fn reply_of(events: &[Value]) -> Reply {
-    asked(&Spoken, vec![Answer::stream([sent(events).concat().as_bytes()])]).await.0.unwrap()
+    let answer = Answer::stream([sent(events).concat().as_bytes()]);
+    asked_for(&Spoken, last_request(), vec![answer]).await.0.unwrap()
 }
 
 fn done(index: u64, item: &Value) -> Value {

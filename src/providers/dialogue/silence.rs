@@ -1,0 +1,49 @@
+//! Replies with nothing in them.
+//!
+//! Behind the answers to calls a model may have nothing to add, and that is its end. The first reply to a prompt is another
+//! matter: nothing was done, and nothing said.
+
+use super::{Body, Dialogue};
+use crate::message::Reply;
+use crate::providers::retry::{Failure, Tries};
+use crate::providers::{Ask, Fault, Retry};
+
+/// How often a reply with nothing in it is asked for again.
+const REPEATS: u32 = 2;
+
+/// What is done about such a reply.
+pub(super) enum Silence {
+    /// It is asked for again.
+    Again(Retry),
+    /// It is taken as the end that it may be.
+    Taken(Reply),
+}
+
+impl<B: Body> Dialogue<B> {
+    /// Whether a reply that says nothing is hardly meant so: the first one, or any where the API has that fault.
+    pub(super) fn is_silence_odd(&self, ask: &Ask, reply: &Reply) -> bool {
+        ask.tools_allowed && reply.is_silent() && (!self.has_replied || self.body.falls_silent())
+    }
+
+    /// What is done about one; `silent` were like it before.
+    ///
+    /// # Errors
+    /// Nothing was ever said, and there is no further try.
+    pub(super) fn silence(&self, reply: Reply, silent: u32, tries: &mut Tries) -> Result<Silence, Fault> {
+        let mut failure = Failure::passing(format!("{} sent a reply with nothing in it", self.shared.endpoint.shown()));
+        failure.fault.spent = reply.usage;
+        let hint = "ask again later, or another model; is the prompt one that can be answered?";
+        failure.fault.hint = Some(hint.to_owned());
+        let again = if silent < REPEATS {
+            tries.after(failure)
+        } else {
+            failure.fault.message.push_str(&format!(" (tried {} times)", silent + 1));
+            Err(failure.fault)
+        };
+        match again {
+            Ok(retry) => Ok(Silence::Again(retry)),
+            Err(_) if self.has_replied => Ok(Silence::Taken(reply)),
+            Err(fault) => Err(fault),
+        }
+    }
+}
