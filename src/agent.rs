@@ -17,6 +17,7 @@ mod review;
 mod room;
 mod submitted;
 mod tree;
+mod window;
 
 use tokio::time::Instant;
 
@@ -203,7 +204,7 @@ impl<'t> Agent<'t> {
             let reply = match self.ask(true, std::mem::take(&mut effort)).await? {
                 Answer::Reply(reply) => reply,
                 Answer::Limit(hit) => return self.close(Outcome::BudgetExceeded, hit.limit, &hit.message).await,
-                Answer::Full(message) => {
+                Answer::Full { why: message, .. } => {
                     self.tree.note(Outcome::ContextFull, &message);
                     return Ok(Outcome::ContextFull);
                 }
@@ -225,11 +226,15 @@ impl<'t> Agent<'t> {
                     self.note_refusal(&reply);
                     return Ok(Outcome::Refused);
                 }
-                Stop::ContextFull if asked_again || !self.can_make_room() => return Ok(Outcome::ContextFull),
+                Stop::ContextFull if asked_again || !self.can_make_room() => {
+                    let why = "the reply was cut: the conversation fills the model's window";
+                    self.tree.note(Outcome::ContextFull, why);
+                    return Ok(Outcome::ContextFull);
+                }
                 Stop::ContextFull => {
                     asked_again = true;
                     let why = "the reply was cut: the conversation fills the model's window".to_owned();
-                    self.refused(&mut effort, why.clone());
+                    self.refused(&mut effort, why.clone(), false);
                     self.record(Dropped { why })?;
                     continue;
                 }
@@ -292,7 +297,11 @@ impl<'t> Agent<'t> {
                 return Ok(answer);
             }
             match self.request(if tools_allowed { Kind::Turn } else { Kind::Closing }).await? {
-                Answer::Full(why) => self.refused(&mut effort, why),
+                Answer::Full { why, is_news } => {
+                    // A server that names another window each time is believed once.
+                    let is_news = is_news && effort.is_fresh();
+                    self.refused(&mut effort, why, is_news);
+                }
                 answer => return Ok(answer),
             }
         }

@@ -209,6 +209,10 @@ pub struct AskFailed {
     pub why: String,
     /// What the last try has used of tokens, as far as it is known; earlier ones have their own events.
     pub spent: Usage,
+    /// How many tokens prompt and reply may have together, where the prompt was too long, the server said so, and nobody had
+    /// known: what the run goes by from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
 }
 
 /// A reply can't be used and is asked for again.

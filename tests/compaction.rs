@@ -2,6 +2,7 @@
 
 mod cut;
 mod hard;
+mod left;
 mod scripts;
 
 use std::sync::Arc;

@@ -17,11 +17,15 @@ above = 1000
 input = 200
 ";
 
+/// Whose models `local/...` are.
+const SERVER: &str = "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:1/v1\"\n";
+
 fn folder(own: &str) -> Folder {
     let folder = Folder::new();
     if !own.is_empty() {
         let configuration = folder.home().join(".config/legwork");
         std::fs::create_dir_all(&configuration).unwrap();
+        std::fs::write(configuration.join("providers.toml"), SERVER).unwrap();
         std::fs::write(configuration.join("prices.toml"), own).unwrap();
     }
     folder
@@ -188,6 +192,25 @@ fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
     };
     named(folder.at("config")).code(0);
     named("config".into()).code(3).stdout_has("unknown-price");
+}
+
+#[test]
+fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
+    let folder = folder("[models.\"loacl/qwen3-8b\"]\ninput = 1\noutput = 2\n");
+    folder.write("job.yaml", job("tokens: 1000"));
+    let found = |ended: &Ended, code: i32| {
+        ended.code(code);
+        let text = ended.all();
+        for part in ["prices.toml:1:9", "unknown-provider", "there is no provider `loacl`", "did you mean `local`?"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    };
+    found(&folder.legwork(&["validate", "job.yaml"]).run(), 3);
+    found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);
+    // Of a file of servers that is broken nobody knows whom it names.
+    std::fs::write(folder.home().join(".config/legwork/providers.toml"), "[providers.loacl]\n").unwrap();
+    let broken = folder.legwork(&["validate", "job.yaml"]).run();
+    assert!(!broken.code(3).all().contains("unknown-provider"), "{}", broken.all());
 }
 
 #[test]

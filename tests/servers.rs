@@ -89,6 +89,7 @@ fn a_key_that_is_not_set_is_missed_before_anything_begins() {
     for (api, _) in APIS {
         let folder = folder(&named(api, "http://127.0.0.1:1", "key_env = \"LOCAL_KEY\""));
         run(&folder).run().code(5).stderr_has("LOCAL_KEY is not set");
+        run(&folder).env("LOCAL_KEY", "").run().code(5).stderr_has("LOCAL_KEY is set, but empty");
         run(&folder)
             .env("LOCAL_KEY", "two words")
             .run()
@@ -336,17 +337,25 @@ fn all_providers_are_listed_without_their_keys() {
         row.contains("openai-chat") && row.contains("http://127.0.0.1:8080/v1 (") && row.ends_with("no key"),
         "{row}"
     );
+    let empty = |format: &str| {
+        let program = folder.legwork(&["providers", "--format", format]).env("B_KEY", "").env("GOOGLE_API_KEY", "");
+        program.env("GEMINI_API_KEY", KEY).run()
+    };
+    empty("text").stdout_has("B_KEY, which is set, but empty").stdout_has("GEMINI_API_KEY, which is set\n");
+    let found = empty("json").json();
+    let b = found["providers"].as_array().unwrap().iter().find(|one| one["name"] == "b").unwrap();
+    assert_eq!(b["key"], json!({"variable": "B_KEY", "is_set": true, "is_empty": true}));
     let json = list("json").json();
     assert_eq!(json["format"], 1);
     let of = |name: &str| json["providers"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone();
     assert_eq!(
         of("anthropic"),
         json!({"name": "anthropic", "built_in": true, "api": "anthropic", "address": "https://api.anthropic.com",
-               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false}})
+               "address_from": null, "key": {"variable": "ANTHROPIC_API_KEY", "is_set": false, "is_empty": false}})
     );
     assert_eq!(
         (&of("b")["address"], &of("b")["key"]),
-        (&json!("https://h/a"), &json!({"variable": "B_KEY", "is_set": true}))
+        (&json!("https://h/a"), &json!({"variable": "B_KEY", "is_set": true, "is_empty": false}))
     );
     assert_eq!(
         (&of("local")["key"], &of("replay")["api"], &of("local")["built_in"]),

@@ -232,6 +232,14 @@ impl Past {
         all
     }
 
+    /// The windows that servers named when a prompt was too long.
+    pub(super) fn windows(&self) -> impl Iterator<Item = u64> {
+        self.steps.iter().filter_map(|entry| match &entry.event {
+            Event::AskFailed(failed) => failed.window,
+            _ => None,
+        })
+    }
+
     /// How many calls were begun, and how many of them for a subagent.
     pub fn calls_begun(&self) -> (u64, u64) {
         let started = self.steps.iter().filter_map(|entry| match &entry.event {
@@ -347,7 +355,12 @@ mod tests {
         };
         let failed = |tokens| {
             let spent = Usage { input_tokens: tokens, ..Usage::default() };
-            Event::AskFailed(AskFailed { kind: crate::providers::FaultKind::Failed, why: String::new(), spent })
+            Event::AskFailed(AskFailed {
+                kind: crate::providers::FaultKind::Failed,
+                why: String::new(),
+                spent,
+                window: None,
+            })
         };
         let events = [asked(1), failed(7), asked(1), asked(1), failed(9), asked(2)];
         let entry = |event| Entry { seq: 1, at: at(1), agent: "parent".to_owned(), event };

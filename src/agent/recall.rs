@@ -40,7 +40,7 @@ impl Agent<'_> {
                 }
                 // The agent ended with it, or made room.
                 End::Failed(failed) if failed.kind == FaultKind::ContextFull => {
-                    return Some(Ok(Answer::Full(failed.why)));
+                    return Some(Ok(Answer::Full { why: failed.why, is_news: failed.window.is_some() }));
                 }
                 End::Failed(failed) if self.past.ends() => {
                     return Some(Err(Fault::new(failed.kind, failed.why).into()));

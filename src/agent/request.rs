@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::listener::{Ended, Listener};
+use super::window::cut_by_the_window;
 use super::{Agent, Halt, Step, masked};
 use crate::budget::{LimitHit, Wish};
 use crate::event::{AskFailed, Asked, Replied};
@@ -24,7 +25,13 @@ pub(super) enum Kind {
 pub(super) enum Answer {
     Reply(Reply),
     Limit(LimitHit),
-    Full(String),
+    /// There was no room for it in the model's window.
+    Full {
+        /// What the provider said.
+        why: String,
+        /// Whether it named a window that nobody had known.
+        is_news: bool,
+    },
 }
 
 impl Agent<'_> {
@@ -36,7 +43,7 @@ impl Agent<'_> {
         }
         let is_closing = matches!(kind, Kind::Closing);
         let (max_tokens, keeps_turns) = match kind {
-            Kind::Turn | Kind::Closing => (self.planned.max_tokens, None),
+            Kind::Turn | Kind::Closing => (self.left_by_the_window(self.planned.max_tokens), None),
             Kind::Summary { kept_turns, max_tokens } => (max_tokens, Some(kept_turns)),
         };
         self.tree.may(&self.id, Step::Request(!is_closing))?;
@@ -96,18 +103,28 @@ impl Agent<'_> {
             Some(Ended::Limit(hit)) => {
                 // What its tries used stands in their own events.
                 let why = hit.message.clone();
-                self.record(AskFailed { kind: FaultKind::Failed, why, spent: Usage::default() })?;
+                self.record(AskFailed { kind: FaultKind::Failed, why, spent: Usage::default(), window: None })?;
                 return Ok(Answer::Limit(hit));
             }
             None => {}
         }
         let reply = match asked? {
-            Ok(reply) => masked::reply(&tree.mask, reply),
+            Ok(mut reply) => {
+                if matches!(kind, Kind::Turn) && max_tokens < self.planned.max_tokens && self.lowered.is_none() {
+                    cut_by_the_window(&mut reply);
+                }
+                masked::reply(&tree.mask, reply)
+            }
             Err(fault) => {
                 let why = tree.mask.text(&fault.message).into_owned();
-                self.record(AskFailed { kind: fault.kind, why, spent: used })?;
+                let is_news = match &tree.recorded {
+                    None => self.learns(fault.window, max_tokens),
+                    Some(_) => fault.window.is_some(),
+                };
+                let window = fault.window.filter(|_| is_news);
+                self.record(AskFailed { kind: fault.kind, why, spent: used, window })?;
                 return match fault.kind {
-                    FaultKind::ContextFull => Ok(Answer::Full(fault.message)),
+                    FaultKind::ContextFull => Ok(Answer::Full { why: fault.message, is_news }),
                     _ => Err(fault.into()),
                 };
             }

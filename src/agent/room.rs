@@ -39,8 +39,9 @@ pub enum Way {
 /// What was done already to make room for one request.
 #[derive(Debug, Default)]
 pub(super) struct Effort {
-    /// What the request had in tokens, as estimated, when the provider had no room for it; and what it said.
-    refused: Option<(u64, String)>,
+    /// What the provider said when it had no room for the request; and what the request had in tokens, as estimated, where
+    /// that is all there is to go by.
+    refused: Option<(Option<u64>, String)>,
     shortened: bool,
     /// To how many characters all results were shortened, new ones as well, where they were.
     squeezed: Option<u64>,
@@ -54,6 +55,11 @@ pub(super) struct Effort {
 }
 
 impl Effort {
+    /// Whether the provider had room so far.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.refused.is_none()
+    }
+
     /// What is said where nothing helped. `beginning`: the tokens of what all turns begin with, where none was made.
     fn why(&self, window: Option<u64>, max_tokens: u32, beginning: Option<u64>) -> String {
         let what = match (&self.refused, window, beginning) {
@@ -80,14 +86,9 @@ impl Effort {
 }
 
 impl Agent<'_> {
-    /// How many tokens prompt and reply may have together, where that is known.
-    fn window(&mut self) -> Option<u64> {
-        *self.window.get_or_insert_with(|| self.tree.window(&self.planned.model))
-    }
-
     /// What the next prompt takes, with an eye on the window: rather too much than too little. What is new counts as text
     /// that is dense in tokens, and no count of a provider is believed that leaves out what it had in its cache.
-    fn window_tokens(&self) -> u64 {
+    pub(super) fn window_tokens(&self) -> u64 {
         let size = self.conversation.size();
         let (tokens, new) = match self.known {
             Some((tokens, before)) if tokens > 0 => (tokens, size.saturating_sub(before)),
@@ -97,14 +98,15 @@ impl Agent<'_> {
     }
 
     /// What the provider had no room for, and what it said.
-    pub(super) fn refused(&self, effort: &mut Effort, why: String) {
-        effort.refused = Some((self.window_tokens(), why));
+    /// `is_news`: whether it named the window, which then says how much is too much.
+    pub(super) fn refused(&self, effort: &mut Effort, why: String, is_news: bool) {
+        effort.refused = Some((Some(self.window_tokens()).filter(|_| !is_news), why));
     }
 
     /// Whether anything can be done about a window that is full.
     pub(super) fn can_make_room(&mut self) -> bool {
         let mut effort = Effort::default();
-        self.refused(&mut effort, String::new());
+        self.refused(&mut effort, String::new(), false);
         self.way(&effort, true) != Way::Full
     }
 
@@ -116,7 +118,8 @@ impl Agent<'_> {
                 Way::Full => {
                     let window = self.window();
                     let beginning = (self.turns == 0).then(|| self.window_tokens());
-                    return Ok(Some(Answer::Full(effort.why(window, self.planned.max_tokens, beginning))));
+                    let why = effort.why(window, self.planned.max_tokens, beginning);
+                    return Ok(Some(Answer::Full { why, is_news: false }));
                 }
                 Way::Shorten { call_ids, chars } => {
                     match chars == SHORT as u64 && !effort.shortened {
@@ -166,18 +169,20 @@ impl Agent<'_> {
         }
         let tokens = self.window_tokens();
         let max_tokens = u64::from(self.planned.max_tokens);
-        let room = self.window().map(|window| window.saturating_sub(max_tokens).max(window / 4));
-        let most = match (&effort.refused, room) {
+        // A reply that may take more than half of it gets what the prompt leaves.
+        let room = self.window().map(|window| window - max_tokens.min(window / 2));
+        let refused = effort.refused.as_ref().and_then(|(refused, _)| *refused);
+        let most = match (refused, room) {
             (None, None) => return Way::Go,
             (None, Some(room)) => room,
-            (Some((refused, _)), room) => (refused * 4 / 5).min(room.unwrap_or(u64::MAX)),
+            (Some(refused), room) => (refused * 4 / 5).min(room.unwrap_or(u64::MAX)),
         };
         if tokens <= most {
             return Way::Go;
         }
         if mode == Compaction::Off {
             // Whoever switched it off lets the provider judge.
-            return if effort.refused.is_some() { Way::Full } else { Way::Go };
+            return if refused.is_some() { Way::Full } else { Way::Go };
         }
         let rate = tokens as f64 / self.conversation.size().max(1) as f64;
         let bytes = |tokens: u64| (tokens as f64 / rate).ceil() as usize;
@@ -200,6 +205,8 @@ impl Agent<'_> {
             Some((call_ids, chars)) => Way::Shorten { call_ids, chars },
             // Nobody has counted a token yet: where it may fit after all, the provider judges.
             None if effort.refused.is_none() && self.known.is_none() && self.sparsest_tokens() <= most => Way::Go,
+            // Rather a shorter reply than none.
+            None if refused.is_none() && self.leaves_a_reply(tokens) => Way::Go,
             None => Way::Full,
         }
     }
@@ -261,7 +268,7 @@ impl Agent<'_> {
                     return Ok(Summing::Done);
                 }
             },
-            Answer::Full(_) => Summing::TooLong,
+            Answer::Full { .. } => Summing::TooLong,
             answer @ Answer::Limit(_) => Summing::Limit(answer),
         };
         self.begin_anew(self.messages.all().len(), None);

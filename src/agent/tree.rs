@@ -15,6 +15,7 @@ use super::lock;
 use super::past::{Past, Spent};
 use super::recorded::RecordedTool;
 use super::review::Review;
+use super::window::Windows;
 use crate::budget::Budget;
 use crate::event::{Durability, Event, Outcome, Sink, Trouble};
 use crate::job::Compaction;
@@ -71,7 +72,8 @@ pub struct Tree {
     pub(super) deadline: Instant,
     pub(super) children: Semaphore,
     pub(super) stop: CancellationToken,
-    prices: Prices,
+    pub(super) prices: Prices,
+    pub(super) windows: Windows,
     clock: fn() -> Timestamp,
     providers: BTreeMap<String, Arc<dyn Provider>>,
     workspace: Arc<Workspace>,
@@ -175,6 +177,7 @@ impl Tree {
             environment: parts.environment,
             sandbox: parts.sandbox,
             review: parts.review,
+            windows: Windows::default(),
             numbers: Mutex::default(),
             halt: Mutex::new(parts.recorded.as_ref().and_then(|recorded| recorded.halted())),
             notes: Mutex::default(),
@@ -186,10 +189,11 @@ impl Tree {
         tree
     }
 
-    /// What was spent stays spent, by agents that have ended as well.
+    /// What was spent stays spent, by agents that have ended as well; and what was said of windows stays said.
     fn spend_the_past(&self) {
         for (id, past) in &*lock(&self.past) {
             let Some(model) = self.model_of(id) else { continue };
+            past.windows().for_each(|window| self.learn_window(model, window));
             let (mut tokens, mut cost) = (0_u64, 0.0);
             for spent in past.spent() {
                 tokens = tokens.saturating_add(spent.usage.total());
@@ -331,11 +335,6 @@ impl Tree {
             return Some(Rates { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 });
         }
         self.prices.rates(model.item(), prompt_tokens, (self.clock)().into())
-    }
-
-    /// How many tokens a model's prompt and reply may have together: as the job says, else as the table of prices does.
-    pub(super) fn window(&self, model: &Model) -> Option<u64> {
-        model.context.or_else(|| self.prices.context_window(model.price_list(), &model.name))
     }
 
     pub(super) fn toolbox(&self, agent: &str, planned: &PlannedAgent, parent: bool) -> Result<Toolbox, Halt> {

@@ -145,7 +145,8 @@ pub(super) fn connect(
     mask: &Mask,
     job: Option<&Job>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
-    let variable = |name: &str| around.variable(name).map(str::to_owned);
+    // One that is set to nothing is told as that.
+    let variable = |name: &str| around.variables.get(name).cloned();
     let own = around.own()?;
     let servers = &own.servers;
     for model in plan.agents().map(|agent| &agent.model).filter(|_| plan.limits.cost_usd.is_some()) {

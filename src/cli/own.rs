@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Surroundings, input};
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
-use crate::lints::Own;
+use crate::lints::{Own, unknown_provider};
 use crate::price::{OwnPrices, Prices};
 use crate::providers::PROVIDERS;
 use crate::providers::address::is_here;
@@ -69,13 +69,13 @@ impl Surroundings {
 
     fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
         self.prices.get_or_init(|| match self.prices_file() {
-            Some(path) => read(&path),
+            Some(path) => read(&path, &|provider| unknown_provider(provider, &self.read_servers().servers)),
             None => Ok(Prices::new()),
         })
     }
 }
 
-fn read(path: &Path) -> Result<Prices, Vec<Diagnostic>> {
+fn read(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Prices, Vec<Diagnostic>> {
     // Who may not look into the folder has no configuration in it.
     let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
     if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
@@ -83,5 +83,5 @@ fn read(path: &Path) -> Result<Prices, Vec<Diagnostic>> {
     }
     let bytes = input::read_bounded(path, yaml::MAX_BYTES).map_err(|why| vec![input::unreadable(path, &why)])?;
     let source = toml_file::source(&path.to_string_lossy(), &bytes).map_err(|finding| vec![finding])?;
-    OwnPrices::read(&source).map(Prices::with)
+    OwnPrices::read(&source, unknown).map(Prices::with)
 }

@@ -41,6 +41,8 @@ struct Listed<'a> {
 struct Key<'a> {
     variable: &'a str,
     is_set: bool,
+    /// Set, but to nothing, so that there is no key.
+    is_empty: bool,
 }
 
 pub(super) fn providers(options: &Options, around: &Surroundings) -> Result<u8, Error> {
@@ -60,7 +62,8 @@ pub(super) fn providers(options: &Options, around: &Surroundings) -> Result<u8, 
 }
 
 fn key<'a>(variable: &'a str, around: &Surroundings) -> Key<'a> {
-    Key { variable, is_set: around.variable(variable).is_some() }
+    let value = around.variables.get(variable);
+    Key { variable, is_set: value.is_some(), is_empty: value.is_some_and(String::is_empty) }
 }
 
 fn built_in<'a>(entry: &'a Entry, around: &Surroundings) -> Listed<'a> {
@@ -76,8 +79,9 @@ fn built_in<'a>(entry: &'a Entry, around: &Surroundings) -> Listed<'a> {
         },
         address_from: base.map(|(variable, _)| variable.to_owned()),
         key: {
-            let mut set = entry.keys.iter().rev().filter(|variable| around.variable(variable).is_some());
-            set.next().or(entry.keys.first()).map(|variable| key(variable, around))
+            let keys = || entry.keys.iter().rev().map(|variable| key(variable, around));
+            let full = keys().find(|key| key.is_set && !key.is_empty);
+            full.or_else(|| keys().find(|key| key.is_set)).or_else(|| keys().last())
         },
     }
 }
@@ -103,8 +107,9 @@ fn table(listed: &[Listed<'_>]) -> String {
             (None, None) => "a script, or the folder of a recorded run".to_owned(),
         };
         let key = match &one.key {
-            Some(Key { variable, is_set: true }) => format!("{variable}, which is set"),
-            Some(Key { variable, is_set: false }) => format!("{variable}, which is not set"),
+            Some(Key { variable, is_empty: true, .. }) => format!("{variable}, which is set, but empty"),
+            Some(Key { variable, is_set: true, .. }) => format!("{variable}, which is set"),
+            Some(Key { variable, is_set: false, .. }) => format!("{variable}, which is not set"),
             None => "no key".to_owned(),
         };
         [one.name.to_owned(), one.api.unwrap_or("-").to_owned(), printable(&address), key]

@@ -45,7 +45,7 @@ use crate::yaml::{self, Decoded, Node, Spanned};
 
 pub use checks::{truth, unclear};
 pub(crate) use env::provider_keys;
-pub use models::{model_argument, resolve};
+pub use models::{model_argument, resolve, unknown_provider};
 pub use options::left_behind;
 pub use price::{Countable, unpriced};
 pub use schemas::Schemas;

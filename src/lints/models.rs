@@ -105,13 +105,33 @@ pub fn model_argument(text: &str, servers: &Servers) -> Result<Model, Box<Diagno
     parse(text, servers, |span| Place { source: source.clone(), span })
 }
 
+/// What may be meant by a provider's name, where nobody has such a one: neither legwork nor the user.
+pub fn unknown_provider(provider: &str, servers: &Servers) -> Option<String> {
+    let is_known = servers.served(provider).is_some() || servers.is_broken(provider);
+    (!is_known && providers::find(provider).is_none()).then(|| meant(provider, servers))
+}
+
+fn known(servers: &Servers) -> impl Iterator<Item = &str> {
+    PROVIDERS.iter().map(|provider| provider.name).chain(servers.names())
+}
+
+fn meant(provider: &str, servers: &Servers) -> String {
+    match nearest(provider, known(servers)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
+            "there are {}; a server of your own gets its name as `[providers.NAME]` in {}",
+            listed(known(servers)),
+            servers.file().unwrap_or(FILE)
+        ),
+    }
+}
+
 fn parse(
     text: &str,
     servers: &Servers,
     place: impl Fn(std::ops::Range<usize>) -> Place,
 ) -> Result<Model, Box<Diagnostic>> {
     let bad = |message: &str| Diagnostic::error("bad-model", place(0..text.len()), message);
-    let known = || PROVIDERS.iter().map(|provider| provider.name).chain(servers.names());
     let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-4-5`";
     let Some((provider, name)) = text.split_once('/') else {
         let finding = bad("a model is named with its provider");
@@ -135,14 +155,10 @@ fn parse(
     if server.is_none() && !servers.is_broken(provider) && providers::find(provider).is_none() {
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
-        return Err(Box::new(match (only_nearest(provider, known()), nearest(provider, known())) {
-            (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
-            (None, Some(near)) => finding.help(format!("did you mean `{near}`?")),
-            (None, None) => finding.help(format!(
-                "there are {}; a server of your own gets its name as `[providers.NAME]` in {}",
-                listed(known()),
-                servers.file().unwrap_or(FILE)
-            )),
+        let finding = finding.help(meant(provider, servers));
+        return Err(Box::new(match only_nearest(provider, known(servers)) {
+            Some(meant) => finding.replace_with(meant),
+            None => finding,
         }));
     }
     let malformed = name.is_empty()

@@ -31,16 +31,16 @@ pub struct OwnPrices {
 }
 
 impl OwnPrices {
-    /// Reads the file.
+    /// Reads the file. `unknown` says of a provider that nobody has what may be meant.
     ///
     /// # Errors
     /// Everything that is wrong with it. Then nothing of it is used.
-    pub fn read(source: &Arc<Source>) -> Result<Self, Vec<Diagnostic>> {
+    pub fn read(source: &Arc<Source>, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Diagnostic>> {
         let (reading, root) = Reading::parse(source);
         let mut file = Fields::new(&reading, root.get_ref(), 0..0);
         let mut models = BTreeMap::new();
         for (name, entry) in file.named("models") {
-            check_name(&reading, name.get_ref(), name.span());
+            check_name(&reading, name.get_ref(), name.span(), unknown);
             if let Some(tiers) = model(&reading, entry) {
                 models.insert((*name.get_ref()).to_owned(), tiers);
             }
@@ -166,12 +166,18 @@ fn model(reading: &Reading<'_>, mut fields: Fields<'_, '_>) -> Option<Vec<Tier>>
 }
 
 /// A name that no job can write would price nothing.
-fn check_name(reading: &Reading<'_>, name: &str, span: Range<usize>) {
+fn check_name(reading: &Reading<'_>, name: &str, span: Range<usize>, unknown: &dyn Fn(&str) -> Option<String>) {
     let is_plain =
         |part: &str| !part.is_empty() && !part.contains(|letter: char| letter.is_whitespace() || letter.is_control());
     let (message, help) = match name.split_once('/') {
         Some(("replay", _)) => ("what a script answers costs nothing", "remove this table"),
-        Some((provider, model)) if is_plain(provider) && is_plain(model) => return,
+        Some((provider, model)) if is_plain(provider) && is_plain(model) => {
+            if let Some(help) = unknown(provider) {
+                let message = format!("there is no provider `{provider}`, so this prices nothing");
+                reading.report(Diagnostic::error("unknown-provider", reading.place(span), message).help(help));
+            }
+            return;
+        }
         _ => (
             "this isn't the name of a model",
             "write it as a job does, in quotes: `[models.\"anthropic/claude-sonnet-4-5\"]`",
@@ -190,11 +196,19 @@ mod tests {
     const QWEN: Item<'_> = Item { provider: "local", name: "qwen3-8b", list: "" };
 
     fn prices(text: &str) -> Prices {
-        Prices::with(OwnPrices::read(&Source::new("prices.toml", text)).unwrap())
+        Prices::with(
+            OwnPrices::read(&Source::new("prices.toml", text), &|provider| {
+                (provider == "loacl").then(|| "local?".to_owned())
+            })
+            .unwrap(),
+        )
     }
 
     fn findings(text: &str) -> Vec<String> {
-        let findings = OwnPrices::read(&Source::new("prices.toml", text)).unwrap_err();
+        let findings = OwnPrices::read(&Source::new("prices.toml", text), &|provider| {
+            (provider == "loacl").then(|| "local?".to_owned())
+        })
+        .unwrap_err();
         let shown = |finding: &Diagnostic| {
             assert!(finding.help.is_some() || finding.code == "toml-syntax", "{finding:?}");
             let (line, column) = finding.place.start();

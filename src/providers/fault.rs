@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 use super::foreign::{beside, other_api};
 use super::http::{Answer, Endpoint};
 use super::retry::{Again, Failure, asked_pause};
-use super::{Fault, FaultKind, notice};
+use super::{Fault, FaultKind, notice, window};
 
 /// What a server says of an error.
 #[derive(Debug, Default)]
@@ -126,6 +126,7 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
         _ => FaultKind::Rejected,
     };
     let mut fault = Fault::new(kind, what);
+    fault.window = said.message.as_deref().filter(|_| kind == FaultKind::ContextFull).and_then(window::named);
     fault.hint = hint(status, meaning, said.message.as_deref().unwrap_or_default(), model, endpoint);
     let again = match said.pause {
         _ if !passing => Again::Never,

@@ -26,6 +26,7 @@ mod scripted;
 mod sse;
 mod stale;
 mod unsent;
+mod window;
 mod written;
 
 use std::sync::Arc;
@@ -276,6 +277,8 @@ pub struct Fault {
     pub hint: Option<String>,
     /// What the last failed try has used of tokens, as far as it is known.
     pub spent: Usage,
+    /// How many tokens prompt and reply may have together, where the prompt was too long and the server says so.
+    pub window: Option<u64>,
 }
 
 /// What a fault means for the run.
@@ -295,7 +298,7 @@ pub enum FaultKind {
 impl Fault {
     /// A fault without a hint.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, spent: Usage::default() }
+        Self { kind, message: message.into(), hint: None, spent: Usage::default(), window: None }
     }
 
     /// Says what the operator can do.

@@ -40,7 +40,7 @@ pub(super) fn milliseconds(
     name: &str,
     default: u64,
 ) -> Result<Duration, Fault> {
-    let Some(text) = variable(name) else { return Ok(Duration::from_millis(default)) };
+    let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(Duration::from_millis(default)) };
     match text.trim().parse() {
         Ok(number @ 1..=86_400_000) => Ok(Duration::from_millis(number)),
         _ => Err(Fault::new(FaultKind::Rejected, format!("{name} isn't a number of milliseconds from 1 to 86400000"))),
@@ -55,7 +55,7 @@ pub(super) fn key(variable: &dyn Fn(&str) -> Option<String>, name: &str) -> Resu
     let rejected = |message| Err(Fault::new(FaultKind::Rejected, message));
     match variable(name) {
         None => rejected(format!("{name} is not set")),
-        Some(key) if key.is_empty() => rejected(format!("{name} is empty")),
+        Some(key) if key.is_empty() => rejected(format!("{name} is set, but empty")),
         Some(key) if key.ends_with(['\n', '\r']) => rejected(format!("{name} ends with a line break")),
         Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
             rejected(format!("{name} holds a space, a control character or a letter outside ASCII"))

@@ -95,7 +95,11 @@ impl Course {
                             Some(Event::LimitReached(reached)) if reached.message == failed.why => {
                                 End::Over(reached.into())
                             }
-                            _ => End::Failed(Fault { spent: failed.spent, ..Fault::new(failed.kind, &failed.why) }),
+                            _ => End::Failed(Fault {
+                                spent: failed.spent,
+                                window: failed.window,
+                                ..Fault::new(failed.kind, &failed.why)
+                            }),
                         };
                     }
                 }

@@ -194,7 +194,7 @@ fn keys_are_checked_before_anything_else() {
         let name = dialect.entry().keys[0];
         for (key, words) in [
             (None, "is not set"),
-            (Some(""), "is empty"),
+            (Some(""), "is set, but empty"),
             (Some("sk-1\n"), "ends with a line break"),
             (Some("sk ä"), "holds a space"),
         ] {

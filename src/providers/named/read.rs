@@ -8,7 +8,7 @@ use super::hidden::hidden;
 use super::{Server, Servers, apis};
 use crate::diagnostic::{Diagnostic, Place, Source, nearest, only_nearest};
 use crate::job::{NAME_FORM, is_name};
-use crate::providers::{address, find};
+use crate::providers::{PROVIDERS, address, find};
 use crate::toml_file::{DeValue, Reading, Spanned};
 use crate::tools::environment::is_for_all;
 
@@ -218,6 +218,11 @@ impl File<'_> {
             self.found("invalid-value", span, what, "put the key into a variable of its own");
             return None;
         }
+        if let Some(meaning) = meaning(text) {
+            let what = format!("`{text}` holds no key: it {meaning}");
+            self.found("invalid-value", span, what, "put the key into a variable of its own, and name that");
+            return None;
+        }
         Some(text.to_owned())
     }
 
@@ -243,6 +248,34 @@ impl File<'_> {
         });
         KEYS.iter().position(|known| Some(*known) == meant)
     }
+}
+
+/// What a variable of this name is for, where that is known and no key. What is named as one is masked wherever it stands, and
+/// kept from commands.
+fn meaning(name: &str) -> Option<&'static str> {
+    let is_address = PROVIDERS.iter().any(|entry| entry.home.is_some_and(|home| home.variable == name));
+    Some(match name {
+        _ if is_address || name.ends_with("_BASE_URL") => "names an address",
+        "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY" | "FTP_PROXY" => "names a proxy",
+        "NO_PROXY" => "names the hosts that are asked without a proxy",
+        "SSL_CERT_FILE" | "SSL_CERT_DIR" => "names certificates",
+        "PWD" | "OLDPWD" | "XDG_CONFIG_HOME" | "XDG_CACHE_HOME" | "XDG_DATA_HOME" | "XDG_STATE_HOME"
+        | "XDG_RUNTIME_DIR" => "names a folder",
+        "LD_PRELOAD" | "LD_LIBRARY_PATH" | "DYLD_INSERT_LIBRARIES" | "DYLD_LIBRARY_PATH" => "names libraries",
+        "EDITOR" | "VISUAL" | "PAGER" | "BROWSER" => "names a program",
+        "CI" | "TERM" | "COLUMNS" | "LINES" | "NO_COLOR" | "CLICOLOR" | "CLICOLOR_FORCE" | "FORCE_COLOR" | "SHLVL"
+        | "HOSTNAME" | "DISPLAY" => "says where the program runs",
+        "GITHUB_ENV"
+        | "GITHUB_PATH"
+        | "GITHUB_OUTPUT"
+        | "GITHUB_STATE"
+        | "GITHUB_STEP_SUMMARY"
+        | "GITHUB_ACTIONS"
+        | "GITHUB_REPOSITORY"
+        | "GITHUB_WORKSPACE" => "is the CI system's own",
+        _ if name.starts_with("LEGWORK_") => "is one of legwork's own",
+        _ => return None,
+    })
 }
 
 /// A word of the file as it may be quoted: a long one could be a key in the wrong place.

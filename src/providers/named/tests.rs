@@ -120,6 +120,29 @@ fn no_finding_shows_what_could_be_a_key() {
 }
 
 #[test]
+fn a_variable_that_means_something_else_holds_no_key() {
+    let with = |name: &str| {
+        found(&format!("[providers.a]\napi = \"openai-chat\"\nbase_url = \"http://h\"\nkey_env = \"{name}\"\n"))
+    };
+    for (name, words) in [
+        ("HTTPS_PROXY", "`HTTPS_PROXY` holds no key: it names a proxy"),
+        ("ANTHROPIC_BASE_URL", "`ANTHROPIC_BASE_URL` holds no key: it names an address"),
+        ("GOOGLE_GEMINI_BASE_URL", "it names an address"),
+        ("CI", "it says where the program runs"),
+        ("SSL_CERT_FILE", "it names certificates"),
+        ("PATH", "every command sees `PATH`, so it can't hold a key"),
+        ("HOME", "every command sees `HOME`, so it can't hold a key"),
+    ] {
+        let found = with(name);
+        assert!(found.contains(words) && found.contains("4:11"), "{found}");
+    }
+    for name in ["LOCAL_API_KEY", "GITHUB_TOKEN", "OPENAI_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "HF_TOKEN", "PROXY_KEY"]
+    {
+        assert_eq!(with(name), "", "{name}");
+    }
+}
+
+#[test]
 fn what_is_broken_is_known_by_its_name() {
     let read = Servers::read(&Source::new("f", "[providers.a]\n[providers]\nb = 1\n"));
     assert!(["a", "b"].iter().all(|name| read.servers.is_broken(name)) && read.servers.get("a").is_none());

@@ -196,7 +196,7 @@ async fn a_stream_of_nonsense_is_a_failure() {
 fn keys_are_checked_before_anything_else() {
     for (key, message) in [
         (None, "ANTHROPIC_API_KEY is not set"),
-        (Some(""), "ANTHROPIC_API_KEY is empty"),
+        (Some(""), "ANTHROPIC_API_KEY is set, but empty"),
         (Some("sk-1\n"), "ANTHROPIC_API_KEY ends with a line break"),
         (Some("sk 1"), "ANTHROPIC_API_KEY holds a space, a control character or a letter outside ASCII"),
         (Some("sk-ä"), "ANTHROPIC_API_KEY holds a space, a control character or a letter outside ASCII"),

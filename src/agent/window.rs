@@ -1,0 +1,78 @@
+//! How much prompt and reply may have together, as far as anybody says.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use super::{Agent, Tree, lock};
+use crate::message::{Reply, Stop};
+use crate::providers::Model;
+
+/// A reply has room for at least one in so many of the window's tokens.
+const LEAST_REPLY: u64 = 8;
+
+/// What servers said of their models' windows in this run, when a prompt was too long; by the models' names.
+#[derive(Debug, Default)]
+pub(super) struct Windows(Mutex<HashMap<String, u64>>);
+
+impl Tree {
+    /// How many tokens a model's prompt and reply may have together, where nobody has met its end yet: as the job says, else
+    /// as the table of prices does.
+    pub(super) fn window(&self, model: &Model) -> Option<u64> {
+        model.context.or_else(|| self.prices.context_window(model.price_list(), &model.name))
+    }
+
+    /// The same as far as its server said it in this run.
+    pub(super) fn said_window(&self, model: &Model) -> Option<u64> {
+        lock(&self.windows.0).get(&model.to_string()).copied()
+    }
+
+    /// Takes note of what a server said.
+    pub(super) fn learn_window(&self, model: &Model, window: u64) {
+        let mut windows = lock(&self.windows.0);
+        let known = windows.entry(model.to_string()).or_insert(window);
+        *known = window.min(*known);
+    }
+}
+
+impl Agent<'_> {
+    /// How many tokens prompt and reply may have together, where that is known.
+    pub(super) fn window(&mut self) -> Option<u64> {
+        let model = &self.planned.model;
+        let known = *self.window.get_or_insert_with(|| self.tree.window(model));
+        let said = self.tree.said_window(model);
+        known.into_iter().chain(said).min()
+    }
+
+    /// Takes note of the window that a server named when the prompt was too long; whether that is news. What is more than the
+    /// prompt and the reply could have taken is no reason for it.
+    pub(super) fn learns(&mut self, window: Option<u64>, max_tokens: u32) -> bool {
+        let densest = self.window_tokens().max(self.conversation.size() as u64 / 2);
+        let most = densest.saturating_add(u64::from(max_tokens));
+        let known = self.window();
+        let Some(said) = window.filter(|said| *said <= most && known.is_none_or(|known| *said < known)) else {
+            return false;
+        };
+        self.tree.learn_window(&self.planned.model, said);
+        true
+    }
+
+    /// How many of `max_tokens` the window leaves for the next reply.
+    pub(super) fn left_by_the_window(&mut self, max_tokens: u32) -> u32 {
+        // Where a record is replayed, it says what was asked for.
+        let window = if self.tree.recorded.is_some() { None } else { self.window() };
+        let left = window.map(|window| window.saturating_sub(self.window_tokens()).max(window / LEAST_REPLY));
+        max_tokens.min(left.map_or(u32::MAX, |left| u32::try_from(left.max(1)).unwrap_or(u32::MAX)))
+    }
+
+    /// Whether the window leaves anything worth the name for a reply to so long a prompt.
+    pub(super) fn leaves_a_reply(&mut self, tokens: u64) -> bool {
+        self.window().is_some_and(|window| tokens.saturating_add(window / LEAST_REPLY) <= window)
+    }
+}
+
+/// A reply that was cut where the window ends: it was asked for no longer than that.
+pub(super) fn cut_by_the_window(reply: &mut Reply) {
+    if reply.stop == Stop::MaxTokens {
+        reply.stop = Stop::ContextFull;
+    }
+}

@@ -1,0 +1,115 @@
+//! The size of a model's window, out of what a server says of a prompt that doesn't fit.
+
+/// The least that is believed to be a window.
+const LEAST: u64 = 256;
+
+/// How many tokens prompt and reply may have together, or the prompt alone, as the message says; `None` where it doesn't, or
+/// in words that nobody knows.
+pub(super) fn named(message: &str) -> Option<u64> {
+    // What stands before the number, in the words of the servers that `says_too_long` knows.
+    const BEFORE: [&str; 22] = [
+        "maximum context length is",
+        "maximum context length of",
+        "maximum prompt length is",
+        "maximum model length of",
+        "context length of only",
+        "reached context length of",
+        "context length is",
+        "context length (",
+        "context size is",
+        "context size (",
+        "context window is",
+        "context window of",
+        "context limit is",
+        "context limit of",
+        "n_ctx (",
+        "number of tokens allowed (",
+        "only supports up to",
+        "`max_new_tokens` must be <=",
+        "`inputs` must have less than",
+        "model token limit:",
+        "prompt cannot exceed",
+        "input length should be [1,",
+    ];
+    let message = message.to_ascii_lowercase();
+    let behind = |words: &str| {
+        let at = message.find(words)?;
+        number(message[at + words.len()..].trim_start())
+    };
+    let before = |words: &str| {
+        let start = message[..message.find(words)?].trim_end();
+        number(&start[start.rfind(|c: char| !is_of_number(c)).map_or(0, |at| at + 1)..])
+    };
+    // Anthropic's second form adds up what is too much; Mistral's and Anthropic's first have the word behind the number.
+    let sum = || number(message[message.find("exceed context limit:")?..].split_once('>')?.1.trim_start());
+    let found = BEFORE.into_iter().find_map(behind).or_else(sum);
+    found.or_else(|| before("maximum context length")).or_else(|| before("maximum")).or_else(|| {
+        let is_of_prompt = ["prompt token count", "input token count"].iter().any(|words| message.contains(words));
+        is_of_prompt.then(|| behind("exceeds the limit of"))?
+    })
+}
+
+fn is_of_number(c: char) -> bool {
+    c.is_ascii_digit() || matches!(c, ',' | '_')
+}
+
+fn number(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !is_of_number(c)).unwrap_or(text.len());
+    let digits: String = text[..end].chars().filter(char::is_ascii_digit).collect();
+    digits.parse().ok().filter(|tokens| *tokens >= LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn a_window_is_read_out_of_the_servers_words() {
+        for (message, window) in [
+            ("prompt is too long: 209000 tokens > 200000 maximum", 200_000),
+            (
+                "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length",
+                200_000,
+            ),
+            (
+                "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (1000 in the messages, \
+              8000 in the completion).",
+                8_192,
+            ),
+            ("request (4476 tokens) exceeds the available context size (4096 tokens), try increasing it", 4_096),
+            ("The input (9000 tokens) is longer than the model's context length (8192 tokens).", 8_192),
+            ("The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).", 1_048_576),
+            ("This model's maximum prompt length is 131,072 but the request contains 140,000 tokens.", 131_072),
+            ("However, the model is loaded with context length of only 7866 tokens, which is not enough.", 7_866),
+            ("Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)", 7_424),
+            ("Reached context length of 4096 tokens with model (arch: qwen2)", 4_096),
+            ("The decoder prompt (length 17772) is longer than the maximum model length of 16384.", 16_384),
+            ("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens", 4_096),
+            ("`inputs` must have less than 4096 tokens. Given: 5000", 4_096),
+            (
+                "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+                32_768,
+            ),
+            ("Your request exceeded model token limit: 262144 (requested: 291351)", 262_144),
+            ("Range of input length should be [1, 129024]", 129_024),
+            ("total number of tokens in the prompt cannot exceed 4081 - received 5000.", 4_081),
+            ("the input token count is 1251952 but model only supports up to 1048576.", 1_048_576),
+            ("prompt token count of 128005 exceeds the limit of 128000", 128_000),
+            ("Prompt has 5000 tokens, but the configured context size is 4096 tokens", 4_096),
+        ] {
+            assert_eq!(named(message), Some(window), "{message}");
+        }
+        for message in [
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+            "the request exceeds the available context size. try increasing the context size or enable context shift",
+            "invalid params, context window exceeds limit (2013)",
+            "prompt too long; exceeded max context length by 10 tokens",
+            "prompt is too long: 9 > 8",
+            "prompt is too long: 5001 > 5000",
+            "the maximum, 😀 maximum",
+            "",
+        ] {
+            assert_eq!(named(message), None, "{message}");
+        }
+    }
+}
