@@ -36,7 +36,7 @@ pub use self::tree::{Halt, Tree, TreeParts};
 use crate::budget::LimitHit;
 use crate::event::{AgentFinished, AgentStarted, Dropped, Durability, Event, LimitReached, Outcome, PARENT};
 use crate::job::Compaction;
-use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage, View};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::providers::{Conversation, Setup};
 use crate::tools::toolbox::Toolbox;
@@ -68,6 +68,8 @@ pub struct Agent<'t> {
     usage: Usage,
     cost_usd: Option<f64>,
     last_text: String,
+    /// Why the model refused.
+    refusal: Option<String>,
     submitted: Submitted,
     past: Past,
     /// The calls of the last reply that were begun before the run was cut off.
@@ -98,6 +100,7 @@ impl<'t> Agent<'t> {
             description: description.clone(),
             outcome: Outcome::EnvironmentFailed,
             text: String::new(),
+            refusal: None,
             result: None,
             turns: 0,
             tool_calls: 0,
@@ -112,6 +115,7 @@ impl<'t> Agent<'t> {
                     Err(halt) => tree.halt(halt, finished.subagent.is_none()),
                 };
                 finished.text = agent.last_text;
+                finished.refusal = agent.refusal;
                 finished.result = agent.submitted.into_result();
                 finished.turns = agent.turns;
                 finished.tool_calls = agent.tool_calls;
@@ -171,6 +175,7 @@ impl<'t> Agent<'t> {
             usage: Usage::default(),
             cost_usd: Some(0.0),
             last_text: String::new(),
+            refusal: None,
             submitted: Submitted::new(tree, planned)?,
             past,
             calls: Calls::default(),
@@ -268,13 +273,10 @@ impl<'t> Agent<'t> {
         }
     }
 
-    /// Says why the model refused, where its provider does.
-    fn note_refusal(&self, reply: &Reply) {
-        let why = reply.blocks.iter().rev().find_map(|block| match &block.view {
-            View::Other(why) => Some(why),
-            _ => None,
-        });
-        if let Some(why) = why.filter(|_| self.subagent.is_none()) {
+    /// Takes note of why the model refused, where its provider says so.
+    fn note_refusal(&mut self, reply: &Reply) {
+        self.refusal = reply.why_refused().map(str::to_owned);
+        if let Some(why) = self.refusal.as_ref().filter(|_| self.subagent.is_none()) {
             self.tree.note(Outcome::Refused, &format!("the model refused ({why})"));
         }
     }

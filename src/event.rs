@@ -2,6 +2,7 @@
 
 mod course;
 mod entry;
+mod finished;
 mod outcome;
 mod result;
 
@@ -14,6 +15,7 @@ use serde_json::value::RawValue;
 
 pub use self::course::Course;
 pub use self::entry::Entry;
+pub use self::finished::AgentFinished;
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::result::{Change, ChangeKind, CheckResult, RunResult, SubagentResult, summary_file};
 pub use crate::message::Usage;
@@ -329,34 +331,6 @@ pub struct Changed {
     /// What is left out of either, in one sentence, where something is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
-}
-
-/// An agent has ended.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct AgentFinished {
-    /// Its id.
-    pub id: String,
-    /// Which subagent of the plan it was; none for the parent.
-    pub subagent: Option<String>,
-    /// The parent's words for the task.
-    pub description: Option<String>,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Its last text; empty where it said nothing.
-    pub text: String,
-    /// The data that it ended with, where it was asked for data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<serde_json::Value>,
-    /// Replies that it got, the last request without tools not counted.
-    pub turns: u32,
-    /// Calls that it made.
-    pub tool_calls: u64,
-    /// Its own tokens.
-    pub usage: Usage,
-    /// Its own cost in US dollars, where every price is known.
-    pub cost_usd: Option<f64>,
-    /// Its running time in milliseconds.
-    pub duration_ms: u64,
 }
 
 /// The run has ended.

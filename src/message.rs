@@ -68,6 +68,11 @@ impl Reply {
         self.stop == Stop::EndTurn && !self.blocks.iter().any(says)
     }
 
+    /// Why it was refused, where the provider says so beside the reply's own blocks.
+    pub fn why_refused(&self) -> Option<&str> {
+        self.blocks.iter().rev().find_map(|block| block.why_refused(&self.stop))
+    }
+
     /// Why it is none, where it was asked for as a summary: `is empty`.
     pub fn why_no_summary(&self) -> Option<&'static str> {
         match self.stop {
@@ -115,6 +120,16 @@ pub struct Block {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     pub raw: Option<Arc<RawValue>>,
+}
+
+impl Block {
+    /// Why a reply with this stop was refused, where this block is what says so: a provider's word, and no part of the reply.
+    pub fn why_refused(&self, stop: &Stop) -> Option<&str> {
+        match (&self.view, &self.raw) {
+            (View::Other(why), None) if *stop == Stop::Refusal => Some(why),
+            _ => None,
+        }
+    }
 }
 
 impl From<View> for Block {

@@ -25,6 +25,33 @@ fn task(agent: &str) -> Value {
 }
 
 #[test]
+fn a_parent_is_told_why_a_subagents_model_refused() {
+    let folder = folder_with(JOB.replace("[task, write_file", "[task").as_str());
+    let script = || {
+        Script::new()
+            .agent("Child reader.", [Answer::text("Not that.").stop("refusal")])
+            .agent("Parent.", [Answer::calls(&[("task", task("reader"))]), Answer::text("Done.")])
+    };
+    for (model, why) in [
+        ("gemini/gemini-2.5-flash", " (the model's provider says why: SAFETY)"),
+        ("openai-chat/x", " (the model's provider says why: content_filter)"),
+    ] {
+        let server = Server::start(script());
+        let run =
+            folder.legwork(&["run", "job.yaml", "--model", model]).provider(&server).openai(&server).gemini(&server);
+        let ended = run.env("SHARED_WORD", "shared").run();
+        ended.code(0).stdout_is("Done.\n");
+        let requests = server.finish();
+        let told = &requests.last().unwrap().results()[0];
+        let expected =
+            format!("[reader-1 ended with refused after 1 turn{why}; this is the last that it said]\n\nNot that.");
+        assert!(told.is_error && told.text == expected, "{}", told.text);
+        assert!(ended.run_folder().transcript().contains(&expected));
+        folder.legwork(&["replay", "latest"]).run().code(0);
+    }
+}
+
+#[test]
 fn a_subagent_has_its_own_tools_and_rules_and_no_others() {
     let folder = folder_with(JOB);
     let calls = |calls: &[(&str, Value)]| Answer::calls(calls);

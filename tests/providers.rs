@@ -180,8 +180,18 @@ fn ends_of_every_kind_are_told() {
             assert_eq!(result["outcome"], outcome, "{model}");
             let message = result["error"]["message"].as_str().unwrap();
             assert!(result["error"]["hint"].is_string() || outcome == "context_full", "{model}: {message}");
-            // Google says why.
-            assert_eq!(message.ends_with(" refused (SAFETY)"), outcome == "refused" && model.starts_with("gemini"));
+            // Whose filter it was that says why.
+            let filter = match model.split_once('/').unwrap().0 {
+                "gemini" => Some(" refused (SAFETY)"),
+                "openai" | "openai-chat" => Some(" refused (content_filter)"),
+                _ => None,
+            };
+            assert!(outcome != "refused" || filter.is_none_or(|words| message.ends_with(words)), "{model}: {message}");
+            let told = filter.filter(|_| outcome == "refused").map(|words| {
+                format!("_The model refused: {}_", words.trim_start_matches(" refused (").trim_end_matches(')'))
+            });
+            assert!(told.is_none_or(|told| ended.run_folder().transcript().contains(&told)), "{model}");
+            assert!(outcome == "refused" || !message.contains(" refused ("), "{model}: {message}");
         }
     }
 }

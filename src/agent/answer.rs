@@ -299,10 +299,21 @@ fn summary(call: &ToolCall, finished: &AgentFinished) -> ToolResult {
     } else {
         let what = if data.is_some() { "the data that it had submitted" } else { "the last that it said" };
         let turns = counted(u64::from(finished.turns), "turn");
-        format!("[{} ended with {} after {turns}; this is {what}]\n\n{text}", finished.id, finished.outcome)
+        let why = finished.refusal.as_deref().map(|why| format!(" (the model's provider says why: {})", one_line(why)));
+        let why = why.unwrap_or_default();
+        format!("[{} ended with {} after {turns}{why}; this is {what}]\n\n{text}", finished.id, finished.outcome)
     };
     let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
     ToolResult { call_id: call.id.clone(), text: bounded(text, MAX_CHARS), is_error }
+}
+
+/// A text on one line, of at most 600 characters.
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(600) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 /// What a call is about, in one line of at most 100 characters: the first text in its input.

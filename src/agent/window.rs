@@ -9,6 +9,8 @@ use crate::providers::Model;
 
 /// A reply has room for at least one in so many of the window's tokens.
 const LEAST_REPLY: u64 = 8;
+/// One in so many tokens of a window is left free where a reply gets all that the prompt leaves.
+const SLACK: u64 = 32;
 
 /// What servers said of their models' windows in this run, when a prompt was too long; by the models' names.
 #[derive(Debug, Default)]
@@ -60,8 +62,14 @@ impl Agent<'_> {
     pub(super) fn left_by_the_window(&mut self, max_tokens: u32) -> u32 {
         // Where a record is replayed, it says what was asked for.
         let window = if self.tree.recorded.is_some() { None } else { self.window() };
-        let left = window.map(|window| window.saturating_sub(self.window_tokens()).max(window / LEAST_REPLY));
-        max_tokens.min(left.map_or(u32::MAX, |left| u32::try_from(left.max(1)).unwrap_or(u32::MAX)))
+        let Some(window) = window else { return max_tokens };
+        let left = window.saturating_sub(self.window_tokens());
+        if left >= u64::from(max_tokens) {
+            return max_tokens;
+        }
+        // What goes around the messages isn't in anybody's count.
+        let left = left.saturating_sub(window / SLACK).max(window / LEAST_REPLY).max(1);
+        max_tokens.min(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     /// Whether the window leaves anything worth the name for a reply to so long a prompt.

@@ -157,6 +157,7 @@ mod tests {
             description,
             outcome,
             text,
+            refusal: None,
             result: None,
             turns,
             tool_calls,

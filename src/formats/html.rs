@@ -118,12 +118,18 @@ fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
             if replied.reply.is_silent() {
                 shown.push(part("note", String::new(), "the model said nothing"));
             }
-            shown.extend(replied.reply.blocks.into_iter().filter_map(|block| match block.view {
-                View::Text(text) => Some(part("text", String::new(), &text)),
-                View::Thinking(text) if text.is_empty() => None,
-                View::Thinking(text) => Some(part("thinking", "Thinking".into(), &text)),
-                View::Call(call) => Some(part("call", call.tool.clone(), call.input.get())),
-                View::Other(kind) => Some(part("note", String::new(), &format!("a block of kind {kind}"))),
+            let stop = replied.reply.stop;
+            shown.extend(replied.reply.blocks.into_iter().filter_map(|block| {
+                match block.view {
+                    View::Other(_) if block.why_refused(&stop).is_some() => block
+                        .why_refused(&stop)
+                        .map(|why| part("note", String::new(), &format!("the model refused: {why}"))),
+                    View::Text(text) => Some(part("text", String::new(), &text)),
+                    View::Thinking(text) if text.is_empty() => None,
+                    View::Thinking(text) => Some(part("thinking", "Thinking".into(), &text)),
+                    View::Call(call) => Some(part("call", call.tool.clone(), call.input.get())),
+                    View::Other(kind) => Some(part("note", String::new(), &format!("a block of kind {kind}"))),
+                }
             }));
             shown
         }

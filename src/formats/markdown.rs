@@ -100,6 +100,10 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                     writeln!(out, "_The model said nothing._\n")?;
                 }
                 for block in replied.reply.blocks {
+                    if let Some(why) = block.why_refused(&replied.reply.stop) {
+                        writeln!(out, "_The model refused: {}_\n", one_line(why))?;
+                        continue;
+                    }
                     match block.view {
                         View::Text(text) => said(out, &text)?,
                         View::Thinking(text) if text.is_empty() => {}

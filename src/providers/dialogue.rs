@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::silence::Silence;
+use self::silence::{LARGEST_SILENCE, Silence};
 use super::fault::{self, Manners};
 use super::foreign::other_api;
 use super::http::{Answer, Endpoint};
@@ -224,6 +224,8 @@ impl<B: Body> Dialogue<B> {
         // Before the first event: no stream at all, perhaps.
         let mut start = Vec::new();
         let mut until = None;
+        // What came since the reply last grew.
+        let (mut heard, mut idle) = (growth.usage().output_tokens, 0);
         loop {
             let chunk = if growth.may_end() {
                 // What breaks off now has said all that is needed; what only shows that it lives isn't waited for.
@@ -239,6 +241,7 @@ impl<B: Body> Dialogue<B> {
                 growth.event(name, data, &text)
             };
             let is_over = chunk.is_none();
+            idle += chunk.as_ref().map_or(0, Bytes::len);
             let fed = match &chunk {
                 Some(chunk) => decoder.feed(chunk, each),
                 None => decoder.end(&mut each),
@@ -250,6 +253,12 @@ impl<B: Body> Dialogue<B> {
                 Broken::Nonsense(_) => self.foreign(odd.as_deref()).unwrap_or_else(|| self.broken(why)),
                 why @ Broken::Error(_) => self.broken(why),
             })?;
+            if heard != growth.usage().output_tokens {
+                (heard, idle) = (growth.usage().output_tokens, 0);
+            }
+            if idle > LARGEST_SILENCE {
+                return Err(self.endless());
+            }
             if growth.ended() {
                 answer.drain().await;
                 return Ok(());

@@ -5,7 +5,7 @@ mod joined;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -222,8 +222,11 @@ impl Endpoint {
     pub(super) async fn post(&self, pieces: Vec<Bytes>) -> Result<Answer<'_>, Failure> {
         let client = self.client.get_or_try_init(|| async { self.build() }).await.map_err(Failure::last)?;
         let may_be_stale = self.was_answered.load(Ordering::Relaxed);
+        let begun = Instant::now();
         let mut sent = self.send(client, pieces.clone()).await;
-        if may_be_stale && matches!(&sent, Ok(Err(error)) if was_closed(error)) {
+        // One that had been closed before shows it at once: what breaks later may have been worked on, and is a failed try.
+        let is_at_once = begun.elapsed() <= self.timeouts.connect / 5;
+        if may_be_stale && is_at_once && matches!(&sent, Ok(Err(error)) if was_closed(error)) {
             sent = self.send(client, pieces).await;
         }
         self.was_answered.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
@@ -348,7 +351,8 @@ impl Answer<'_> {
                 self.taken += chunk.as_ref().map_or(0, Bytes::len);
                 if self.taken > LARGEST_ANSWER {
                     let message = format!("{} answered with more than {LARGEST_ANSWER} bytes", self.endpoint.shown);
-                    return Err(Failure::passing(message));
+                    // No reply is a tenth of that: the next one would be no other.
+                    return Err(Failure::last(Fault::new(FaultKind::Failed, message)));
                 }
                 Ok(chunk)
             }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +22,8 @@ pub(super) enum End {
     Close,
     /// The connection is closed once something of the next request has come, which isn't read.
     CloseOnNext,
+    /// The connection is closed after that time.
+    CloseLate(Duration),
     /// Nothing, for ever.
     Hang,
 }
@@ -148,6 +151,10 @@ async fn serve(
             End::Close => return,
             End::CloseOnNext => {
                 let _ = stream.peek(&mut [0]).await;
+                return;
+            }
+            End::CloseLate(after) => {
+                tokio::time::sleep(after).await;
                 return;
             }
             End::Hang => std::future::pending().await,

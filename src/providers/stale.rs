@@ -2,7 +2,8 @@
 //!
 //! Some servers close a connection after an answer without having said so (llama.cpp does, after each stream). What the next
 //! request then sends into it is never read. That request goes out again at once, by a connection of its own, and isn't a
-//! failed try; a second one that meets the same end is.
+//! failed try; a second one that meets the same end is. So is one that ends later than a closed connection takes to show:
+//! a server may have worked on it, and it may be paid twice, which is told with its failure.
 
 /// Whether the connection ended in the middle of a request, before any of the answer came.
 pub(super) fn was_closed(error: &reqwest::Error) -> bool {
@@ -23,7 +24,9 @@ pub(super) fn was_closed(error: &reqwest::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::message::{Message, UserMessage};
-    use crate::providers::conformance::{Seen, dialects, hello, prompted, request, streamed};
+    use std::time::Duration;
+
+    use crate::providers::conformance::{Seen, connect, dialects, hello, prompted, request, setup, streamed};
     use crate::providers::scripted::{Answer, End, Server};
 
     /// The answer, after which the connection is closed once the next request has come, unread.
@@ -45,6 +48,28 @@ mod tests {
             assert!(seen.retries.lock().unwrap().is_empty());
             let connections: Vec<usize> = server.received().iter().map(|request| request.connection).collect();
             assert_eq!(connections, [0, 1, 2], "each was read once, by a connection of its own");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_while_the_server_may_be_at_work_is_a_failed_try() {
+        for dialect in dialects() {
+            let late = Answer(vec![], End::CloseLate(Duration::from_millis(600)));
+            let good = || streamed(&*dialect, &hello());
+            let server = Server::start([good(), late, good()]).await;
+            let mut variables = dialect.variables(&server.url);
+            // A fifth of it is how long a closed connection may take to show.
+            let bounds = [("LEGWORK_RETRY_BASE_MS", "2"), ("LEGWORK_CONNECT_TIMEOUT_MS", "2500")];
+            variables.extend(bounds.map(|(name, number)| (name, number.to_owned())));
+            let mut conversation = connect(dialect.entry(), &variables).unwrap().open(setup(&*dialect)).unwrap();
+            conversation.push(&Message::User(UserMessage::text("Hello")));
+            let seen = Seen::default();
+            for _ in 0..2 {
+                conversation.ask(request(), &seen).await.unwrap();
+            }
+            let retries = seen.retries.lock().unwrap();
+            assert!(retries.len() == 1 && retries[0].why.contains("broke off"), "{retries:?}");
+            assert_eq!(server.received().len(), 3);
         }
     }
 

@@ -163,6 +163,7 @@ mod tests {
             description: None,
             outcome,
             text: String::new(),
+            refusal: None,
             result: None,
             turns: 1,
             tool_calls: 0,

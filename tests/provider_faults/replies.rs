@@ -72,10 +72,11 @@ fn a_last_answer_of_an_unknown_kind_of_end_is_an_answer() {
 }
 
 #[test]
-fn a_reply_of_nothing_is_an_end_without_words() {
-    let server = Server::start(Script::of([Answer::empty()]));
-    Ran::against(&server).is(0, "completed").ended.stdout_is("");
-    server.finish();
+fn a_reply_of_nothing_is_an_end_without_words_where_something_was_done() {
+    let server = first(vec![], Answer::empty());
+    let ran = Ran::against(&server);
+    ran.is(75, "provider_failed").ended.stdout_is("").stderr_has("a reply with nothing in it (tried 3 times)");
+    assert_eq!(server.finish().len(), 3, "nothing done and nothing said isn't success");
     let server = Server::start(Script::of([call("true").then_text("I try."), Answer::empty()]));
     Ran::against(&server).is(0, "completed").ended.stdout_is("I try.\n");
     server.finish();

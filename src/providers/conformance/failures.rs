@@ -161,6 +161,25 @@ async fn nonsense_is_a_failure_and_bounded() {
 }
 
 #[tokio::test]
+async fn a_stream_that_only_goes_on_is_left_and_not_asked_for_again() {
+    let comment = format!(": {}\n\n", "x".repeat(1 << 20));
+    for dialect in dialects() {
+        let begun = dialect.events(&hello())[0].clone();
+        let noise = format!("{comment}{}", dialect.noise());
+        let parts = std::iter::once(begun.as_bytes()).chain(std::iter::repeat_n(noise.as_bytes(), 20));
+        let (fault, _, requests) = asked(&*dialect, vec![Answer::stream(parts), good(&*dialect)]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (FaultKind::Failed, 1), "{}", fault.message);
+        assert!(fault.message.ends_with("with nothing of a reply in them"), "{}", fault.message);
+        // What a reply's pieces lie between isn't counted together.
+        let events = dialect.events(&Said(vec![Part::Text(vec!["some words "; 3])], Ending::Said));
+        let far = [&comment.repeat(6), &events[0], &events[1], &comment.repeat(6), &events[2..].concat()];
+        let answer = Answer::stream(far.map(|part| part.as_bytes()));
+        assert_eq!(asked(&*dialect, vec![answer]).await.0.unwrap().text(), "some words some words some words ");
+    }
+}
+
+#[tokio::test]
 async fn json_under_a_streams_name_is_read_as_what_it_is() {
     let named = |body: &str| Answer::new("200 OK", "content-type: text/event-stream\r\n", body);
     for dialect in dialects() {

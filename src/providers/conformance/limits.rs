@@ -47,14 +47,15 @@ async fn signs_of_life_do_not_keep_a_request_for_ever() {
 
 #[tokio::test]
 async fn an_answer_is_bounded_in_length() {
-    let sign = [b":".as_slice(), &[b'x'; (1 << 20) - 2], b"\n"].concat();
+    let sign = format!(":{}\n", "x".repeat((1 << 20) - 2));
     for dialect in dialects() {
-        let endless = Answer::stream(std::iter::repeat_n(sign.as_slice(), 65)).cut(End::Hang);
+        let said = Said(vec![Part::Text(vec!["some words "; 70])], Ending::Said);
+        let parts: Vec<String> = dialect.events(&said).iter().map(|event| format!("{event}{sign}")).collect();
+        let endless = Answer::stream(parts.iter().map(String::as_bytes)).cut(End::Hang);
         let server = Server::start([endless, good(&*dialect)]).await;
-        let seen = Seen::default();
-        prompted(&*dialect, &server.url).ask(request(), &seen).await.unwrap();
-        let why = seen.retries.lock().unwrap()[0].why.clone();
-        assert!(why.ends_with("answered with more than 67108864 bytes"), "{why}");
+        let fault = prompted(&*dialect, &server.url).ask(request(), &Seen::default()).await.unwrap_err();
+        assert!(fault.message.ends_with("answered with more than 67108864 bytes"), "{}", fault.message);
+        assert_eq!(server.received().len(), 1, "the next one would be no other");
     }
 }
 

@@ -192,6 +192,8 @@ pub(super) fn open(dialect: &dyn Dialect, url: &str) -> Box<dyn Conversation> {
     let number = |name, number: &str| (name, number.to_owned());
     variables.push(number("LEGWORK_RETRY_BASE_MS", "2"));
     variables.push(number("LEGWORK_IDLE_TIMEOUT_MS", "20000"));
+    // By it goes, too, how soon a closed connection has to show.
+    variables.push(number("LEGWORK_CONNECT_TIMEOUT_MS", "600000"));
     connect(dialect.entry(), &variables).unwrap().open(setup(dialect)).unwrap()
 }
 

@@ -1,15 +1,18 @@
-//! Replies with nothing in them.
+//! Replies with nothing in them, and streams that never come to one.
 //!
 //! Behind the answers to calls a model may have nothing to add, and that is its end. The first reply to a prompt is another
 //! matter: nothing was done, and nothing said.
 
-use super::{Body, Dialogue};
+use super::{Body, Dialogue, LARGEST_EVENT};
 use crate::message::Reply;
+use crate::providers::dialogue::Shared;
 use crate::providers::retry::{Failure, Tries};
-use crate::providers::{Ask, Fault, Retry};
+use crate::providers::{Ask, Fault, FaultKind, Retry};
 
 /// How often a reply with nothing in it is asked for again.
 const REPEATS: u32 = 2;
+/// The greatest size in bytes of what comes of a stream between two signs of a reply: several of the largest events.
+pub(super) const LARGEST_SILENCE: usize = 2 * LARGEST_EVENT;
 
 /// What is done about such a reply.
 pub(super) enum Silence {
@@ -45,5 +48,13 @@ impl<B: Body> Dialogue<B> {
             Err(_) if self.has_replied => Ok(Silence::Taken(reply)),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// A stream that goes on and on and says nothing. The next one would do the same, for as much traffic.
+    pub(super) fn endless(&self) -> Failure {
+        let Shared { endpoint, .. } = &*self.shared;
+        let what = format!("{} sent {LARGEST_SILENCE} bytes with nothing of a reply in them", endpoint.shown());
+        let hint = format!("is {} the address of {}?", endpoint.names().base, endpoint.names().api);
+        Failure::last(Fault::new(FaultKind::Failed, what).hint(hint))
     }
 }

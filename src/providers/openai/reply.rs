@@ -329,8 +329,12 @@ impl dialogue::Growth for Growth {
             stop = Stop::MaxTokens;
         }
         let finished = self.items.finish();
-        let (blocks, is_refused) =
+        let (mut blocks, is_refused) =
             finished.map_err(|error| Broken::Nonsense(format!("an item can't be read: {error}")))?;
+        if stop == Stop::Refusal && !is_refused {
+            // Else nothing would say why.
+            blocks.push(View::Other("content_filter".to_owned()).into());
+        }
         if stop == Stop::EndTurn {
             if is_refused {
                 stop = Stop::Refusal;

@@ -31,6 +31,8 @@ pub(super) struct Growth {
     calls: Calls,
     usage: Counts,
     stop: Option<Stop>,
+    /// The word for a refusal, where it was a filter's.
+    filter: Option<String>,
     ended: bool,
     /// Whether it is certain that nothing is missing before the end, reason or not: it came in one piece, or the usage after
     /// the last choice came.
@@ -128,6 +130,7 @@ impl Growth {
             calls: Calls::default(),
             usage: Counts::default(),
             stop: None,
+            filter: None,
             ended: false,
             is_closed: false,
         }
@@ -153,7 +156,11 @@ impl Growth {
                 self.grow(delta, say)?;
             }
             match choice.finish_reason {
-                Some(Lossy(reason)) if !reason.is_empty() => self.stop = Some(read_stop(reason)?),
+                Some(Lossy(reason)) if !reason.is_empty() => {
+                    let stop = read_stop(reason.clone())?;
+                    self.filter = (stop == Stop::Refusal).then_some(reason);
+                    self.stop = Some(stop);
+                }
                 _ => {}
             }
         }
@@ -292,6 +299,9 @@ impl dialogue::Growth for Growth {
         if !self.refusal.is_empty() {
             stop = Stop::Refusal;
             blocks.push(View::Text(self.refusal).into());
+        } else if let Some(word) = self.filter.filter(|_| stop == Stop::Refusal) {
+            // Else nothing would say why.
+            blocks.push(View::Other(word).into());
         }
         blocks.extend(self.calls.finish().map_err(unwritable)?);
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
