@@ -15,17 +15,17 @@ from strict import Reader
 
 # What is said beyond the SDKs' own types, by the type's name.
 #
-# Servers that aren't OpenAI's have reasoning in fields of their own (DeepSeek's, OpenRouter's), and signatures of calls
+# Servers that aren't OpenAI's have reasoning in fields of their own (DeepSeek's, OpenRouter's, LiteLLM's), and signatures of calls
 # (Google's): it is sent back as it came. The version of the Messages API that our requests name, 2023-06-01, takes a
 # temperature for models before Claude 4.7; the one that the SDK speaks, 2026-10-21, has none.
-REASONING = ("reasoning", "reasoning_content", "reasoning_details")
+REASONING = ("reasoning", "reasoning_content", "reasoning_details", "thinking_blocks")
 BEYOND_REQUESTS = {
     "MessageCreateParamsStreaming": ("temperature",),
     "ChatCompletionAssistantMessageParam": REASONING,
     "ChatCompletionMessageFunctionToolCallParam": ("extra_content",),
 }
 BEYOND_REPLIES = {
-    "ChoiceDelta": REASONING,
+    "ChoiceDelta": (*REASONING, "provider_specific_fields"),
     "ChatCompletionMessage": REASONING,
     # What `include_obfuscation`, which is the API's default, adds to each delta.
     "ResponseTextDeltaEvent": ("obfuscation",),

@@ -57,7 +57,7 @@ def problems(api, what, text, novel):
 
 def is_free(holder, key):
     """Whether what stands there is the caller's own: a JSON Schema, a tool's input."""
-    theirs = ("input_schema", "parameters", "metadata", "reasoning_details", "extra_content")
+    theirs = ("input_schema", "parameters", "metadata", "reasoning_details", "thinking_blocks", "extra_content")
     theirs += ("parametersJsonSchema", "args", "response")
     return key in theirs or (key == "input" and holder.get("type") == "tool_use")
 

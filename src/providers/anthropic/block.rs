@@ -23,7 +23,13 @@ pub(super) struct Growing {
     citations: Vec<Box<RawValue>>,
     /// The pieces of `input`, as far as its bound and one piece beyond it.
     input: Option<String>,
+    /// Whether a delta has come.
+    has_grown: bool,
 }
+
+/// The least length in bytes of a beginning that is taken for said twice: LiteLLM begins a block with the first piece of a
+/// thought (of Bedrock's) and then says that again. Something shorter may well be meant twice.
+const SHORTEST_REPEAT: usize = 6;
 
 impl Growing {
     /// A block as it begins, or as a whole where the answer isn't streamed.
@@ -47,6 +53,14 @@ impl Growing {
             return Ok(None);
         }
         let delta: Delta<'_> = serde_json::from_str(delta.get())?;
+        let piece = delta.text.as_ref().or(delta.thinking.as_ref());
+        let is_first = !std::mem::replace(&mut self.has_grown, true);
+        if let Some(Lossy(piece)) = piece.filter(|piece| is_first && piece.0.len() >= SHORTEST_REPEAT) {
+            let field = if delta.text.is_some() { "text" } else { "thinking" };
+            if self.text(field).as_ref() == Some(piece) {
+                return Ok(None);
+            }
+        }
         if let Some(Lossy(piece)) = delta.text {
             self.append("text", &piece);
             return Ok(Some(piece));

@@ -57,11 +57,16 @@ impl Growing {
         match text(&self.fields, "type").as_deref() {
             Some("message") => item::said(fields).len() > item::said(&self.fields).len(),
             Some("function_call") => item::has_input(fields) && !item::has_input(&self.fields),
-            Some("reasoning") => {
-                let is_sealed = |fields| text(fields, "encrypted_content").is_some();
-                is_sealed(fields) && !is_sealed(&self.fields)
-            }
             _ => false,
+        }
+    }
+
+    /// Takes over what of a thought comes at the end alone: LiteLLM encrypts it then, and the model wants it back.
+    fn seal(&mut self, mut listed: Fields) {
+        const SEAL: &str = "encrypted_content";
+        let is_open = self.is("type", "reasoning") && text(&self.fields, SEAL).is_none_or(|own| own.is_empty());
+        if let Some(sealed) = listed.shift_remove(SEAL).filter(|sealed| is_open && sealed.get().starts_with('"')) {
+            self.fields.insert(SEAL.to_owned(), sealed);
         }
     }
 
@@ -145,7 +150,10 @@ impl Items {
                 self.0[place].index = index;
             }
             let place = match place {
-                Some(place) if self.0[place].is_whole && !self.0[place].is_less_than(&fields) => continue,
+                Some(place) if self.0[place].is_whole && !self.0[place].is_less_than(&fields) => {
+                    self.0[place].seal(fields);
+                    continue;
+                }
                 Some(place) => place,
                 None => self.begin(Some(index)),
             };

@@ -17,6 +17,10 @@ const CONTENT: &str = "reasoning_content";
 const TEXT: &str = "reasoning";
 /// Its parts, signed and encrypted ones among them (OpenRouter).
 const DETAILS: &str = "reasoning_details";
+/// Claude's own blocks, beside the text in one of the others (LiteLLM): what Claude has signed it insists on.
+const BLOCKS: &str = "thinking_blocks";
+/// The text of one of these.
+const THOUGHT: &str = "thinking";
 
 /// Reasoning that is being received.
 #[derive(Debug, Default)]
@@ -25,6 +29,7 @@ pub(super) struct Thoughts {
     field: Option<&'static str>,
     text: String,
     details: Vec<Fields>,
+    blocks: Vec<Fields>,
 }
 
 impl Thoughts {
@@ -43,6 +48,13 @@ impl Thoughts {
         let details = delta.get(DETAILS).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
         for detail in details.unwrap_or_default() {
             self.add(detail);
+        }
+        let blocks = delta.get(BLOCKS).and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
+        for block in blocks.unwrap_or_default() {
+            let said = block.get(THOUGHT).and_then(|said| text(said)).filter(|_| heard == 0).unwrap_or_default();
+            self.text.push_str(&said);
+            heard += said.len();
+            self.add_block(block);
         }
         heard
     }
@@ -78,13 +90,31 @@ impl Thoughts {
         }
     }
 
-    /// The block, with what of it is sent back: its parts, where there are any. An empty text counts where the server
-    /// sent one with calls, for then it wants that back.
+    /// A block that goes on until it is signed, or a further one.
+    fn add_block(&mut self, block: Fields) {
+        let is_thinking =
+            |block: &Fields| block.get("type").and_then(|kind| text(kind)).is_some_and(|it| it == THOUGHT);
+        let grows = |last: &&mut Fields| is_thinking(last) && !is_sealed(last) && is_thinking(&block);
+        let Some(last) = self.blocks.last_mut().filter(grows) else { return self.blocks.push(block) };
+        let begun = last.get(THOUGHT).and_then(|begun| text(begun)).unwrap_or_default();
+        for (name, value) in block {
+            let whole = match text(&value) {
+                Some(piece) if name == THOUGHT => to_raw_value(&(begun.clone() + &piece)).unwrap_or(value),
+                _ => value,
+            };
+            last.insert(name, whole);
+        }
+    }
+
+    /// The block, with what of it is sent back: its parts, where there are any, and Claude's blocks, as far as they are signed
+    /// or encrypted. An empty text counts where the server sent one with calls, for then it wants that back.
     ///
     /// # Errors
     /// It can't be written as JSON, which no text leads to.
-    pub(super) fn finish(self, has_calls: bool) -> Result<Option<Block>, serde_json::Error> {
-        if self.text.is_empty() && self.details.is_empty() && !(has_calls && self.field == Some(CONTENT)) {
+    pub(super) fn finish(mut self, has_calls: bool) -> Result<Option<Block>, serde_json::Error> {
+        self.blocks.retain(is_sealed);
+        let is_nothing = self.text.is_empty() && self.details.is_empty() && self.blocks.is_empty();
+        if is_nothing && !(has_calls && self.field == Some(CONTENT)) {
             return Ok(None);
         }
         let mut fields = Fields::new();
@@ -92,6 +122,9 @@ impl Thoughts {
             fields.insert(DETAILS.to_owned(), to_raw_value(&self.details)?);
         } else if let Some(field) = self.field {
             fields.insert(field.to_owned(), to_raw_value(&self.text)?);
+        }
+        if !self.blocks.is_empty() {
+            fields.insert(BLOCKS.to_owned(), to_raw_value(&self.blocks)?);
         }
         let raw = if fields.is_empty() { None } else { Some(Arc::from(to_raw_value(&fields)?)) };
         Ok(Some(Block { view: View::Thinking(self.text), raw }))
@@ -101,8 +134,15 @@ impl Thoughts {
 /// The members of the message that it is sent back with, each with a comma before it.
 pub(super) fn write(raw: &RawValue) -> String {
     let fields: Fields = serde_json::from_str(raw.get()).unwrap_or_default();
-    let known = fields.iter().filter(|(name, _)| [CONTENT, TEXT, DETAILS].contains(&name.as_str()));
+    let known = fields.iter().filter(|(name, _)| [CONTENT, TEXT, DETAILS, BLOCKS].contains(&name.as_str()));
     known.map(|(name, value)| format!(r#","{name}":{value}"#)).collect()
+}
+
+/// Whether one of Claude's blocks is signed or encrypted, and so at its end; others it doesn't take back.
+fn is_sealed(block: &Fields) -> bool {
+    ["signature", "data"]
+        .iter()
+        .any(|name| block.get(*name).and_then(|seal| text(seal)).is_some_and(|it| !it.is_empty()))
 }
 
 /// A value that is a text.

@@ -147,6 +147,30 @@ async fn a_text_that_its_block_begins_with_is_shown_and_counted() {
 }
 
 #[tokio::test]
+async fn a_beginning_that_is_said_again_counts_once() {
+    let thinks = |piece: &str| json!({ "type": "thinking_delta", "thinking": piece });
+    let texts = |piece: &str| json!({ "type": "text_delta", "text": piece });
+    let signed = json!({ "type": "signature_delta", "signature": "sg" });
+    let thought = |text: &str| json!({ "type": "thinking", "thinking": text, "signature": "" });
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let first = "I think about it.";
+    for (block, deltas, expected) in [
+        (thought(first), vec![thinks(first), thinks(" More."), signed.clone()], "I think about it. More."),
+        (
+            thought(first),
+            vec![thinks(" More."), thinks(first), signed.clone()],
+            "I think about it. More.I think about it.",
+        ),
+        (text("Hello there"), vec![texts("Hello there"), texts("!")], "Hello there!"),
+        (text("ha"), vec![texts("ha"), texts("!")], "haha!"),
+    ] {
+        let reply = ask_once(&reply(&[(block, deltas), said("End.")], "end_turn")).await;
+        let (View::Text(said) | View::Thinking(said)) = &reply.blocks[0].view else { panic!("{reply:?}") };
+        assert_eq!(said, expected);
+    }
+}
+
+#[tokio::test]
 async fn inputs_in_a_text_are_read() {
     let block = |input: Value| (json!({ "type": "tool_use", "id": "a", "name": "glob", "input": input }), vec![]);
     for (input, expected) in [(json!("{\"a\": 1}"), "{\"a\": 1}"), (json!(""), "{}"), (json!(null), "{}")] {

@@ -138,6 +138,30 @@ async fn an_input_goes_back_as_a_text_whatever_it_came_as() {
 }
 
 #[tokio::test]
+async fn a_thought_that_is_sealed_at_the_end_goes_back_sealed() {
+    // As LiteLLM's proxy has it of Claude behind it.
+    let thought = json!({ "id": "rs_1", "type": "reasoning",
+        "summary": [{ "type": "summary_text", "text": "Let me see." }] });
+    let sealed = json!("[{\"type\":\"thinking\",\"thinking\":\"Let me see.\",\"signature\":\"sig=\"}]");
+    let listed = json!({ "type": "reasoning", "id": "rs_1", "status": "completed", "role": "assistant",
+        "content": [{ "type": "output_text", "text": "Let me see.", "annotations": [] }], "encrypted_content": sealed });
+    let call = call(2, "{}");
+    let mut known = thought.clone();
+    known["encrypted_content"] = json!("enc");
+    for (told, expected) in [(&thought, &sealed), (&known, &json!("enc"))] {
+        let events = [done(0, told), done(1, &call), completed(&[listed.clone(), call.clone()])];
+        let reply = reply_of(&events).await;
+        assert_eq!(shown(&reply), ["Let me see.", "call_2 glob {}"]);
+        let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: false }).unwrap();
+        body.push(&Message::Assistant(reply)).unwrap();
+        let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        let mut back = thought.clone();
+        back["encrypted_content"] = expected.clone();
+        assert_eq!(body["input"][0], back);
+    }
+}
+
+#[tokio::test]
 async fn messages_of_one_reply_stand_apart() {
     let mut second = message("Two.");
     second["id"] = json!("msg_2");

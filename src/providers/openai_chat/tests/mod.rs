@@ -215,6 +215,10 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
     let details = |text: &str| json!([{ "type": "reasoning.text", "text": text, "format": "f", "index": 0 }]);
     let signed = json!([{ "type": "reasoning.text", "text": null, "signature": "sig", "index": 0 }]);
     let encrypted = json!([{ "type": "reasoning.encrypted", "data": "zz", "index": 1 }]);
+    let claudes = |text: &str, block: Value| {
+        json!({ "reasoning_content": text, "thinking_blocks": [block.clone()], "content": "",
+            "provider_specific_fields": { "thinking_blocks": [block] } })
+    };
     for (deltas, view, sent_back) in [
         (
             vec![json!({ "reasoning_content": "Let me " }), json!({ "reasoning_content": "see." }), call()],
@@ -243,6 +247,30 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
                 { "type": "reasoning.text", "text": "Let me.", "format": "f", "index": 0, "signature": "sig" },
                 { "type": "reasoning.encrypted", "data": "zz", "index": 1 },
             ] }),
+        ),
+        // LiteLLM's, of Claude behind it, as its proxy streams them.
+        (
+            vec![
+                claudes("Let me ", json!({ "type": "thinking", "thinking": "Let me " })),
+                claudes("see.", json!({ "type": "thinking", "thinking": "see." })),
+                claudes("", json!({ "type": "thinking", "thinking": "", "signature": "sigA=" })),
+                claudes("", json!({ "type": "redacted_thinking", "data": "zz" })),
+                claudes(" And so.", json!({ "type": "thinking", "thinking": " And so." })),
+                claudes("", json!({ "type": "thinking", "signature": "sigB=", "thinking": "" })),
+                claudes("Unsigned", json!({ "type": "thinking", "thinking": "Unsigned" })),
+                call(),
+            ],
+            Some("Let me see. And so.Unsigned"),
+            json!({ "reasoning_content": "Let me see. And so.Unsigned", "thinking_blocks": [
+                { "type": "thinking", "thinking": "Let me see.", "signature": "sigA=" },
+                { "type": "redacted_thinking", "data": "zz" },
+                { "type": "thinking", "thinking": " And so.", "signature": "sigB=" },
+            ] }),
+        ),
+        (
+            vec![json!({ "thinking_blocks": [{ "type": "thinking", "thinking": "Hm.", "signature": "s" }] }), call()],
+            Some("Hm."),
+            json!({ "thinking_blocks": [{ "type": "thinking", "thinking": "Hm.", "signature": "s" }] }),
         ),
         // Mistral's parts have no field to go back in.
         (
