@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 use super::foreign::{beside, other_api};
 use super::http::{Answer, Endpoint};
 use super::retry::{Again, Failure, asked_pause};
-use super::{Fault, FaultKind, notice, window};
+use super::{Fault, FaultKind, behind, notice, window};
 
 /// What a server says of an error.
 #[derive(Debug, Default)]
@@ -59,16 +59,25 @@ pub(super) fn quoted(model: &str) -> &str {
     if model.len() <= 200 { model } else { "MODEL" }
 }
 
-fn hint(status: u16, meaning: Option<Meaning>, said: &str, model: &str, endpoint: &Endpoint) -> Option<String> {
+fn hint(status: u16, meaning: Option<Meaning>, said: &Said, model: &str, endpoint: &Endpoint) -> Option<String> {
     let (shown, names) = (endpoint.shown(), endpoint.names());
+    let words = said.message.as_deref().unwrap_or_default();
+    let status = if status == 400 && behind::lacks_model(said) { 404 } else { status };
     Some(match (meaning, status) {
         (Some(Meaning::Full), _) => return None,
+        _ if behind::is_spent(said) => {
+            format!("the gateway lets the key from {} spend no more: have its budget raised", names.key)
+        }
         (Some(Meaning::Unpaid), _) | (_, 402) => "see the account's billing page".to_owned(),
         (Some(Meaning::TooMuch), _) => {
             "the account's limit is lower than this one request: use another model or account".to_owned()
         }
         (Some(Meaning::DayIsSpent), _) => {
             "the account's limit for a day is used up: try again tomorrow, or have it raised".to_owned()
+        }
+        (_, 401 | 403) if behind::has_no_way_in(said) => {
+            "it is the gateway that was turned away by what stands behind it: see its configuration for the key that it has"
+                .to_owned()
         }
         (_, 401 | 403) | (Some(Meaning::BadKey), _) if !endpoint.has_key() && endpoint.has_credentials() => {
             format!("the user and password in {} were sent, and no key: are they right?", names.base)
@@ -86,13 +95,13 @@ fn hint(status: u16, meaning: Option<Meaning>, said: &str, model: &str, endpoint
             beside(endpoint)
         ),
         (_, 405) => format!("is {shown} the right address ({})?{}", names.base, beside(endpoint)),
-        (_, 400) if endpoint.is_plain() && said.to_ascii_lowercase().contains("https") => {
+        (_, 400) if endpoint.is_plain() && words.to_ascii_lowercase().contains("https") => {
             format!("write https:// instead of http:// into {}", names.base)
         }
         (_, 407) => "what stands in between wants a user and a password: check the proxy variables".to_owned(),
         (_, 511) => "the network wants a login first: open any page in a browser there".to_owned(),
         (_, 400 | 422) => {
-            let option = refused_option(said)?;
+            let option = refused_option(words)?;
             format!("leave `{option}` out of the model's mapping, or name another model")
         }
         (_, 429) => "the account's rate limit; try again later, or run fewer agents side by side".to_owned(),
@@ -116,6 +125,7 @@ fn refused_option(said: &str) -> Option<&'static str> {
 }
 
 fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &str, endpoint: &Endpoint) -> Failure {
+    let status = behind::status(status, said);
     // Whoever calls it too large takes a shorter one: an API's own bound, a proxy's, an account's for a minute.
     let meaning = (manners.meaning)(status, said).or((status == 413).then_some(Meaning::Full));
     let passing = matches!(status, 408 | 409 | 429 | 500..) && meaning.is_none();
@@ -127,7 +137,7 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
     };
     let mut fault = Fault::new(kind, what);
     fault.window = said.message.as_deref().filter(|_| kind == FaultKind::ContextFull).and_then(window::named);
-    fault.hint = hint(status, meaning, said.message.as_deref().unwrap_or_default(), model, endpoint);
+    fault.hint = hint(status, meaning, said, model, endpoint);
     let again = match said.pause {
         _ if !passing => Again::Never,
         Some(pause) => Again::After(pause),
@@ -178,7 +188,9 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
     }
     let bytes = answer.body(64 << 10).await.unwrap_or_default();
     let body = String::from_utf8_lossy(&bytes);
-    let read = (manners.read)(&body);
+    // Some say it as the event that it would have been.
+    let read =
+        (manners.read)(&body).or_else(|| (manners.read)(body.lines().find_map(|line| line.strip_prefix("data:"))?));
     let is_of_api = read.is_some();
     let mut said = read.unwrap_or_else(|| Said {
         message: match answer.packing() {

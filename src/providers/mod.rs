@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod anthropic;
+mod behind;
 #[cfg(test)]
 mod conformance;
 mod dialogue;

@@ -130,9 +130,11 @@ fn chance() -> f64 {
 }
 
 /// The pause that a server asks for: `retry-after-ms` (as OpenAI and Anthropic send it), or `retry-after` in seconds or as
-/// a date (RFC 9110, section 10.2.3). A date is taken against the server's own clock where it says what that shows.
+/// a date (RFC 9110, section 10.2.3). A date is taken against the server's own clock where it says what that shows. LiteLLM
+/// passes on what stands behind it with `llm_provider-` before each name.
 pub(super) fn asked_pause(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let text = |name: &str| header(name).or_else(|| header(&format!("llm_provider-{name}")));
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
     if let Some(milliseconds) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
         return seconds(milliseconds / 1000.0);
@@ -220,6 +222,8 @@ mod tests {
         assert_eq!(pause(&[("retry-after", "3")]), Some(Duration::from_secs(3)));
         assert_eq!(pause(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
         assert_eq!(pause(&[("retry-after-ms", "250"), ("retry-after", "3")]), Some(Duration::from_millis(250)));
+        assert_eq!(pause(&[("llm_provider-retry-after", "3")]), Some(Duration::from_secs(3)));
+        assert_eq!(pause(&[("retry-after", "1"), ("llm_provider-retry-after", "3")]), Some(Duration::from_secs(1)));
         let date = ("date", "Sat, 21 Nov 2026 10:00:00 GMT");
         assert_eq!(pause(&[date, ("retry-after", "Sat, 21 Nov 2026 10:01:30 GMT")]), Some(Duration::from_secs(90)));
         assert_eq!(pause(&[date, ("retry-after", "Sat, 21 Nov 2026 09:00:00 GMT")]), Some(Duration::ZERO));

@@ -4,6 +4,7 @@
 mod anew;
 mod caching;
 mod failures;
+mod gateways;
 mod limits;
 mod replies;
 mod requests;

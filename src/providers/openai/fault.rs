@@ -45,10 +45,15 @@ fn message(error: &Value) -> Option<String> {
 }
 
 /// The pause that a message asks for: `Please try again in 1m2.5s`, or `250ms`, which OpenAI says where it has no header
-/// for it, as in a stream.
+/// for it, as in a stream; `Try again in 5 seconds`, as LiteLLM does while all that it has for a model is left alone.
 fn pause(message: &str) -> Option<Duration> {
-    let (_, after) = message.split_once("try again in ")?;
-    let word = after.split(|c: char| c.is_whitespace()).next()?.trim_end_matches('.');
+    let (_, after) = message.split_once("ry again in ")?;
+    let mut words = after.split(|c: char| c.is_whitespace());
+    let word = words.next()?.trim_end_matches('.');
+    if let Ok(number) = word.parse::<f64>() {
+        let is_seconds = words.next()?.trim_end_matches(['.', ',']).trim_end_matches('s') == "second";
+        return if is_seconds { Duration::try_from_secs_f64(number).ok() } else { None };
+    }
     let mut rest = Some(word).filter(|word| !word.is_empty())?;
     let mut pause = Duration::ZERO;
     while !rest.is_empty() {
@@ -71,7 +76,8 @@ fn pause(message: &str) -> Option<Duration> {
 /// A text that isn't a number.
 fn word(value: Option<&Value>) -> Option<String> {
     let text = value?.as_str()?;
-    (!text.is_empty() && text.parse::<f64>().is_err()).then(|| text.to_owned())
+    // Python's word for nothing is no word.
+    (!text.is_empty() && text != "None" && text.parse::<f64>().is_err()).then(|| text.to_owned())
 }
 
 /// An HTTP status of an error.
@@ -122,16 +128,27 @@ fn meaning(status: u16, said: &Said) -> Option<Meaning> {
         return Some(Meaning::Full);
     }
     match status {
-        _ if is(&["insufficient_quota", "billing_hard_limit_reached", "billing_not_active"]) => Some(Meaning::Unpaid),
+        _ if is(&["insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "budget_exceeded"]) => {
+            Some(Meaning::Unpaid)
+        }
+        400 | 403 | 429 if says_unpaid(&message) => Some(Meaning::Unpaid),
         429 if message.starts_with("request too large") => Some(Meaning::TooMuch),
         _ => None,
     }
 }
 
+/// Whether a message, in small letters, says that the money is gone: Anthropic's own words, and OpenAI's as gateways pass them
+/// on without the code. Google says the first half of OpenAI's of a rate limit, too.
+fn says_unpaid(message: &str) -> bool {
+    message.contains("insufficient_quota")
+        || message.contains("credit balance is too low")
+        || message.contains("exceeded your current quota") && message.contains("platform.openai.com")
+}
+
 /// Whether a message, in small letters, says that the prompt doesn't fit: few servers have a code for it. One that is only
 /// about the length of the reply ("max_tokens: 9 > 8, which is the maximum allowed number of output tokens") doesn't.
 pub(in crate::providers) fn says_too_long(message: &str) -> bool {
-    const WHOLE: [&str; 22] = [
+    const WHOLE: [&str; 23] = [
         "maximum context length",
         // vLLM's.
         "maximum model length",
@@ -141,8 +158,9 @@ pub(in crate::providers) fn says_too_long(message: &str) -> bool {
         "input is too long",
         "context_length_exceeded",
         "context length exceeded",
-        // LiteLLM's.
+        // LiteLLM's; Anthropic's code, as LiteLLM passes it on.
         "contextwindowexceedederror",
+        "request_too_large",
         "maximum prompt length",
         "reduce the length of the messages",
         "reduce the length of the input",
@@ -263,7 +281,10 @@ mod tests {
             ("Please try again in 250ms.", Some(250)),
             ("Please try again in 1m2.5s.", Some(62_500)),
             ("Please try again in 2h0m0s", Some(7_200_000)),
-            ("Please try again in 20 seconds", None),
+            ("Please try again in 20 seconds", Some(20_000)),
+            ("No deployments available for selected model, Try again in 5 seconds. Passed model=m.", Some(5_000)),
+            ("Please try again in 20 parsecs", None),
+            ("Please try again in 20", None),
             ("Please try again in a few minutes", None),
             ("Please try again in 9999999999999999999999s", None),
             ("Please try again in ", None),
@@ -310,6 +331,8 @@ mod tests {
             "litellm.ContextWindowExceededError: litellm.BadRequestError: it is full",
             "Prompt has 5000 tokens, but the configured context size is 4096 tokens",
             "Context size has been exceeded.",
+            "litellm.BadRequestError: AnthropicException - b'{\"type\":\"error\",\"error\":{\"type\":\"request_too_large\",\
+             \"message\":\"Request exceeds the maximum size\"}}'",
         ] {
             let said = Said { message: Some(message.to_owned()), ..Said::default() };
             assert_eq!(meaning(400, &said), Some(Meaning::Full), "{message}");
@@ -329,6 +352,28 @@ mod tests {
         assert_eq!(meaning(500, &said("exceed_context_size_error")), Some(Meaning::Full));
         assert_eq!(meaning(429, &said("insufficient_quota")), Some(Meaning::Unpaid));
         assert_eq!(meaning(429, &said("rate_limit_exceeded")), None);
+        let message = |message: &str| Said { message: Some(message.to_owned()), ..Said::default() };
+        let openais = "You exceeded your current quota, please check your plan and billing details.";
+        for (status, words, expected) in [
+            (
+                429,
+                format!(
+                    "litellm.RateLimitError: OpenAIException - {openais} For more information on this error, read the \
+                docs: https://platform.openai.com/docs/guides/error-codes/api-errors."
+                ),
+                Some(Meaning::Unpaid),
+            ),
+            (
+                429,
+                format!("OpenAIException - {{\"message\":\"{openais}\",\"code\":\"insufficient_quota\"}}"),
+                Some(Meaning::Unpaid),
+            ),
+            (429, format!("{openais} Quota exceeded for metric: generate_content_free_tier_requests, limit: 20"), None),
+            (400, "Your credit balance is too low to access the Anthropic API.".to_owned(), Some(Meaning::Unpaid)),
+        ] {
+            assert_eq!(meaning(status, &message(&words)), expected, "{words}");
+        }
+        assert_eq!(meaning(400, &said("budget_exceeded")), Some(Meaning::Unpaid));
         let large =
             Said { message: Some("Request too large for gpt-4o on tokens per min".to_owned()), ..Said::default() };
         assert_eq!(meaning(429, &large), Some(Meaning::TooMuch));
