@@ -5,6 +5,7 @@
 //! that we speak to have their part of it in `price/`, cut out by the test below, which also fails when the crate's
 //! table has moved on; any other provider is looked up in the whole table.
 
+pub mod maker;
 mod own;
 mod sheet;
 
@@ -51,6 +52,8 @@ pub struct Item<'a> {
     pub name: &'a str,
     /// The provider in the table that has its price; empty where no price of the table holds.
     pub list: &'a str,
+    /// The model's name there.
+    pub listed: &'a str,
 }
 
 /// The prices: the user's own before those of the table, which is decoded part by part, when a part is first needed.
@@ -109,7 +112,7 @@ impl Prices {
             Some(rates) => rates.cost(usage),
             None => {
                 let usage = in_the_tables_words(usage);
-                let request = PriceRequest::new(item.name, &usage).with_provider_id(item.list).with_timestamp(at);
+                let request = PriceRequest::new(item.listed, &usage).with_provider_id(item.list).with_timestamp(at);
                 table(item.list)?.calculate(&request).ok()?.total_price
             }
         };
@@ -146,8 +149,8 @@ impl Prices {
     }
 
     /// How many tokens the prompt and the reply of a model may have together; `None` where the table doesn't say.
-    pub fn context_window(&self, list: &str, model: &str) -> Option<u64> {
-        known(table(list)?, Item { provider: list, name: model, list })?.context_window()
+    pub fn context_window(&self, item: Item<'_>) -> Option<u64> {
+        known(table(item.list)?, item)?.context_window()
     }
 }
 
@@ -175,7 +178,7 @@ fn table(list: &str) -> Option<&'static Calculator> {
 /// How the table lists a model.
 fn known(table: &'static Calculator, item: Item<'_>) -> Option<genai_prices::ModelInfo<'static>> {
     let nothing = genai_prices::Usage::new();
-    let found = table.calculate(&PriceRequest::new(item.name, &nothing).with_provider_id(item.list)).ok()?;
+    let found = table.calculate(&PriceRequest::new(item.listed, &nothing).with_provider_id(item.list)).ok()?;
     let provider = table.providers().find(|provider| provider.id() == found.provider_id)?;
     provider.models().find(|model| model.id() == found.model_id)
 }
@@ -207,7 +210,7 @@ mod tests {
     }
 
     fn listed<'a>(list: &'a str, name: &'a str) -> Item<'a> {
-        Item { provider: list, name, list }
+        Item { provider: list, name, list, listed: name }
     }
 
     #[test]
@@ -252,7 +255,7 @@ mod tests {
         {
             assert_eq!(prices.cost(listed(provider, model), &Usage::default(), now), None, "{provider}/{model}");
             assert_eq!(prices.rates(listed(provider, model), 0, now), None);
-            assert_eq!(prices.context_window(provider, model), None);
+            assert_eq!(prices.context_window(listed(provider, model)), None);
         }
     }
 
@@ -278,8 +281,8 @@ mod tests {
     #[test]
     fn windows_are_known() {
         let prices = Prices::new();
-        assert_eq!(prices.context_window("anthropic", "claude-haiku-4-5"), Some(200_000));
-        assert_eq!(prices.context_window("anthropic", "claude-opus-5-5"), Some(1_000_000));
+        assert_eq!(prices.context_window(listed("anthropic", "claude-haiku-4-5")), Some(200_000));
+        assert_eq!(prices.context_window(listed("anthropic", "claude-opus-5-5")), Some(1_000_000));
     }
 
     fn ids_of(provider: genai_prices::ProviderInfo<'_>) -> Vec<String> {

@@ -118,6 +118,43 @@ fn prices_hold_at_other_addresses_which_are_told() {
 }
 
 #[test]
+fn a_model_behind_a_gateway_has_its_makers_price_over_any_api() {
+    let folder = folder("");
+    let server =
+        |name: &str, api: &str, base: &str| format!("[providers.{name}]\napi = \"{api}\"\nbase_url = \"{base}\"\n");
+    let servers = [
+        server("chat", "openai-chat", "http://llm.example/v1"),
+        server("messages", "anthropic", "http://llm.example"),
+        server("own", "openai-chat", "https://api.openai.com/v1"),
+    ];
+    let configuration = folder.home().join(".config/legwork");
+    std::fs::create_dir_all(&configuration).unwrap();
+    std::fs::write(configuration.join("providers.toml"), servers.concat()).unwrap();
+    let models = [
+        "anthropic/claude-haiku-4-5",
+        "chat/claude-haiku-4-5",
+        "chat/bedrock/us.anthropic.claude-haiku-4-5-20251001-v1:0",
+        "openai-chat/anthropic/claude-haiku-4-5",
+        "openai/gpt-4.1",
+        "messages/gpt-4.1",
+        "gemini/gemini-2.5-pro",
+        "chat/vertex/gemini-2.5-pro",
+    ];
+    let answer = prices(&folder, &[&models[..], &["--format", "json"]].concat());
+    answer.code(0);
+    let rates = rates(&answer);
+    assert!(rates[0].is_array() && rates[0] != rates[4] && rates[4] != rates[6], "{rates:?}");
+    assert_eq!([&rates[1], &rates[2], &rates[3]], [&rates[0]; 3]);
+    assert_eq!([&rates[5], &rates[7]], [&rates[4], &rates[6]]);
+    // OpenAI has no such model, and of this one nobody says whose it is.
+    prices(&folder, &["own/claude-haiku-4-5"]).code(1).stdout_has("unknown");
+    prices(&folder, &["chat/my-own"]).code(1).stdout_has("unknown");
+    // So a limit on cost can be kept.
+    folder.write("job.yaml", &job("cost_usd: 1").replace("openai-chat/some-model", "chat/claude-haiku-4-5"));
+    folder.legwork(&["validate", "job.yaml"]).run().code(0);
+}
+
+#[test]
 fn all_models_are_listed_or_those_of_a_provider() {
     let folder = folder(OWN);
     let all = prices(&folder, &[]);

@@ -20,7 +20,7 @@ impl Tree {
     /// How many tokens a model's prompt and reply may have together, where nobody has met its end yet: as the job says, else
     /// as the table of prices does.
     pub(super) fn window(&self, model: &Model) -> Option<u64> {
-        model.context.or_else(|| self.prices.context_window(model.price_list(), &model.name))
+        model.context.or_else(|| self.prices.context_window(model.item()))
     }
 
     /// The same as far as its server said it in this run.

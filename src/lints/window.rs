@@ -30,10 +30,7 @@ impl Lint for Window {
                 // That is said already.
                 continue;
             }
-            let listed = || match model.price_list() {
-                "" => None,
-                list => Prices::new().context_window(list, &model.name),
-            };
+            let listed = || Prices::new().context_window(model.item());
             let Some(window) = model
                 .context
                 .or_else(listed)

@@ -193,7 +193,7 @@ mod tests {
     use crate::price::Prices;
     use std::time::SystemTime;
 
-    const QWEN: Item<'_> = Item { provider: "local", name: "qwen3-8b", list: "" };
+    const QWEN: Item<'_> = Item { provider: "local", name: "qwen3-8b", list: "", listed: "qwen3-8b" };
 
     fn prices(text: &str) -> Prices {
         Prices::with(
@@ -246,11 +246,13 @@ mod tests {
 
     #[test]
     fn they_go_before_the_table() {
-        let item = Item { provider: "anthropic", name: "claude-haiku-4-5", list: "anthropic" };
+        let name = "claude-haiku-4-5";
+        let item = Item { provider: "anthropic", name, list: "anthropic", listed: name };
         let prices = prices("[models]\n\"anthropic/claude-haiku-4-5\" = { input = 0, output = 0.0 }\n");
         let usage = Usage { input_tokens: 1000, output_tokens: 1000, ..Usage::default() };
         assert_eq!(prices.cost(item, &usage, SystemTime::now()), Some(0.0));
-        let other = Item { name: "claude-haiku-4-5-20251001", ..item };
+        let name = "claude-haiku-4-5-20251001";
+        let other = Item { name, listed: name, ..item };
         assert!(prices.cost(other, &usage, SystemTime::now()).unwrap() > 0.0);
         assert_eq!(prices.own().models().collect::<Vec<_>>(), ["anthropic/claude-haiku-4-5"]);
         // The window is the model's, whatever it costs.

@@ -105,7 +105,7 @@ mod tests {
 
     fn tiers(list: &str, name: &str, day: &str) -> Vec<(u64, [f64; 4])> {
         let at = format!("{day}T12:00:00Z").parse::<jiff::Timestamp>().unwrap().into();
-        let sheet = Prices::new().sheet(Item { provider: list, name, list }, at).unwrap();
+        let sheet = Prices::new().sheet(Item { provider: list, name, list, listed: name }, at).unwrap();
         let rounded = |rate: f64| (rate * 1e6).round() / 1e6;
         let each = |Rates { input, output, cache_read, cache_write }| [input, output, cache_read, cache_write];
         sheet.tiers.iter().map(|tier| (tier.above, each(tier.rates).map(rounded))).collect()
@@ -130,10 +130,11 @@ mod tests {
 
     #[test]
     fn the_table_says_what_it_calls_the_model() {
-        let item = Item { provider: "anthropic", name: "claude-haiku-4-5-20251001", list: "anthropic" };
+        let name = "claude-haiku-4-5-20251001";
+        let item = Item { provider: "anthropic", name, list: "anthropic", listed: name };
         let sheet = Prices::new().sheet(item, SystemTime::now()).unwrap();
         assert_eq!((sheet.origin, sheet.context_window), (Origin::Table("claude-haiku-4-5".to_owned()), Some(200_000)));
-        assert_eq!(Prices::new().sheet(Item { name: "nonesuch", ..item }, SystemTime::now()), None);
+        assert_eq!(Prices::new().sheet(Item { listed: "nonesuch", ..item }, SystemTime::now()), None);
         assert_eq!(Prices::new().sheet(Item { list: "", ..item }, SystemTime::now()), None);
     }
 }

@@ -210,7 +210,11 @@ impl<B: Body> Dialogue<B> {
             let why = format!("it is longer than {LARGEST_EVENT} bytes");
             return Err(fault::foreign(manners, media_type, &why, body, &self.model, endpoint));
         }
+        let is_cut = body.trim_ascii_start().first() == Some(&b'{') && !is_document(body);
         growth.whole(body, text).map_err(|why| match why {
+            Broken::Nonsense(_) if is_cut => {
+                Failure::passing(format!("{} sent JSON that breaks off before its end", endpoint.shown()))
+            }
             Broken::Nonsense(why) => fault::foreign(manners, media_type, &why, body, &self.model, endpoint),
             Broken::Error(json) => fault::by_event(manners, &json, "200 with an error", &self.model, endpoint),
         })

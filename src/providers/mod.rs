@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::Thinking;
 use crate::mask::Mask;
 use crate::message::{Message, Reply, Usage};
-use crate::price::Item;
+use crate::price::{Item, maker};
 use crate::tools::ToolSpec;
 
 pub use self::options::{Untaken, Wish};
@@ -97,7 +97,13 @@ impl Model {
     /// The provider in the table of prices that may have its price, wherever it is asked: a gateway takes about what the
     /// model's maker does. Empty where there is none.
     pub fn price_list(&self) -> &'static str {
-        self.entry().map_or("", |entry| entry.prices)
+        self.listed().0
+    }
+
+    /// That provider, and the model's name there.
+    fn listed(&self) -> (&'static str, &str) {
+        let made = if self.may_have_any_name() { maker::of(&self.name) } else { None };
+        made.unwrap_or_else(|| (self.entry().map_or("", |entry| entry.prices), &self.name))
     }
 
     /// Whether a name that its list lacks is no sign of a mistake, for most of what is asked like that has models of its own.
@@ -110,7 +116,8 @@ impl Model {
 
     /// What its price is looked up by.
     pub fn item(&self) -> Item<'_> {
-        Item { provider: &self.provider, name: &self.name, list: self.price_list() }
+        let (list, listed) = self.listed();
+        Item { provider: &self.provider, name: &self.name, list, listed }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{asked, dialects};
+use super::{asked, dialects, hello, streamed};
 use crate::providers::FaultKind;
 use crate::providers::scripted::Answer;
 
@@ -45,5 +45,15 @@ async fn errors_of_a_gateway_are_named_as_what_they_are() {
             assert_eq!((fault.kind, requests), (kind, 1), "{status} {body}");
             assert!(told.contains(hint), "{body}: {told}");
         }
+    }
+}
+
+#[tokio::test]
+async fn json_that_breaks_off_is_asked_for_again() {
+    for dialect in dialects() {
+        let cut = Answer::new("200 OK", "content-type: application/json\r\n", "{\"id\": \"x\", \"content\": [{\"te");
+        let (reply, seen, requests) = asked(&*dialect, vec![cut, streamed(&*dialect, &hello())]).await;
+        assert_eq!((reply.is_ok(), requests), (true, 2));
+        assert!(seen.retries.lock().unwrap()[0].why.contains("breaks off before its end"));
     }
 }
