@@ -88,6 +88,11 @@ struct Counts {
     /// Moonshot's name.
     #[serde(deserialize_with = "count")]
     cached_tokens: Option<u64>,
+    /// Anthropic's names, as gateways pass them on.
+    #[serde(deserialize_with = "count")]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    cache_creation_input_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -100,13 +105,22 @@ struct Details {
 }
 
 impl Counts {
-    /// `None` where nothing was counted. Some servers leave the reasoning out of the reply's tokens, but not of the total.
+    /// `None` where nothing was counted. Some servers leave the reasoning out of the reply's tokens, but not of the total; some
+    /// (Portkey, of Claude) the caches' tokens out of the prompt's.
     fn usage(&self) -> Option<Usage> {
-        let prompt = self.prompt_tokens.filter(|tokens| *tokens > 0)?;
+        let mut prompt = self.prompt_tokens.filter(|tokens| *tokens > 0)?;
         let details = self.prompt_tokens_details.unwrap_or_default();
-        let read = details.cached_tokens.or(self.prompt_cache_hit_tokens).or(self.cached_tokens).unwrap_or_default();
+        let read = details.cached_tokens.or(self.prompt_cache_hit_tokens).or(self.cached_tokens);
+        let read = read.or(self.cache_read_input_tokens).unwrap_or_default();
+        let written = details.cache_write_tokens.or(self.cache_creation_input_tokens).unwrap_or_default();
+        let cached = read.saturating_add(written);
+        let apart =
+            [prompt, cached, self.completion_tokens.unwrap_or_default()].into_iter().fold(0, u64::saturating_add);
+        if cached > 0 && self.total_tokens == Some(apart) {
+            prompt = prompt.saturating_add(cached);
+        }
         let read = read.min(prompt);
-        let written = details.cache_write_tokens.unwrap_or_default().min(prompt - read);
+        let written = written.min(prompt - read);
         let beyond_prompt = self.total_tokens.unwrap_or_default().saturating_sub(prompt);
         Some(Usage {
             input_tokens: prompt - read - written,

@@ -167,6 +167,18 @@ async fn tokens_are_counted_as_servers_count_them() {
         ),
         // Reasoning that only the total counts.
         (json!({ "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 125 }), [100, 25, 0, 0]),
+        // Portkey's of Claude, whose caches are beside the prompt; LiteLLM's, whose are in it.
+        (
+            json!({ "prompt_tokens": 6, "cache_read_input_tokens": 23, "cache_creation_input_tokens": 30,
+                "completion_tokens": 207, "total_tokens": 266, "prompt_tokens_details": { "cached_tokens": 23 } }),
+            [6, 207, 23, 30],
+        ),
+        (
+            json!({ "completion_tokens": 148, "prompt_tokens": 100, "total_tokens": 248,
+                "prompt_tokens_details": { "cached_tokens": 23 }, "cache_read_input_tokens": 23,
+                "cache_creation_input_tokens": 30 }),
+            [47, 148, 23, 30],
+        ),
         // Floats, and what is no count.
         (
             json!({ "prompt_tokens": 100.0, "completion_tokens": 5.0, "total_tokens": "?", "cached_tokens": -1 }),
