@@ -77,7 +77,13 @@ impl Agent<'_> {
         })?;
         let begun = Instant::now();
         let watch = Listener::new(tree, &self.id, model, &reservation);
-        let request = Ask { max_tokens: reservation.max_tokens, tools_allowed, deadline: tree.deadline.into() };
+        let request = Ask {
+            max_tokens: reservation.max_tokens,
+            tools_allowed,
+            // A parent is told of a subagent that said nothing, checks see what was done, and data is asked for once more.
+            needs_words: self.subagent.is_none() && tree.plan.checks.is_empty() && self.planned.returns.is_none(),
+            deadline: tree.deadline.into(),
+        };
         let asked = tokio::select! {
             biased;
             halt = tree.cut_off(&self.id) => Err(halt),

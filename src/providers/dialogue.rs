@@ -349,14 +349,16 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     Err(failure) => Err(failure),
                 };
                 match outcome {
-                    Ok(reply) if self.is_silence_odd(&ask, &reply) => match self.silence(reply, silent, &mut tries)? {
-                        Silence::Taken(reply) => return self.taken(reply),
-                        Silence::Again(retry) => {
-                            silent += 1;
-                            watch.retrying(&retry);
-                            tokio::time::sleep(retry.wait()).await;
+                    Ok(reply) if self.is_silence_odd(&ask, &reply) => {
+                        match self.silence(&ask, reply, silent, &mut tries)? {
+                            Silence::Taken(reply) => return self.taken(reply),
+                            Silence::Again(retry) => {
+                                silent += 1;
+                                watch.retrying(&retry);
+                                tokio::time::sleep(retry.wait()).await;
+                            }
                         }
-                    },
+                    }
                     Ok(reply) => return self.taken(reply),
                     Err(failure) if self.body.forgo(&failure.fault.message) => {
                         pieces = self.body.pieces(&ask);

@@ -241,6 +241,8 @@ pub struct Ask {
     pub max_tokens: u32,
     /// Whether the model may call tools. They are listed either way, so that the prompt cache stays whole.
     pub tools_allowed: bool,
+    /// Whether a first reply with nothing in it is a failure after some tries, and no end: where nobody else would notice.
+    pub needs_words: bool,
     /// When the run's time is up; no retry is begun that would wait past it.
     pub deadline: Instant,
 }

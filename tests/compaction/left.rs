@@ -19,12 +19,12 @@ fn folder(model: &str, max_tokens: u64) -> Folder {
 
 /// One turn that reads, with so many words and tokens in its reply, then the end.
 fn reader(words: usize, output: u64) -> impl Fn(&Request) -> Answer + Send + Sync {
-    move |request: &Request| {
-        let said = match request.turn() {
-            0 => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]).then_text(&"words ".repeat(words)),
-            _ => Answer::text("All is read."),
-        };
-        said.usage(tokens(request), output)
+    move |request: &Request| match request.turn() {
+        0 => {
+            let reads = Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
+            reads.then_text(&"words ".repeat(words)).usage(tokens(request), output)
+        }
+        _ => Answer::text("All is read.").usage(tokens(request), 7),
     }
 }
 

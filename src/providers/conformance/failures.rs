@@ -174,7 +174,7 @@ async fn a_stream_that_only_goes_on_is_left_and_not_asked_for_again() {
         // What a reply's pieces lie between isn't counted together.
         let events = dialect.events(&Said(vec![Part::Text(vec!["some words "; 3])], Ending::Said));
         let far = [&comment.repeat(6), &events[0], &events[1], &comment.repeat(6), &events[2..].concat()];
-        let answer = Answer::stream(far.map(|part| part.as_bytes()));
+        let answer = Answer::stream(far.map(String::as_bytes));
         assert_eq!(asked(&*dialect, vec![answer]).await.0.unwrap().text(), "some words some words some words ");
     }
 }

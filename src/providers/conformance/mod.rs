@@ -206,7 +206,7 @@ pub(super) fn prompted(dialect: &dyn Dialect, url: &str) -> Box<dyn Conversation
 }
 
 pub(super) fn request() -> Ask {
-    Ask { max_tokens: 8000, tools_allowed: true, deadline: Instant::now() + Duration::from_secs(60) }
+    Ask { max_tokens: 8000, tools_allowed: true, needs_words: true, deadline: Instant::now() + Duration::from_secs(60) }
 }
 
 /// What is answered without a call, or not at all.

@@ -12,7 +12,7 @@ async fn a_first_reply_with_nothing_in_it_is_asked_for_again_and_then_a_failure(
         let (reply, seen, requests) =
             asked(&*dialect, vec![nothing(&*dialect), nothing(&*dialect), streamed(&*dialect, &hello())]).await;
         assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
-        let retries = seen.retries.lock().unwrap();
+        let retries = seen.retries.lock().unwrap().clone();
         assert!(retries.iter().all(|retry| retry.why.ends_with("sent a reply with nothing in it")), "{retries:?}");
         assert!(retries.iter().all(|retry| retry.spent.prompt() > 0), "it was paid all the same: {retries:?}");
         let (fault, _, requests) = asked(&*dialect, vec![nothing(&*dialect)]).await;
@@ -20,6 +20,18 @@ async fn a_first_reply_with_nothing_in_it_is_asked_for_again_and_then_a_failure(
         assert_eq!((fault.kind, requests), (FaultKind::Failed, 3));
         assert!(fault.message.ends_with("sent a reply with nothing in it (tried 3 times)"), "{}", fault.message);
         assert!(fault.hint.is_some() && fault.spent.prompt() > 0);
+    }
+}
+
+/// Others see what was done, or that nothing was.
+#[tokio::test]
+async fn a_first_reply_with_nothing_in_it_is_an_end_where_it_need_not_say_anything() {
+    for dialect in dialects() {
+        let ask = Ask { needs_words: false, ..request() };
+        let (reply, seen, requests) = asked_for(&*dialect, ask, vec![nothing(&*dialect)]).await;
+        assert!(reply.unwrap().is_silent());
+        let tries = if dialect.entry().name == "gemini" { 3 } else { 1 };
+        assert_eq!((requests, seen.retries.lock().unwrap().len()), (tries, tries - 1));
     }
 }
 

@@ -23,16 +23,18 @@ pub(super) enum Silence {
 }
 
 impl<B: Body> Dialogue<B> {
-    /// Whether a reply that says nothing is hardly meant so: the first one, or any where the API has that fault.
+    /// Whether a reply that says nothing is hardly meant so: the first one where that is needed, or any where the API has
+    /// that fault.
     pub(super) fn is_silence_odd(&self, ask: &Ask, reply: &Reply) -> bool {
-        ask.tools_allowed && reply.is_silent() && (!self.has_replied || self.body.falls_silent())
+        let is_needed = ask.needs_words && !self.has_replied;
+        ask.tools_allowed && reply.is_silent() && (is_needed || self.body.falls_silent())
     }
 
     /// What is done about one; `silent` were like it before.
     ///
     /// # Errors
-    /// Nothing was ever said, and there is no further try.
-    pub(super) fn silence(&self, reply: Reply, silent: u32, tries: &mut Tries) -> Result<Silence, Fault> {
+    /// Nothing was ever said, there is no further try, and the answer is needed.
+    pub(super) fn silence(&self, ask: &Ask, reply: Reply, silent: u32, tries: &mut Tries) -> Result<Silence, Fault> {
         let mut failure = Failure::passing(format!("{} sent a reply with nothing in it", self.shared.endpoint.shown()));
         failure.fault.spent = reply.usage;
         let hint = "ask again later, or another model; is the prompt one that can be answered?";
@@ -45,7 +47,7 @@ impl<B: Body> Dialogue<B> {
         };
         match again {
             Ok(retry) => Ok(Silence::Again(retry)),
-            Err(_) if self.has_replied => Ok(Silence::Taken(reply)),
+            Err(_) if self.has_replied || !ask.needs_words => Ok(Silence::Taken(reply)),
             Err(fault) => Err(fault),
         }
     }

@@ -51,7 +51,7 @@ fn tour() -> Arc<Script> {
 }
 
 fn ask(conversation: &mut dyn Conversation, seen: &Seen) -> Result<Reply, Fault> {
-    let ask = Ask { max_tokens: 1, tools_allowed: true, deadline: Instant::now() };
+    let ask = Ask { max_tokens: 1, tools_allowed: true, needs_words: true, deadline: Instant::now() };
     let answer = conversation.ask(ask, seen);
     futures_util::FutureExt::now_or_never(answer).unwrap()
 }

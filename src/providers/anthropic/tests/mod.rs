@@ -91,7 +91,7 @@ pub(super) fn prompted(url: &str) -> Box<dyn Conversation> {
 }
 
 pub(super) fn request() -> Ask {
-    Ask { max_tokens: 8000, tools_allowed: true, deadline: Instant::now() + Duration::from_secs(60) }
+    Ask { max_tokens: 8000, tools_allowed: true, needs_words: true, deadline: Instant::now() + Duration::from_secs(60) }
 }
 
 /// The events as a server sends them.
