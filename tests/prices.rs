@@ -150,7 +150,7 @@ fn a_model_behind_a_gateway_has_its_makers_price_over_any_api() {
     prices(&folder, &["own/claude-haiku-4-5"]).code(1).stdout_has("unknown");
     prices(&folder, &["chat/my-own"]).code(1).stdout_has("unknown");
     // So a limit on cost can be kept.
-    folder.write("job.yaml", &job("cost_usd: 1").replace("openai-chat/some-model", "chat/claude-haiku-4-5"));
+    folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "chat/claude-haiku-4-5"));
     folder.legwork(&["validate", "job.yaml"]).run().code(0);
 }
 
