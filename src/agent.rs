@@ -38,6 +38,7 @@ use crate::event::{AgentFinished, AgentStarted, Dropped, Durability, Event, Limi
 use crate::job::Compaction;
 use crate::message::{Message, Reply, Stop, ToolCall, Usage, UserMessage};
 use crate::plan::PlannedAgent;
+use crate::price;
 use crate::providers::{Conversation, Setup};
 use crate::tools::toolbox::Toolbox;
 
@@ -120,7 +121,7 @@ impl<'t> Agent<'t> {
                 finished.turns = agent.turns;
                 finished.tool_calls = agent.tool_calls;
                 finished.usage = agent.usage;
-                finished.cost_usd = agent.cost_usd;
+                finished.cost_usd = agent.cost_usd.map(price::rounded);
                 begun = begun.checked_sub(agent.past.elapsed).unwrap_or(begun);
                 known = agent.past.end().cloned();
             }

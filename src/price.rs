@@ -167,6 +167,11 @@ impl Rates {
     }
 }
 
+/// Dollars without what adding up fractions puts behind them: to a millionth of a millionth, far below the price of a token.
+pub fn rounded(usd: f64) -> f64 {
+    (usd * 1e12).round() / 1e12
+}
+
 /// The part of the table with a provider's prices, or the whole.
 fn table(list: &str) -> Option<&'static Calculator> {
     if list.is_empty() {
@@ -244,6 +249,13 @@ mod tests {
         let before = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-02-20T00:00:00Z"));
         let after = prices.cost(listed("anthropic", "claude-opus-4-6"), &long, at("2026-11-21T00:00:00Z"));
         assert!(close(before, 0.3) && close(after, 0.15), "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn dollars_add_up_without_a_rest() {
+        assert_eq!(rounded(0.1 + 0.2), 0.3);
+        assert_eq!(rounded(0.011_793 + 0.017_695_5), 0.029_488_5);
+        assert_eq!(rounded(2.5e-9), 2.5e-9);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub const RULES: &[Rule] = &[rule!(Error "toml-syntax")];
 pub fn source(name: &str, bytes: &[u8]) -> Result<Arc<Source>, Diagnostic> {
     yaml::read_bytes(name, bytes).map_err(|finding| match finding.code {
         "yaml-syntax" => Diagnostic { code: "toml-syntax", ..finding },
+        "too-large" => Diagnostic { help: Some("is it the right file?".to_owned()), ..finding },
         _ => finding,
     })
 }

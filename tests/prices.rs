@@ -165,6 +165,11 @@ fn all_models_are_listed_or_those_of_a_provider() {
     of_chat.code(0).stdout_has("openai-chat/gpt-4.1 ").stdout_has("openai-chat/some-model ");
     assert!(!of_chat.stdout.contains("anthropic/"));
     assert!(all.stdout.lines().all(|line| line == line.trim_end()));
+    all.stdout_has("\nfrom the table of genai-prices");
+    let own_alone = self::folder("[models.\"local/qwen3\"]\ninput = 0\noutput = 0\n");
+    let of_own = prices(&own_alone, &["local"]);
+    of_own.code(0).stdout_has("local/qwen3 ").stdout_has("prices.toml");
+    assert!(!of_own.stdout.contains("from the table"), "{}", of_own.stdout);
 }
 
 #[test]
@@ -265,6 +270,7 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
         }
     };
     found(&run, 5);
+    folder.legwork(&["prices", "--help"]).run().code(0).stdout_has("5 where prices.toml or");
     assert!(server.requests().is_empty());
     found(&prices(&folder, &["anthropic/claude-haiku-4-5"]), 5);
     found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);

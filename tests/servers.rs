@@ -170,6 +170,14 @@ fn a_broken_file_stops_what_would_need_it_and_nothing_else() {
         found["diagnostics"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect();
     assert_eq!(codes[..3], ["unknown-value", "unknown-key", "key-in-file"]);
     assert!(!codes.contains(&"unknown-provider") && codes.len() > 3, "{codes:?}");
+    // Nothing is said of what its servers have, for nobody knows.
+    let limited = JOB.replace("tokens: 100000", "cost_usd: 1");
+    folder.write("job.yaml", JOB).write("limited.yaml", limited);
+    for job in ["job.yaml", "limited.yaml"] {
+        let found = folder.legwork(&["validate", job, "--format", "json"]).run().json();
+        let codes: Vec<&Value> = found["diagnostics"].as_array().unwrap().iter().map(|one| &one["code"]).collect();
+        assert_eq!(codes, ["unknown-value", "unknown-key", "key-in-file"]);
+    }
     for format in ["text", "github", "sarif"] {
         folder.legwork(&["validate", "job.yaml", "--format", format]).run().code(3).nowhere("very-secret");
     }
@@ -193,10 +201,13 @@ fn what_cannot_be_read_is_told_and_a_folder_in_its_place_too() {
         run(&folder).run().code(5).stderr_has("providers.toml:").stderr_has("save ").nowhere("hush").nowhere("h␀u");
     }
     std::fs::write(&file, "#".repeat(5 << 20)).unwrap();
-    run(&folder).run().code(5).stderr_has("too-large");
+    run(&folder).run().code(5).stderr_has("too-large").stderr_has("help: is it the right file?");
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     run(&folder).run().code(5).stderr_has("it is a folder");
+    // The server that a job names may stand in it.
+    let validated = folder.legwork(&["validate", "job.yaml"]).run();
+    validated.code(3).stdout_has("it is a folder").stdout_has("or remove it").stdout_has("1 error\n");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::servers::UNREADABLE;
 use super::{Surroundings, input};
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
@@ -81,7 +82,8 @@ fn read(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Prices,
     if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
         return Ok(Prices::new());
     }
-    let bytes = input::read_bounded(path, yaml::MAX_BYTES).map_err(|why| vec![input::unreadable(path, &why)])?;
+    let bytes = input::read_bounded(path, yaml::MAX_BYTES)
+        .map_err(|why| vec![input::unreadable(path, &why).help(UNREADABLE)])?;
     let source = toml_file::source(&path.to_string_lossy(), &bytes).map_err(|finding| vec![finding])?;
     OwnPrices::read(&source, unknown).map(Prices::with)
 }

@@ -22,8 +22,8 @@ use crate::providers::{self, Entry, Model, PROVIDERS};
 Prices are list prices, so that what legwork says of a run's cost is an estimate. Your own go before the table's: they stand \
 in legwork/prices.toml in your configuration folder ($XDG_CONFIG_HOME, else ~/.config).
 
-Exit codes: 0, 1 where the price of a model that was named isn't known, 2 for a wrong command line, 3 where prices.toml has \
-mistakes.")]
+Exit codes: 0, 1 where the price of a model that was named isn't known, 2 for a wrong command line, 5 where prices.toml or \
+providers.toml has mistakes.")]
 pub(super) struct Options {
     /// A model as jobs write it, such as anthropic/claude-sonnet-4-5, or a provider alone for all of its models; without
     /// one, all models of all providers are listed

@@ -42,20 +42,22 @@ impl Surroundings {
     }
 }
 
+/// What to do about a file of one's own configuration that can't be read: nobody has named it.
+pub(super) const UNREADABLE: &str = "let it be a regular file that you may read, or remove it";
+
 fn read(path: &Path) -> Read {
     let name = path.to_string_lossy();
-    let none = || Servers::none_in(&name);
     // Who may not look into the folder has no configuration in it.
     let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
     if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
-        return Read { servers: none(), findings: Vec::new() };
+        return Read { servers: Servers::none_in(&name), findings: Vec::new() };
     }
     let source = match input::read_bounded(path, yaml::MAX_BYTES) {
         Ok(bytes) => toml_file::source(&name, &bytes),
-        Err(why) => Err(input::unreadable(path, &why)),
+        Err(why) => Err(input::unreadable(path, &why).help(UNREADABLE)),
     };
     match source {
         Ok(source) => Servers::read(&source),
-        Err(finding) => Read { servers: none(), findings: vec![unread(finding)] },
+        Err(finding) => Read { servers: Servers::unknown_in(&name), findings: vec![unread(finding)] },
     }
 }

@@ -9,6 +9,7 @@ use super::{
     AgentFinished, Changed, CheckResult, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult,
     Usage, summary_file,
 };
+use crate::price;
 
 /// How a run went, as far as it is known.
 #[derive(Debug, Default)]
@@ -120,7 +121,7 @@ impl Course {
 fn sum<'a>(agents: impl Iterator<Item = &'a AgentFinished>) -> (Usage, Option<f64>) {
     agents.fold((Usage::default(), Some(0.0)), |(mut usage, cost): (Usage, Option<f64>), agent| {
         usage += agent.usage;
-        (usage, cost.zip(agent.cost_usd).map(|(all, own)| all + own))
+        (usage, cost.zip(agent.cost_usd).map(|(all, own)| price::rounded(all + own)))
     })
 }
 

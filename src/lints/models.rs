@@ -29,7 +29,7 @@ impl Lint for Models {
             match resolve(spec, &subject.own.servers) {
                 Err(finding) => findings.push(*finding),
                 // Where the limit on cost can't be kept, that is said instead.
-                Ok(model) if job.limits.cost_usd.is_none() => {
+                Ok(model) if job.limits.cost_usd.is_none() && model.entry().is_some() => {
                     findings.extend(unknown(&model, name, &subject.own.prices));
                 }
                 Ok(_) => {}
@@ -142,6 +142,7 @@ fn parse(
             _ if !text.chars().all(is_plain) => None,
             _ if text.starts_with("claude") => Some("anthropic"),
             _ if is_of_openai && !text.starts_with("gpt-oss") => Some("openai"),
+            _ if text.starts_with("gemini-") => Some("gemini"),
             _ => None,
         };
         return Err(Box::new(match provider {
@@ -153,6 +154,13 @@ fn parse(
     };
     let server = servers.served(provider);
     if server.is_none() && !servers.is_broken(provider) && providers::find(provider).is_none() {
+        if provider.is_empty() {
+            return Err(Box::new(bad("a model is named with its provider").help(form)));
+        }
+        if let Some(help) = otherwise(provider) {
+            let message = format!("there is no provider `{provider}`");
+            return Err(Box::new(Diagnostic::error("unknown-provider", place(0..provider.len()), message).help(help)));
+        }
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
         let finding = finding.help(meant(provider, servers));
@@ -170,6 +178,23 @@ fn parse(
     Ok(Model { server, ..Model::new(provider, name) })
 }
 
+/// What to write for the names that others give to providers.
+fn otherwise(provider: &str) -> Option<&'static str> {
+    Some(match provider.to_ascii_lowercase().as_str() {
+        "google" | "googleai" | "google-ai" | "ai-studio" => "Google's models are `gemini/MODEL`",
+        "claude" => "Claude is `anthropic/MODEL`",
+        "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
+        "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
+            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the README"
+        }
+        "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
+        | "together" | "mistral" | "deepseek" | "xai" => {
+            "write `openai-chat/MODEL` and put the server's address into OPENAI_BASE_URL, or name the server in providers.toml"
+        }
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +209,7 @@ mod tests {
             ("anthropic/", "bad-model"),
             ("anthropic/claude sonnet", "bad-model"),
             ("antropic/claude-sonnet-4-5", "unknown-provider"),
-            ("/x", "unknown-provider"),
+            ("/x", "bad-model"),
         ] {
             assert_eq!(model_argument(text, &Servers::default()).unwrap_err().code, code, "{text}");
         }

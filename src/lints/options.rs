@@ -37,7 +37,11 @@ impl Lint for Options {
                 max_tokens: job::or(agent.max_tokens, default),
             };
             // Of a number that nobody takes, that is said.
-            let is_bounded = |one: &Untaken| one.option != "max_tokens" || wish.max_tokens <= MAX_TOKENS;
+            let is_bounded = |one: &Untaken| match one.option {
+                "max_tokens" => wish.max_tokens <= MAX_TOKENS,
+                "temperature" => model.temperature.is_none_or(|number| (0.0..=MAX_TEMPERATURE).contains(&number)),
+                _ => true,
+            };
             for one in (entry.untaken)(&wish).into_iter().filter(is_bounded) {
                 let at = agent.max_tokens.filter(|_| one.option == "max_tokens").map(Spanned::place);
                 let at = at.unwrap_or_else(|| place(spec, one.option));

@@ -41,7 +41,8 @@ impl Countable {
     /// no list has; where such a name could as well be a misspelt one of somebody who charges for it, a limit on tokens
     /// has to bound the run.
     pub fn of(model: &Model, has_token_limit: bool, own: &Own) -> Self {
-        if model.provider == "replay" || own.prices.knows(model.item()) {
+        // Of a server whose table has mistakes nothing is known, and nothing else is said.
+        if model.provider == "replay" || model.entry().is_none() || own.prices.knows(model.item()) {
             return Self::Yes;
         }
         match own.here.contains(&model.provider) && (has_token_limit || model.may_have_any_name()) {

@@ -365,7 +365,10 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     }
                     Err(mut failure) => {
                         failure.fault.spent = spent;
-                        let retry = tries.after(failure)?;
+                        let retry = match tries.after(failure) {
+                            Ok(retry) => retry,
+                            Err(fault) => return Err(self.shared.endpoint.named(fault).await),
+                        };
                         watch.retrying(&retry);
                         tokio::time::sleep(retry.wait()).await;
                     }

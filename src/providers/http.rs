@@ -19,6 +19,7 @@ use self::joined::joined;
 use super::outside::{Called, Proxy, Timeouts};
 pub(super) use super::outside::{Names, milliseconds};
 use super::retry::Failure;
+use super::secured::{secured, speaks_tls};
 use super::stale::was_closed;
 use super::unsent::{cause, unsent};
 use super::{Fault, FaultKind, address};
@@ -50,6 +51,8 @@ pub(super) struct Endpoint {
     own: Mask,
     /// Whether a connection may be in use again; see [`super::stale`].
     was_answered: Arc<AtomicBool>,
+    /// Whether the last request was cut off in clear text.
+    was_cut: Arc<AtomicBool>,
     client: Arc<OnceCell<Client>>,
 }
 
@@ -100,6 +103,7 @@ impl Endpoint {
             mask: connect.mask.clone(),
             own: Mask::new(&named).0,
             was_answered: Arc::default(),
+            was_cut: Arc::default(),
             client: Arc::default(),
         })
     }
@@ -230,10 +234,21 @@ impl Endpoint {
             sent = self.send(client, pieces).await;
         }
         self.was_answered.store(matches!(sent, Ok(Ok(_))), Ordering::Relaxed);
+        let is_cut = self.is_plain() && matches!(&sent, Ok(Err(error)) if was_closed(error));
+        self.was_cut.store(is_cut, Ordering::Relaxed);
         match sent {
             Ok(Ok(response)) => Ok(Answer { endpoint: self, response, taken: 0 }),
             Ok(Err(error)) => Err(unsent(error, self)),
             Err(_) => Err(Failure::passing(format!("{} didn't answer for {:?}", self.shown, self.timeouts.idle * 3))),
+        }
+    }
+
+    /// The fault that ends all tries, where it was the server's TLS by its true name. It is asked for no sooner, for a server
+    /// that closes a connection is most likely just busy, and counts who comes.
+    pub(super) async fn named(&self, fault: Fault) -> Fault {
+        match self.client.get().filter(|_| self.was_cut.load(Ordering::Relaxed)) {
+            Some(client) if speaks_tls(client, &self.url).await => secured(self, &fault),
+            _ => fault,
         }
     }
 

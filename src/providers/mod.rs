@@ -24,6 +24,7 @@ pub mod replay;
 mod retry;
 #[cfg(test)]
 mod scripted;
+mod secured;
 mod sse;
 mod stale;
 mod unsent;

@@ -18,13 +18,14 @@ pub(super) fn unsent(error: reqwest::Error, endpoint: &Endpoint) -> Failure {
         let hint = format!("write them into {variable}: http://USER:PASSWORD@HOST:PORT");
         return Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint));
     }
-    if let Some((what, hint)) = lasting(&cause, &at, base) {
+    let shown = endpoint.shown();
+    if let Some((what, hint)) = lasting(&cause, shown, base) {
         return Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint));
     }
     let mut failure = Failure::passing(if error.is_connect() {
-        format!("no connection to {at}: {cause}")
+        format!("no connection to {shown}: {cause}")
     } else {
-        format!("the request to {at} broke off: {cause}")
+        format!("the request to {shown} broke off: {cause}")
     });
     failure.fault.hint = Some(match proxy.filter(|_| error.is_connect()) {
         Some(variable) => {
@@ -42,16 +43,16 @@ pub(super) fn unsent(error: reqwest::Error, endpoint: &Endpoint) -> Failure {
 }
 
 /// What no later try mends, and what to do about it. The words are rustls's and hyper's: their errors say nothing else.
-fn lasting(cause: &str, at: &str, base: &str) -> Option<(String, String)> {
+fn lasting(cause: &str, shown: &str, base: &str) -> Option<(String, String)> {
     let has = |words: &[&str]| words.iter().any(|word| cause.contains(word));
-    let certificate = |what: &str, hint: String| Some((format!("the certificate of {at} {what}: {cause}"), hint));
+    let certificate = |what: &str, hint: String| Some((format!("the certificate of {shown} {what}: {cause}"), hint));
     match () {
         () if has(&["InvalidContentType", "corrupt message"]) => Some((
-            format!("what answers at {at} speaks no TLS: {cause}"),
+            format!("what answers at {shown} speaks no TLS: {cause}"),
             format!("write http:// instead of https:// into {base}, where the way to the server is safe"),
         )),
         () if has(&["invalid HTTP version parsed", "invalid HTTP status-code parsed"]) => Some((
-            format!("what answers at {at} speaks no HTTP: {cause}"),
+            format!("what answers at {shown} speaks no HTTP: {cause}"),
             format!("is {base} right? A server that speaks TLS has an https:// address"),
         )),
         () if has(&["certificate expired", "Expired"]) => {
@@ -66,10 +67,12 @@ fn lasting(cause: &str, at: &str, base: &str) -> Option<(String, String)> {
         ),
         () if has(&["CaUsedAsEndEntity"]) => certificate(
             "is a certificate authority's",
-            "let the server have one of its own (`basicConstraints=CA:FALSE`)".to_owned(),
+            "let the server have one of its own (`basicConstraints=CA:FALSE`); a self-signed one goes into the file that \
+             SSL_CERT_FILE names"
+                .to_owned(),
         ),
         () if has(&["certificate required", "CertificateRequired"]) => Some((
-            format!("{at} wants a certificate from its clients: {cause}"),
+            format!("{shown} wants a certificate from its clients: {cause}"),
             "legwork has none; put a proxy in between that does".to_owned(),
         )),
         () if has(&["UnknownIssuer", "unknown issuer"]) => certificate(
@@ -79,7 +82,7 @@ fn lasting(cause: &str, at: &str, base: &str) -> Option<(String, String)> {
                 .to_owned(),
         ),
         () if has(&["received fatal alert"]) && !has(&["InternalError"]) => Some((
-            format!("{at} refuses a TLS connection: {cause}"),
+            format!("{shown} refuses a TLS connection: {cause}"),
             format!("is {base} right? A server may know only old versions of TLS, or have another name"),
         )),
         () if has(&["peer certificate", "PeerCertificate"]) => {

@@ -67,7 +67,8 @@ impl<'t, 's> Fields<'t, 's> {
             Some(Ok(number)) => Some(Spanned::new(value.span(), number)),
             Some(Err(_)) => {
                 let place = self.reading.place(value.span());
-                self.reading.report(Diagnostic::error("out-of-range", place, format!("`{key}` is less than 0")));
+                let finding = Diagnostic::error("out-of-range", place, format!("`{key}` is less than 0"));
+                self.reading.report(finding.help("write it like 200000"));
                 None
             }
             None => self.too_large(value),
@@ -154,7 +155,8 @@ impl<'t, 's> Fields<'t, 's> {
 
     fn too_large<T>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
         let place = self.reading.place(value.span());
-        self.reading.report(Diagnostic::error("out-of-range", place, "the number is too large"));
+        let finding = Diagnostic::error("out-of-range", place, "the number is too large");
+        self.reading.report(finding.help("write a smaller one"));
         None
     }
 }

@@ -138,7 +138,8 @@ impl Walker<'_> {
     {
         let out_of_range = |value: i128| {
             let bound = if value < 0 { format!("at least {least}") } else { format!("at most {greatest}") };
-            Fault::said("out-of-range", format!("expected an integer of {bound}, found {value}"))
+            let help = format!("write a whole number of {bound}");
+            Fault::helped("out-of-range", format!("expected an integer of {bound}, found {value}"), help)
         };
         match self.scalar() {
             _ if self.is_hole() => T::try_from(1).map_err(|_| Fault::PartDropped),
@@ -158,7 +159,8 @@ impl Walker<'_> {
     }
 
     fn not_finite(self) -> Fault {
-        Fault::said("out-of-range", format!("expected a finite number, found {}", self.describe()))
+        let message = format!("expected a finite number, found {}", self.describe());
+        Fault::helped("out-of-range", message, "write a number, such as 1.5")
     }
 }
 

@@ -43,6 +43,11 @@ impl Fault {
         Self::Said(Box::new(Said::plain(code, message)))
     }
 
+    /// With what to do about it.
+    pub(super) fn helped(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Said(Box::new(Said { help: Some(help.into()), ..Said::plain(code, message) }))
+    }
+
     pub(super) fn wrong_type(expected: impl Into<String>) -> Self {
         Self::WrongType { expected: expected.into(), help: None, fix: None }
     }

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::bodies::{self, What};
 
+/// How a TLS handshake begins, and no request.
+const HANDSHAKE: u8 = 22;
+
 /// What it does with a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Manner {
@@ -41,18 +44,19 @@ impl Peer {
                 if stopped.load(Ordering::SeqCst) {
                     break;
                 }
-                counted.fetch_add(1, Ordering::SeqCst);
+                let mut first = [0];
                 match manner {
                     Manner::Silent => kept.push(stream),
-                    Manner::Reset => {
-                        let _ = stream.peek(&mut [0]);
-                    }
+                    // Whoever was cut off asks at the end whether this is TLS.
+                    _ if stream.peek(&mut first).is_ok() && first[0] == HANDSHAKE => continue,
+                    Manner::Reset => {}
                     Manner::Close => {
                         let mut room = [0; 64 << 10];
                         let length = stream.read(&mut room).unwrap_or_default();
                         keep_request(&room[..length], &test);
                     }
                 }
+                counted.fetch_add(1, Ordering::SeqCst);
             }
         });
         Self { address, connections, stopping }

@@ -71,7 +71,10 @@ pub(super) fn list(answer: &Answer) -> String {
         std::iter::once(priced.model.clone()).chain(figures).chain([window, note]).collect()
     });
     let text = aligned(std::iter::once(heading).chain(rows).collect(), "");
-    format!("{text}\nfrom the table of {TABLE}, as of {}\n", answer.date)
+    match answer.models.iter().any(|priced| priced.source == Some(Source::Table)) {
+        true => format!("{text}\nfrom the table of {TABLE}, as of {}\n", answer.date),
+        false => text,
+    }
 }
 
 fn cells(rate: &Rate) -> [String; 4] {

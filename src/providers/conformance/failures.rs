@@ -202,7 +202,7 @@ async fn nothing_listening_is_said_with_its_address() {
         let fault =
             prompted(&*dialect, &format!("http://{address}")).ask(request(), &Seen::default()).await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Failed);
-        assert!(fault.message.starts_with(&format!("no connection to {address}: ")), "{}", fault.message);
+        assert!(fault.message.starts_with(&format!("no connection to http://{address}/v1")), "{}", fault.message);
         assert!(fault.hint.unwrap().contains("_BASE_URL"));
     }
 }

@@ -36,7 +36,7 @@ pub struct Servers {
     file: Option<Arc<str>>,
     /// Names that the file holds, and that are wrong in some way: nothing is said of those who use them.
     broken: Arc<[String]>,
-    /// Whether its syntax is broken, so that it may hold any name.
+    /// Whether it is so broken that it may hold any name.
     is_torn: bool,
     /// Those that a record tells of.
     recorded: Arc<[(String, Served)]>,
@@ -103,6 +103,11 @@ impl Servers {
     /// None yet, where the file would be.
     pub fn none_in(file: &str) -> Self {
         Self { file: Some(file.into()), ..Self::default() }
+    }
+
+    /// Whatever stands in a file that can't be read.
+    pub fn unknown_in(file: &str) -> Self {
+        Self { is_torn: true, ..Self::none_in(file) }
     }
 
     /// The server of that name.

@@ -47,13 +47,19 @@ impl Servers {
         let (reading, root) = Reading::parse(source);
         let mut file = File { reading, file: Arc::from(source.name.as_str()), mistakes: 0, broken: Vec::new() };
         let mut servers = Vec::new();
+        let mut is_torn = file.reading.is_torn();
         for (key, value) in root.get_ref() {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("providers", DeValue::Table(table)) => {
                     servers.extend(table.iter().filter_map(|(name, value)| file.server(name, value)));
                 }
-                ("providers", _) => file.wrong_type(value, "a table", "write `[providers.NAME]` above each server"),
+                ("providers", _) => {
+                    is_torn = true;
+                    file.wrong_type(value, "a table", "write `[providers.NAME]` above each server");
+                }
                 (name, _) => {
+                    // Servers may stand below it all the same.
+                    is_torn = true;
                     let finding = file.error("unknown-key", key.span(), format!("unknown key `{}`", word(name)));
                     file.report(match nearest(name, ["providers"]) {
                         Some(near) => finding.help(format!("did you mean `{near}`?")),
@@ -63,7 +69,6 @@ impl Servers {
             }
         }
         let File { reading, file, broken, .. } = file;
-        let is_torn = reading.is_torn();
         let harmless = Source::new(source.name.as_str(), hidden(&source.text));
         let findings = reading.finish().into_iter().map(|finding| harmlessly(finding, &harmless)).collect();
         let servers =

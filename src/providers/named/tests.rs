@@ -149,6 +149,17 @@ fn what_is_broken_is_known_by_its_name() {
 }
 
 #[test]
+fn a_server_may_be_meant_by_what_stands_elsewhere() {
+    for text in
+        ["[provider.a]\n", "[[providers]]\nname = 'a'\n", "providers = 'a'\n", "a = 1\n", "[providers.b]\nx = = 1\n"]
+    {
+        assert!(Servers::read(&Source::new("f", text)).servers.is_broken("a"), "{text}");
+    }
+    assert!(!Servers::read(&Source::new("f", "[providers.b]\nx = 1\n")).servers.is_broken("a"));
+    assert!(Servers::unknown_in("f").is_broken("a") && !Servers::none_in("f").is_broken("a"));
+}
+
+#[test]
 fn any_text_is_read_to_an_end() {
     for text in
         ["[", "[providers", "[[providers.a]]", "providers = [", "=", "a.b.c = 1", "\0", "'''", "[providers.ä]\n😀"]

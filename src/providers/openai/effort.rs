@@ -85,8 +85,20 @@ pub(in crate::providers) fn over_chat(
     }
 }
 
+/// The word for what a job asks at somebody else's server. A model of OpenAI's has its own words there, too; what it can't is
+/// left to the server, which may have something else by that name.
+pub(in crate::providers) fn elsewhere(model: &str, thinking: Option<Thinking>) -> Option<&'static str> {
+    match ability(model) {
+        // A name with a `/` is a gateway's, which has words of its own.
+        Ability::Nothing | Ability::Down(_) if thinking == Some(Thinking::Off) && !model.contains('/') => {
+            of_openai(model, thinking).ok().flatten()
+        }
+        _ => thinking.map(word),
+    }
+}
+
 /// The word for what a job asks of any other model.
-pub(in crate::providers) fn word(thinking: Thinking) -> &'static str {
+fn word(thinking: Thinking) -> &'static str {
     match thinking {
         Thinking::Off => "none",
         Thinking::Low => "low",
@@ -217,6 +229,24 @@ mod tests {
         }
         let untaken = over_chat("gpt-5.6-sol", low, true).unwrap_err();
         assert!(untaken.help.contains("`openai/gpt-5.6-sol`"), "{untaken:?}");
+    }
+
+    #[test]
+    fn a_model_has_its_own_words_wherever_it_is_asked() {
+        let (off, high) = (Some(Thinking::Off), Some(Thinking::High));
+        for (model, thinking, expected) in [
+            ("gpt-5", off, Some("minimal")),
+            ("gpt-5.1", off, Some("none")),
+            ("gpt-4.1", off, None),
+            ("gpt-4.1", high, Some("high")),
+            ("o3", off, Some("none")),
+            ("openai/gpt-5", off, Some("none")),
+            ("somebodys-own", off, Some("none")),
+            ("somebodys-own", high, Some("high")),
+            ("gpt-5", None, None),
+        ] {
+            assert_eq!(elsewhere(model, thinking), expected, "{model} {thinking:?}");
+        }
     }
 
     #[test]

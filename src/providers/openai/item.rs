@@ -55,7 +55,8 @@ pub(super) fn block(fields: &Fields) -> Result<Block, serde_json::Error> {
             let input = text(fields, "arguments").or(arguments);
             let call = call(id, text(fields, "name").unwrap_or_default(), input.as_deref());
             // What came is no input, or written as none; it goes back in the right form.
-            if call.broken.is_some() || !has_input(fields) {
+            let is_object = input.is_some_and(|input| input.trim_start().starts_with('{'));
+            if call.broken.is_some() || !has_input(fields) || !is_object {
                 return Ok(View::Call(call).into());
             }
             View::Call(call)

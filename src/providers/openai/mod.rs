@@ -66,7 +66,7 @@ impl Provider for Openai {
         let effort = if has_openai_rules {
             effort::of_openai(&model, setup.model.thinking)?
         } else {
-            setup.model.thinking.map(effort::word)
+            effort::elsewhere(&model, setup.model.thinking)
         };
         let way = Way { effort, has_openai_rules };
         Dialogue::open(&self.shared, model, Body::new(&setup, way))

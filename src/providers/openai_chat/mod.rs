@@ -49,7 +49,7 @@ impl Provider for OpenaiChat {
         let effort = if has_openai_rules {
             effort::over_chat(&model, setup.model.thinking, !setup.tools.is_empty())?
         } else {
-            setup.model.thinking.map(effort::word)
+            effort::elsewhere(&model, setup.model.thinking)
         };
         let way = Way { effort, has_openai_rules, takes_cache_key: endpoint::is_official(&self.shared.endpoint) };
         Dialogue::open(&self.shared, model, Body::new(&setup, way))

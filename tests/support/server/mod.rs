@@ -18,7 +18,7 @@ mod responses;
 mod script;
 mod wire;
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -245,6 +245,10 @@ fn serve(shared: &Shared, stream: TcpStream) {
         return;
     }
     let mut reader = BufReader::with_capacity(64 * 1024, stream);
+    // Whoever was cut off asks at the end whether this is TLS, whose handshakes begin so.
+    if reader.fill_buf().is_ok_and(|start| start.first() == Some(&22)) {
+        return;
+    }
     let mut room = Vec::new();
     loop {
         let (head, body) = match http::read(&mut reader, std::mem::take(&mut room)) {

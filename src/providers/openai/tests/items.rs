@@ -126,7 +126,14 @@ async fn an_item_that_ends_with_less_is_what_was_said_of_it() {
 
 #[tokio::test]
 async fn an_input_goes_back_as_a_text_whatever_it_came_as() {
-    for (arguments, expected) in [(json!({ "n": 1 }), "{\"n\":1}"), (json!(null), "{}"), (json!(""), "{}")] {
+    for (arguments, expected) in [
+        (json!({ "n": 1 }), "{\"n\":1}"),
+        (json!(null), "{}"),
+        (json!(""), "{}"),
+        (json!(" null"), "{}"),
+        (json!("\"{\\\"n\\\":1}\""), "{\"n\":1}"),
+        (json!(" {\"n\": 1}"), " {\"n\": 1}"),
+    ] {
         let mut item = call(1, "");
         item["arguments"] = arguments;
         let reply = reply_of(&[done(0, &item), completed(&[])]).await;

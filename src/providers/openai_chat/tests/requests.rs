@@ -76,7 +76,7 @@ async fn any_other_server_gets_the_word_as_it_is_and_needs_no_key() {
     let server = Server::start([Answer::stream([body.as_bytes()])]).await;
     let provider = connect(&ENTRY, &[("OPENAI_BASE_URL", format!("{}/api/", server.url))]).unwrap();
     let mut setup = setup(&Spoken);
-    setup.model.thinking = Some(Thinking::Off);
+    (setup.model.name, setup.model.thinking) = ("somebodys-own".to_owned(), Some(Thinking::Off));
     let mut conversation = provider.open(setup).unwrap();
     conversation.push(&Message::User(UserMessage::text("Hello")));
     conversation.ask(request(), &Seen::default()).await.unwrap();

@@ -1,0 +1,56 @@
+//! Servers that speak TLS where they are asked in clear text. Most say nothing then and close the connection, as one does
+//! that is overloaded; what tells the two apart is that they answer the beginning of a TLS handshake.
+
+use std::time::Duration;
+
+use reqwest::{Client, Url};
+use tokio::time::timeout;
+
+use super::http::Endpoint;
+use super::unsent::cause;
+use super::{Fault, FaultKind};
+
+/// How long the answer to a handshake's beginning is waited for.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Whether what listens there goes along with a TLS handshake, or refuses it in TLS's own words. `client` trusts no certificate
+/// at all, so that the handshake ends before anything is sent.
+pub(super) async fn speaks_tls(client: &Client, url: &Url) -> bool {
+    let Some(secured) = secured_root(url) else { return false };
+    match timeout(LONGEST, client.head(secured).send()).await {
+        Ok(Err(error)) => {
+            let cause = cause(&error);
+            ["peer certificate", "received fatal alert"].iter().any(|words| cause.contains(words))
+        }
+        Ok(Ok(_)) | Err(_) => false,
+    }
+}
+
+/// The root of the server at the same port by https, without credentials.
+fn secured_root(url: &Url) -> Option<Url> {
+    Url::parse(&format!("https://{}:{}/", url.host_str()?, url.port_or_known_default()?)).ok()
+}
+
+/// What it means that such a server cut all tries off.
+pub(super) fn secured(endpoint: &Endpoint, fault: &Fault) -> Fault {
+    let what = format!("what answers at {} speaks TLS, and in clear text it closes the connection", endpoint.shown());
+    let hint = format!("write https:// instead of http:// into {}", endpoint.names().base);
+    Fault { spent: fault.spent, ..Fault::new(FaultKind::Rejected, what).hint(hint) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_address_but_host_and_port_is_asked() {
+        for (text, expected) in [
+            ("http://me:secret@host.example/v1?key=secret", "https://host.example:80/"),
+            ("http://[::1]:8080/v1", "https://[::1]:8080/"),
+        ] {
+            let asked = secured_root(&Url::parse(text).unwrap()).unwrap();
+            assert_eq!(asked, Url::parse(expected).unwrap());
+            assert_eq!(asked.port_or_known_default(), Url::parse(text).unwrap().port_or_known_default());
+        }
+    }
+}
