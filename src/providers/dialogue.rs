@@ -365,10 +365,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     }
                     Err(mut failure) => {
                         failure.fault.spent = spent;
-                        let retry = match tries.after(failure) {
-                            Ok(retry) => retry,
-                            Err(fault) => return Err(self.shared.endpoint.named(fault).await),
-                        };
+                        let retry = super::secured::or_named(&self.shared.endpoint, tries.after(failure)).await?;
                         watch.retrying(&retry);
                         tokio::time::sleep(retry.wait()).await;
                     }

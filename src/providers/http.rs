@@ -19,7 +19,6 @@ use self::joined::joined;
 use super::outside::{Called, Proxy, Timeouts};
 pub(super) use super::outside::{Names, milliseconds};
 use super::retry::Failure;
-use super::secured::{secured, speaks_tls};
 use super::stale::was_closed;
 use super::unsent::{cause, unsent};
 use super::{Fault, FaultKind, address};
@@ -243,13 +242,9 @@ impl Endpoint {
         }
     }
 
-    /// The fault that ends all tries, where it was the server's TLS by its true name. It is asked for no sooner, for a server
-    /// that closes a connection is most likely just busy, and counts who comes.
-    pub(super) async fn named(&self, fault: Fault) -> Fault {
-        match self.client.get().filter(|_| self.was_cut.load(Ordering::Relaxed)) {
-            Some(client) if speaks_tls(client, &self.url).await => secured(self, &fault),
-            _ => fault,
-        }
+    /// What to ask again with and where, if the last request was cut off in clear text.
+    pub(super) fn cut_off(&self) -> Option<(&Client, &Url)> {
+        Some((self.client.get()?, &self.url)).filter(|_| self.was_cut.load(Ordering::Relaxed))
     }
 
     async fn send(&self, client: &Client, pieces: Vec<Bytes>) -> Result<reqwest::Result<Response>, Elapsed> {

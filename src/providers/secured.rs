@@ -8,14 +8,23 @@ use tokio::time::timeout;
 
 use super::http::Endpoint;
 use super::unsent::cause;
-use super::{Fault, FaultKind};
+use super::{Fault, FaultKind, Retry};
 
 /// How long the answer to a handshake's beginning is waited for.
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// The fault that ends all tries by its true name. Nobody is asked sooner, for most that close a connection are just busy, and
+/// some count who comes.
+pub(super) async fn or_named(endpoint: &Endpoint, tried: Result<Retry, Fault>) -> Result<Retry, Fault> {
+    match (tried, endpoint.cut_off()) {
+        (Err(fault), Some((client, url))) if speaks_tls(client, url).await => Err(secured(endpoint, &fault)),
+        (tried, _) => tried,
+    }
+}
+
 /// Whether what listens there goes along with a TLS handshake, or refuses it in TLS's own words. `client` trusts no certificate
 /// at all, so that the handshake ends before anything is sent.
-pub(super) async fn speaks_tls(client: &Client, url: &Url) -> bool {
+async fn speaks_tls(client: &Client, url: &Url) -> bool {
     let Some(secured) = secured_root(url) else { return false };
     match timeout(LONGEST, client.head(secured).send()).await {
         Ok(Err(error)) => {
@@ -32,7 +41,7 @@ fn secured_root(url: &Url) -> Option<Url> {
 }
 
 /// What it means that such a server cut all tries off.
-pub(super) fn secured(endpoint: &Endpoint, fault: &Fault) -> Fault {
+fn secured(endpoint: &Endpoint, fault: &Fault) -> Fault {
     let what = format!("what answers at {} speaks TLS, and in clear text it closes the connection", endpoint.shown());
     let hint = format!("write https:// instead of http:// into {}", endpoint.names().base);
     Fault { spent: fault.spent, ..Fault::new(FaultKind::Rejected, what).hint(hint) }
