@@ -170,14 +170,24 @@ impl Budget {
     }
 
     fn hit(&self, spent: &Spent, limit: &'static str, wish: &Wish) -> LimitHit {
+        let kept = |sum: Option<String>| match sum {
+            Some(sum) => format!(", {sum} are kept for whoever waits for a subagent"),
+            None => String::new(),
+        };
         let message = match (self.limits.cost_usd, self.limits.tokens) {
             (Some(all), _) if limit == room::COST => {
-                format!("${:.4} of ${all:.4} are spent, and the rest isn't enough to go on", spent.cost)
+                let kept = kept(Some(spent.kept_cost).filter(|cost| *cost > 0.0).map(|cost| format!("${cost:.4}")));
+                format!("${:.4} of ${all:.4} are spent{kept}, and the rest isn't enough to go on", spent.cost)
             }
-            (_, Some(all)) if limit == room::TOKENS => format!(
-                "{} of {all} tokens are used, and the rest isn't enough to go on: the next prompt alone takes about {}",
-                spent.tokens, wish.prompt_tokens
-            ),
+            (_, Some(all)) if limit == room::TOKENS => {
+                let kept = kept(Some(spent.kept_tokens).filter(|tokens| *tokens > 0).map(|tokens| tokens.to_string()));
+                let last = if wish.leaves_a_last_one { ", and the request to sum up more than that again" } else { "" };
+                format!(
+                    "{} of {all} tokens are used{kept}, and the rest isn't enough to go on: the next prompt alone takes \
+                     about {}{last}",
+                    spent.tokens, wish.prompt_tokens
+                )
+            }
             _ => format!("{limit} leaves no room to go on"),
         };
         LimitHit { limit, message }

@@ -193,3 +193,20 @@ fn calls_and_subagents_are_counted_to_their_limit() {
     budget.count_subagent().unwrap();
     assert_eq!(budget.count_subagent().unwrap_err().limit, "limits.subagents");
 }
+
+#[test]
+fn a_limit_that_is_hit_tells_all_that_is_set_aside() {
+    let budget = of_tokens(9_000);
+    now(&budget, wish(0, 3_000)).settle(&used(3_648), None);
+    let kept = budget.keep(3_000, None);
+    let hit = try_now(&budget, work(1_066, 1_000)).unwrap().unwrap_err();
+    assert_eq!(
+        hit.message,
+        "3648 of 9000 tokens are used, 3256 are kept for whoever waits for a subagent, and the rest isn't enough to go on: \
+         the next prompt alone takes about 1066, and the request to sum up more than that again"
+    );
+    drop(kept);
+    let hit = try_now(&budget, wish(6_000, 1_000)).unwrap().unwrap_err();
+    assert!(hit.message.ends_with("to go on: the next prompt alone takes about 6000"), "{}", hit.message);
+    assert!(!hit.message.contains("kept"), "{}", hit.message);
+}
