@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use serde::de::IgnoredAny;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use self::silence::{LARGEST_SILENCE, Silence};
@@ -16,7 +15,7 @@ use super::fault::{self, Manners};
 use super::foreign::other_api;
 use super::http::{Answer, Endpoint};
 use super::retry::{Failure, Patience};
-use super::sse::{Decoder, TooLong};
+use super::sse::{Decoder, TooLong, is_document};
 use super::{Ask, Conversation, Fault, FaultKind, Watch};
 use crate::message::{Message, Reply, Usage};
 
@@ -381,14 +380,6 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
 
     fn size(&self) -> usize {
         self.body.size()
-    }
-}
-
-/// Whether it is JSON to its end, or a page, and no event.
-fn is_document(start: &[u8]) -> bool {
-    match start.trim_ascii_start().first() {
-        Some(b'{' | b'[') => !serde_json::from_slice::<IgnoredAny>(start).is_err_and(|error| error.is_eof()),
-        first => first == Some(&b'<'),
     }
 }
 

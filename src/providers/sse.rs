@@ -129,6 +129,14 @@ impl Decoder {
     }
 }
 
+/// Whether the start of what is called a stream is JSON to its end, or a page, and no event.
+pub(super) fn is_document(start: &[u8]) -> bool {
+    match start.trim_ascii_start().first() {
+        Some(b'{' | b'[') => !serde_json::from_slice::<IgnoredAny>(start).is_err_and(|error| error.is_eof()),
+        first => first == Some(&b'<'),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
