@@ -66,6 +66,8 @@ pub struct Agent<'t> {
     /// How often the checks were run.
     attempt: u32,
     tool_calls: u64,
+    /// How often room was made for a request.
+    compactions: u32,
     usage: Usage,
     cost_usd: Option<f64>,
     last_text: String,
@@ -105,6 +107,7 @@ impl<'t> Agent<'t> {
             result: None,
             turns: 0,
             tool_calls: 0,
+            compactions: 0,
             usage: Usage::default(),
             cost_usd: Some(0.0),
             duration_ms: 0,
@@ -120,6 +123,7 @@ impl<'t> Agent<'t> {
                 finished.result = agent.submitted.into_result();
                 finished.turns = agent.turns;
                 finished.tool_calls = agent.tool_calls;
+                finished.compactions = agent.compactions;
                 finished.usage = agent.usage;
                 finished.cost_usd = agent.cost_usd.map(price::rounded);
                 begun = begun.checked_sub(agent.past.elapsed).unwrap_or(begun);
@@ -173,6 +177,7 @@ impl<'t> Agent<'t> {
             turns: 0,
             attempt: 0,
             tool_calls: 0,
+            compactions: 0,
             usage: Usage::default(),
             cost_usd: Some(0.0),
             last_text: String::new(),

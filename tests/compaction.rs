@@ -128,6 +128,36 @@ fn told(folder: &Folder, record: &RunFolder, requests: u64) {
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
 }
 
+/// A subagent's conversation is in no transcript, so the place of its call says it, and its summary's figures.
+#[test]
+fn room_that_a_subagent_made_is_told_where_it_was_called() {
+    let folder = Folder::new();
+    let model = with_window("openai-chat/local");
+    let job = format!(
+        "model: {model}\nparent: {{ prompt: Go., tools: [task], max_tokens: {LONGEST} }}\nlimits: {{ tokens: 1000000 }}\n\
+         subagents: {{ reader: {{ description: Reads., tools: [read_file], max_tokens: {LONGEST} }} }}\n"
+    );
+    folder.write("job.yaml", job).write("notes.txt", lines());
+    let reads = reader(12);
+    let server = Server::start(move |request: &Request| match (request.tools() == ["task"], request.turn()) {
+        (true, 0) => Answer::calls(&[("task", json!({ "prompt": "Look." }))]),
+        (true, _) => Answer::text("Done."),
+        _ => reads(request),
+    });
+    let ended = run(&folder, &server);
+    ended.code(0);
+    let record = ended.run_folder();
+    let events = record.events_of("reader-1");
+    let times = ["results_shortened", "summed_up"].map(|kind| of_kind_in(&events, kind).len()).iter().sum::<usize>();
+    assert!(times > 1, "{times}");
+    let transcript = record.transcript();
+    let told = format!("_To make room, its conversation was made shorter {times} times_");
+    assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&told)), "{transcript}");
+    assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
+    // The parent has made none.
+    assert!(of_kind(&record, "agent_finished").iter().any(|end| end["id"] == "parent" && end["compactions"].is_null()));
+}
+
 #[test]
 fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
     for (model, _) in MODELS {

@@ -237,6 +237,7 @@ impl Agent<'_> {
         }
         self.begin_anew(self.messages.all().len(), None);
         let tokens_after = self.estimate(before);
+        self.compactions += 1;
         self.record(Shortened { call_ids, chars, tokens_before: before.0, tokens_after })
     }
 
@@ -264,6 +265,7 @@ impl Agent<'_> {
                     self.messages.sum_up(&summary, kept_turns);
                     self.begin_anew(self.messages.all().len(), None);
                     let tokens_after = self.estimate(before);
+                    self.compactions += 1;
                     self.record(SummedUp { summary, kept_turns, tokens_before: before.0, tokens_after })?;
                     return Ok(Summing::Done);
                 }

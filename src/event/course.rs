@@ -162,6 +162,7 @@ mod tests {
             result: None,
             turns,
             tool_calls,
+            compactions: 0,
             usage,
             cost_usd,
             duration_ms,

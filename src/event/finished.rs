@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Usage};
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// An agent has ended.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFinished {
@@ -28,6 +33,9 @@ pub struct AgentFinished {
     pub turns: u32,
     /// Calls that it made.
     pub tool_calls: u64,
+    /// How often room was made in its model's window, by shorter results or a summary.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub compactions: u32,
     /// Its own tokens.
     pub usage: Usage,
     /// Its own cost in US dollars, where every price is known.

@@ -161,6 +161,11 @@ pub fn shortened(event: &Shortened) -> String {
     format!("{results} shortened: {}", fewer(event.tokens_before, event.tokens_after))
 }
 
+/// `once`, `3 times`.
+pub fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
 /// `summed up but for the last 2 turns: about 180.0k to 20.0k tokens`.
 pub fn summed_up(event: &SummedUp) -> String {
     let kept = match event.kept_turns {

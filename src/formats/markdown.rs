@@ -69,6 +69,8 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     let mut calls: HashMap<String, ToolCall> = HashMap::new();
     let mut children: HashMap<String, String> = HashMap::new();
+    // How often those that have ended made room in their conversations.
+    let mut compactions: HashMap<String, u32> = HashMap::new();
     // Calls that were begun and have no answer yet, in their order.
     let mut open: Vec<CallStarted> = Vec::new();
     // Whether the reply to come is the one that sums up, which is no turn.
@@ -134,6 +136,9 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                     Some(id) => writeln!(out, "### task: [{id}](subagents/{id}.md) ({time}{failed})\n")?,
                     None => writeln!(out, "### {} ({time}{failed})\n", one_line(&finished.tool))?,
                 }
+                if let Some(times) = child.and_then(|id| compactions.get(id)) {
+                    writeln!(out, "_To make room, its conversation was made shorter {}_\n", figures::times(*times))?;
+                }
                 if let Some(call) = calls.get(&finished.result.call_id) {
                     input(out, call)?;
                 }
@@ -180,6 +185,9 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 }
             }
             Event::Changed(_) => {}
+            Event::AgentFinished(finished) if finished.compactions > 0 => {
+                compactions.insert(finished.id, finished.compactions);
+            }
             Event::RunStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => {}
         }
     }
@@ -287,6 +295,8 @@ pub fn summary(finished: &AgentFinished) -> String {
         outcome: Outcome,
         turns: u32,
         tool_calls: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        compactions: Option<u32>,
         usage: Usage,
         cost_usd: Option<f64>,
         duration_ms: u64,
@@ -298,6 +308,7 @@ pub fn summary(finished: &AgentFinished) -> String {
         outcome: finished.outcome,
         turns: finished.turns,
         tool_calls: finished.tool_calls,
+        compactions: Some(finished.compactions).filter(|times| *times > 0),
         usage: finished.usage,
         cost_usd: finished.cost_usd,
         duration_ms: finished.duration_ms,

@@ -167,6 +167,7 @@ mod tests {
             result: None,
             turns: 1,
             tool_calls: 0,
+            compactions: 0,
             usage: Usage::default(),
             cost_usd: None,
             duration_ms: 1,
