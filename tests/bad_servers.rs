@@ -1,5 +1,7 @@
 //! Servers that aren't what they are taken for: each is named as what it is, with its address and with what to do.
 
+mod secured;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
@@ -286,96 +288,6 @@ fn a_redirect_says_what_to_write_instead() {
         answered(model, 5, "provider_rejected", itself)
             .stderr_has("that is where it was asked")
             .nowhere("if you trust");
-    }
-}
-
-#[test]
-fn a_certificate_that_does_not_hold_says_why() {
-    let trusting = |model: &str, certificate: &str| {
-        at(model, "https", tls::start(certificate, "{}")).env("SSL_CERT_FILE", tls::file("authority.pem"))
-    };
-    for (model, _) in MODELS {
-        for (certificate, what, hint) in [
-            ("expired.pem", "has expired", "clock"),
-            ("early.pem", "isn't valid yet", "clock"),
-            ("other-name.pem", "is for another name", "models.example.test"),
-            ("self-signed.pem", "is signed by nobody whom this machine trusts", "SSL_CERT_FILE"),
-        ] {
-            let ended = trusting(model, certificate).ends(5, "provider_rejected");
-            ended.stderr_has("the certificate of https://127.0.0.1:").stderr_has(what).stderr_has(hint);
-        }
-    }
-    let (model, _) = MODELS[0];
-    let unknown = at(model, "https", tls::start("right.pem", "{}")).env("SSL_CERT_FILE", tls::file("self-signed.pem"));
-    unknown.ends(5, "provider_rejected").stderr_has("nobody whom this machine trusts");
-}
-
-#[test]
-fn a_private_authoritys_certificate_holds_where_it_is_known() {
-    let reply = r#"{"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]}"#;
-    for (certificate, known) in [("right.pem", "authority.pem"), ("self-signed.pem", "self-signed.pem")] {
-        let program = at("openai-chat/some-model", "https", tls::start(certificate, reply));
-        program.env("SSL_CERT_FILE", tls::file(known)).ends(0, "completed").stdout_is("Hello.\n");
-    }
-}
-
-/// A server that knows no TLS, and says in its own words that it didn't understand.
-fn plain() -> SocketAddr {
-    peer(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-}
-
-/// A server that speaks TLS and says nothing to what is none: it closes the connection.
-fn silent() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut record = [0; 5];
-            if stream.read_exact(&mut record).is_ok() && record[..2] == [22, 3] {
-                let mut hello = vec![0; usize::from(u16::from_be_bytes([record[3], record[4]]))];
-                // Its length is that of the record, and it is a ClientHello.
-                if stream.read_exact(&mut hello).is_ok() && hello[0] == 1 {
-                    let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 40]);
-                }
-            }
-        }
-    });
-    address
-}
-
-/// What answers anything with these bytes.
-fn peer(answer: &'static [u8]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.read(&mut [0; 64 << 10]);
-            let _ = stream.write_all(answer);
-        }
-    });
-    address
-}
-
-#[test]
-fn the_wrong_scheme_is_named() {
-    for (model, _) in MODELS {
-        let program = at(model, "https", plain()).env("SSL_CERT_FILE", tls::file("authority.pem"));
-        let ended = program.ends(5, "provider_rejected");
-        ended.stderr_has("speaks no TLS").stderr_has("write http:// instead of https://");
-        // What a TLS server says to a request in clear text: an alert, or where it is kind, a page.
-        let alert = Answer::raw([21, 3, 3, 0, 2, 2, 50].as_slice());
-        answered_at_all(model, alert).stderr_has("speaks no HTTP").stderr_has("https:// address");
-        let ended = at(model, "http", silent()).ends(5, "provider_rejected");
-        ended.stderr_has("speaks TLS").stderr_has("write https:// instead of http:// into");
-
-        answered_at_all(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).stderr_has("speaks no HTTP");
-        // One that knows our side of TLS by another name, or in another version.
-        let refusing = peer(&[21, 3, 3, 0, 2, 2, 112]);
-        let program = at(model, "https", refusing).env("SSL_CERT_FILE", tls::file("authority.pem"));
-        program.ends(5, "provider_rejected").stderr_has("refuses a TLS connection").stderr_has("_BASE_URL right?");
-        let words = "Client sent an HTTP request to an HTTPS server.\n";
-        let head = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {}\r\n\r\n", words.len());
-        answered_at_all(model, Answer::raw(format!("{head}{words}"))).stderr_has("write https:// instead of http://");
     }
 }
 

@@ -299,20 +299,22 @@ fn summary(call: &ToolCall, finished: &AgentFinished) -> ToolResult {
     } else {
         let what = if data.is_some() { "the data that it had submitted" } else { "the last that it said" };
         let turns = counted(u64::from(finished.turns), "turn");
-        let why = finished.refusal.as_deref().map(|why| format!(" (the model's provider says why: {})", one_line(why)));
-        let why = why.unwrap_or_default();
+        let told = |why: &str| {
+            let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!(" (the model's provider says why: {})", cut(&line, 600))
+        };
+        let why = finished.refusal.as_deref().map(told).unwrap_or_default();
         format!("[{} ended with {} after {turns}{why}; this is {what}]\n\n{text}", finished.id, finished.outcome)
     };
     let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
     ToolResult { call_id: call.id.clone(), text: bounded(text, MAX_CHARS), is_error }
 }
 
-/// A text on one line, of at most 600 characters.
-fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(600) {
+/// A line of at most so many characters.
+fn cut(line: &str, most: usize) -> String {
+    match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
+        None => line.to_owned(),
     }
 }
 
@@ -326,9 +328,6 @@ fn about(call: &ToolCall) -> String {
     let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
     let text = preferred.or_else(first).unwrap_or_default();
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let mut short: String = line.chars().filter(|letter| !letter.is_control()).take(100).collect();
-    if short.chars().count() < line.chars().count() {
-        short.push('…');
-    }
-    short
+    let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
+    cut(&shown, 100)
 }
