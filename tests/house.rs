@@ -3,6 +3,6 @@
 mod layers;
 mod licences;
 mod papers;
+mod sizes;
 pub(crate) mod source;
 mod tables;
-mod words;
