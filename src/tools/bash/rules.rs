@@ -96,8 +96,8 @@ impl Rules {
                 if !self.patterns.iter().any(|pattern| pattern.matches(&command.words)) {
                     return Err(format!("`{}` matches no rule", shown()));
                 }
-                if changes_the_shell(&command.words) {
-                    return Err(format!("`{}` (it sets or looks up a variable of the shell)", shown()));
+                if let Some(why) = changes_shell_state(&command.words) {
+                    return Err(format!("`{}` ({why})", shown()));
                 }
                 // `./build` means another program in another folder.
                 let by_path = command.words[0].contains('/') && !command.words[0].starts_with('/');
@@ -128,7 +128,10 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     })?;
     let plain = script.pipelines.len() == 1 && script.pipelines[0].is_plain();
     match script.pipelines.pop().and_then(|mut pipeline| pipeline.commands.pop()) {
-        Some(command) if plain => Ok(Pattern { text: text.trim().to_owned(), words: command.words, open }),
+        Some(command) if plain => match changes_shell_state(&command.words) {
+            Some(why) => Err(format!("`{}` is never allowed under rules: {why}", command.words[0])),
+            None => Ok(Pattern { text: text.trim().to_owned(), words: command.words, open }),
+        },
         _ => Err("it must be one plain command".to_owned()),
     }
 }
@@ -139,14 +142,88 @@ impl Pattern {
     }
 }
 
-/// Whether an allowed command could change what the next one means: bash's own `printf` can set `PATH`, and its `test`
-/// runs what stands in a variable's index.
-fn changes_the_shell(words: &[String]) -> bool {
-    match words {
-        [name, option, ..] if name == "printf" => option.starts_with("-v"),
-        [name, operands @ ..] if name == "test" || name == "[" => operands.iter().any(|word| word == "-v"),
-        _ => false,
+/// Builtins that set variables, aliases, functions, options or the current folder of the shell that runs the next command,
+/// or run text that no rule has judged. Source: bash(1), "Shell Builtin Commands".
+const STATEFUL_BUILTINS: [&str; 32] = [
+    ".",
+    "alias",
+    "bind",
+    "builtin",
+    "compgen",
+    "complete",
+    "compopt",
+    "declare",
+    "dirs",
+    "enable",
+    "eval",
+    "export",
+    "fc",
+    "getopts",
+    "hash",
+    "history",
+    "jobs",
+    "let",
+    "local",
+    "mapfile",
+    "popd",
+    "pushd",
+    "read",
+    "readarray",
+    "readonly",
+    "set",
+    "shopt",
+    "source",
+    "trap",
+    "typeset",
+    "unalias",
+    "unset",
+];
+
+/// Why a command, allowed by its words, could change what the next one means; `None` if it can't. Setting `PATH` would
+/// replace every program after it.
+fn changes_shell_state(words: &[String]) -> Option<&'static str> {
+    const ASSIGNS: &str = "it can set variables of the shell";
+    let (name, operands) = words.split_first()?;
+    match name.as_str() {
+        name if STATEFUL_BUILTINS.contains(&name) => {
+            Some("this builtin changes the state of the shell or runs text that can't be judged")
+        }
+        "printf" => {
+            let operands = operands.strip_prefix(&["--".to_owned()]).unwrap_or(operands);
+            let format = operands.first()?;
+            let assigns = (operands.len() == words.len() - 1 && format.starts_with("-v")) || counts_characters(format);
+            assigns.then_some(ASSIGNS)
+        }
+        "wait" => operands.iter().any(|word| is_flag(word, 'p')).then_some(ASSIGNS),
+        "test" | "[" => operands.iter().any(|word| word == "-v").then_some("it looks up a variable of the shell"),
+        // `exec` and `command` run the rest as a command.
+        "command" | "exec" => {
+            let rest = operands.iter().position(|word| !word.starts_with('-')).map(|first| &operands[first..])?;
+            if rest[0] == "cd" { Some("it changes the folder of the shell") } else { changes_shell_state(rest) }
+        }
+        _ => None,
     }
+}
+
+/// Whether a format of `printf` has the conversion `%n`, which stores a number in a variable.
+fn counts_characters(format: &str) -> bool {
+    let mut rest = format;
+    while let Some((_, conversion)) = rest.split_once('%') {
+        let conversion = conversion.trim_start_matches(|c: char| c.is_ascii_digit() || "#'-+ .*hjlLqtz".contains(c));
+        let mut letters = conversion.chars();
+        match letters.next() {
+            Some('n') => return true,
+            // `%%`, or any other conversion.
+            Some(_) => rest = letters.as_str(),
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Whether a word is a group of short options with this one in it.
+fn is_flag(word: &str, option: char) -> bool {
+    word.strip_prefix('-').is_some_and(|short| !short.starts_with('-') && short.contains(option))
 }
 
 /// Whether a command only passes on a part of its standard input.

@@ -256,3 +256,54 @@ fn ordinary_commands_are_allowed() {
         assert!(allowed.is_ok(), "{command}: {allowed:?}");
     }
 }
+
+#[test]
+fn builtins_that_set_variables_are_denied_whatever_the_rules_allow() {
+    let rules = rules(&["printf *", "wait *", "command *", "exec *", "test *", "ls *"]);
+    for command in [
+        "printf '%s\\n' PATH",
+        "printf -- '%s' -v",
+        "printf '%%n' PATH",
+        "printf '100%% new'",
+        "printf '%(%F)T n'",
+        "printf 'a\\x25n' PATH",
+        "wait",
+        "wait -n",
+        "command ls",
+        "command -v ls",
+        "exec ls",
+        "test -n x",
+    ] {
+        assert!(allows(&rules, command), "{command}");
+    }
+    for command in [
+        "printf 'x%n' PATH; ls",
+        "printf -- 'x%n' PATH",
+        "printf '%%%n' PATH",
+        "printf '%5n' PATH",
+        "printf '%-08.*ln' 3 PATH",
+        "printf '%s%n' a PATH",
+        "printf -vPATH x",
+        "wait -n -p PATH",
+        "wait -np PATH",
+        "command printf %n PATH",
+        "command -p printf -v PATH .",
+        "command cd bin",
+        "command command printf %n PATH",
+        "exec read PATH",
+        "command eval x",
+        "command builtin printf %n PATH",
+    ] {
+        assert!(!allows(&rules, command), "{command}");
+    }
+}
+
+#[test]
+fn no_rule_can_allow_a_builtin_that_changes_the_shell() {
+    for rule in
+        ["read *", "mapfile *", "export *", "declare -x *", "let *", "getopts *", "eval *", ". *", "command read *"]
+    {
+        let (_, why) = Rules::new(&[rule.to_owned()]).unwrap_err();
+        assert!(why.contains("never allowed under rules"), "{rule}: {why}");
+    }
+}
