@@ -115,6 +115,36 @@ fn the_home_folder_is_empty_but_for_toolchains_and_lasts_as_long_as_the_run() {
 }
 
 #[test]
+fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
+    for bubblewrap in [true, false] {
+        if bubblewrap && !self::bubblewrap() {
+            continue;
+        }
+        let command = "cd ~; cat .cargo/config.toml .stack/upload/credentials.json .stack/config.yaml \
+                       .local/share/uv/credentials/index .dotnet/corefx/cryptography/key .cargo/bin/note 2>/dev/null";
+        let folder = prepared("", &[command]);
+        for name in [
+            ".cargo/config.toml",
+            ".stack/upload/credentials.json",
+            ".stack/config.yaml",
+            ".local/share/uv/credentials/index",
+            ".dotnet/corefx/cryptography/key",
+        ] {
+            folder.write(folder.home().join(name).to_str().unwrap(), "password = 'hunter2'\n");
+        }
+        folder.write(folder.home().join(".cargo/bin/note").to_str().unwrap(), "shown\n");
+        let mut program = program(&folder);
+        if !bubblewrap {
+            program = program.env("PATH", without_bwrap(&folder));
+        }
+        let ended = program.run();
+        ended.code(0);
+        assert_eq!(sandbox(&ended), if bubblewrap { "bubblewrap" } else { "landlock" });
+        assert!(printed(&ended)[0].starts_with("shown"), "{}", printed(&ended)[0]);
+    }
+}
+
+#[test]
 fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
     if !bubblewrap() {
         return;

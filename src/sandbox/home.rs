@@ -7,22 +7,29 @@ use std::path::{Path, PathBuf};
 pub struct Toolchain {
     /// The path from the home folder.
     pub path: &'static str,
-    /// What in it is left out, for it can hold a secret.
+    /// Files and folders in it that are hidden, because they hold credentials.
     pub without: &'static [&'static str],
+    /// Configuration files in it that are hidden if they hold a credential.
+    pub settings: &'static [&'static str],
 }
 
 const fn whole(path: &'static str) -> Toolchain {
-    Toolchain { path, without: &[] }
+    Toolchain { path, without: &[], settings: &[] }
 }
+
+/// Words that name a credential in a configuration file, in lower case.
+const CREDENTIAL_WORDS: [&str; 4] = ["token", "secret", "password", "_auth"];
+/// The largest configuration file that is searched for credentials, in bytes; a larger one is hidden.
+const MAX_SETTINGS: u64 = 1 << 20;
 
 /// What of the home folder commands can read. The README prints it.
 pub const TOOLCHAINS: &[Toolchain] = &[
     whole(".asdf"),
     whole(".bun"),
     whole(".cabal/bin"),
-    Toolchain { path: ".cargo", without: &["credentials", "credentials.toml"] },
+    Toolchain { path: ".cargo", without: &["credentials", "credentials.toml"], settings: &["config", "config.toml"] },
     whole(".deno"),
-    whole(".dotnet"),
+    Toolchain { path: ".dotnet", without: &["corefx/cryptography"], settings: &[] },
     whole(".elan"),
     whole(".fnm"),
     whole(".gem/ruby"),
@@ -36,7 +43,7 @@ pub const TOOLCHAINS: &[Toolchain] = &[
     whole(".local/share/mise"),
     whole(".local/share/pipx"),
     whole(".local/share/pnpm"),
-    whole(".local/share/uv"),
+    Toolchain { path: ".local/share/uv", without: &["credentials"], settings: &[] },
     whole(".m2/repository"),
     whole(".nodenv"),
     whole(".nvm"),
@@ -49,20 +56,41 @@ pub const TOOLCHAINS: &[Toolchain] = &[
     whole(".rustup"),
     whole(".rvm"),
     whole(".sdkman"),
-    whole(".stack"),
+    Toolchain { path: ".stack", without: &["upload"], settings: &["config.yaml"] },
     whole(".swiftly"),
     whole(".volta"),
     whole("go"),
-    whole("miniconda3"),
-    whole("miniforge3"),
+    Toolchain { path: "miniconda3", without: &[], settings: &[".condarc"] },
+    Toolchain { path: "miniforge3", without: &[], settings: &[".condarc"] },
 ];
 
-/// The toolchains that are there, absolute, with what is left out of each.
+/// The toolchains that are there, absolute, with what is hidden of each.
 pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> {
     TOOLCHAINS.iter().filter_map(|toolchain| {
         let path = home.join(toolchain.path);
-        let without = toolchain.without.iter().map(|name| path.join(name)).filter(|path| path.exists()).collect();
-        path.is_dir().then_some((path, without))
+        let without = toolchain.without.iter().map(|name| path.join(name)).filter(|path| path.exists());
+        let settings = toolchain.settings.iter().map(|name| path.join(name)).filter(|path| holds_credential(path));
+        let hidden = without.chain(settings).collect();
+        path.is_dir().then_some((path, hidden))
+    })
+}
+
+/// Whether a configuration file seems to hold a credential: one of the words, or a name and password in an address. A file
+/// that can't be judged counts as one that does.
+fn holds_credential(path: &Path) -> bool {
+    let Ok(metadata) = path.metadata() else { return path.symlink_metadata().is_ok() };
+    if !metadata.is_file() || metadata.len() > MAX_SETTINGS {
+        return true;
+    }
+    let Ok(text) = std::fs::read(path) else { return true };
+    let text = String::from_utf8_lossy(&text).to_lowercase();
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
+    lines.into_iter().any(|line| {
+        let address = line.split("://").skip(1).any(|rest| {
+            let authority = rest.split(['/', '?', '#', '"', '\'', ' ']).next().unwrap_or_default();
+            authority.contains('@')
+        });
+        address || CREDENTIAL_WORDS.iter().any(|word| line.contains(word))
     })
 }
 
@@ -71,14 +99,23 @@ pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> 
 pub fn readable(home: &Path) -> Vec<PathBuf> {
     let mut readable = Vec::new();
     for (path, without) in toolchains(home) {
-        if without.is_empty() {
-            readable.push(path);
-            continue;
-        }
-        let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
-        readable.extend(entries.map(|entry| entry.path()).filter(|path| !without.contains(path)));
+        add_readable(path, &without, &mut readable);
     }
     readable
+}
+
+/// Adds a path, or what is in it where something below it is hidden.
+fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) {
+    if hidden.contains(&path) {
+        return;
+    }
+    if !hidden.iter().any(|hidden| hidden.starts_with(&path)) {
+        readable.push(path);
+        return;
+    }
+    for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+        add_readable(entry.path(), hidden, readable);
+    }
 }
 
 /// Makes the toolchains of one home folder be found in another, as far as nothing is there.
@@ -128,13 +165,57 @@ mod tests {
     }
 
     #[test]
+    fn credentials_deep_in_a_toolchain_are_hidden() {
+        let home = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            (".stack/upload/credentials.json", "{}"),
+            (".stack/programs/ghc", ""),
+            (".dotnet/corefx/cryptography/x509stores/my/key.pfx", ""),
+            (".dotnet/corefx/other", ""),
+            (".local/share/uv/credentials/index.toml", ""),
+            (".local/share/uv/python/bin", ""),
+        ] {
+            let path = home.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let mut found: Vec<_> = readable(home.path())
+            .into_iter()
+            .map(|path| path.strip_prefix(home.path()).unwrap().display().to_string())
+            .collect();
+        found.sort();
+        assert_eq!(found, [".dotnet/corefx/other", ".local/share/uv/python", ".stack/programs"]);
+    }
+
+    #[test]
+    fn a_configuration_file_is_hidden_only_where_it_holds_a_credential() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        for (text, hidden) in [
+            ("[build]\njobs = 4\n", false),
+            ("# token = 'x'\n", false),
+            ("[source.x]\nregistry = \"sparse+https://mirror.example/index/\"\n", false),
+            ("[registries.x]\ntoken = 'x'\n", true),
+            ("[registry]\nsecret-key = 'x'\n", true),
+            ("[http]\nproxy = \"http://me:pass@proxy.example:80\"\n", true),
+        ] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(holds_credential(&file), hidden, "{text}");
+        }
+        assert!(holds_credential(folder.path()), "a folder can't be judged");
+        assert!(!holds_credential(&folder.path().join("absent")));
+        std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
+        assert!(holds_credential(&folder.path().join("link")));
+    }
+
+    #[test]
     fn the_readme_lists_the_toolchains() {
         let readme = include_str!("../../README.md");
         let (_, rest) = readme.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
         let (list, rest) = rest.trim_start().split_once("\n\n").unwrap();
         let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());
-        for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.without) {
+        for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.without.iter().chain(toolchain.settings)) {
             assert!(rest.contains(&format!("`{secret}`")), "{secret}");
         }
     }

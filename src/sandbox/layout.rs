@@ -134,8 +134,10 @@ impl Layout {
             if !self.mounts.contains_key(&path) {
                 self.put(path, Mount::Same { writable: false });
             }
-            for secret in without {
-                self.put(secret, Mount::Denied);
+            // What a link leads to is hidden, or shown, where it is.
+            for secret in without.into_iter().filter(|path| !path.is_symlink()) {
+                let mount = if secret.is_dir() { Mount::Empty { sealed: true } } else { Mount::Denied };
+                self.put(secret, mount);
             }
         }
         for entry in &boundary.path {
