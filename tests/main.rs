@@ -35,6 +35,7 @@ mod jobs;
 mod journal;
 mod limits;
 mod loopback;
+mod memory;
 mod options;
 mod prices;
 mod processes;

@@ -85,7 +85,7 @@ impl<'a> Walk<'a> {
         found: Ignored,
     ) -> Self {
         let above = &then.unwrap_or(&found).above;
-        let read = || above.iter().map(|(path, texts)| Rules::new(path, texts)).collect::<Vec<_>>();
+        let read = || Rules::all(above);
         Self {
             root: workspace.root(),
             hidden: workspace.passed_over(),
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         let texts = if names.iter().any(telling) { Texts::of(folder.as_fd()) } else { Texts::default() };
         match self.then {
             None => {
-                self.rules.push(Rules::new(path, &texts));
+                self.rules.push(Rules::new(path, &texts, &self.rules));
                 if !texts.is_empty() {
                     self.found.folders.insert(path.to_owned(), texts);
                 }
@@ -190,8 +190,8 @@ impl<'a> Walk<'a> {
                 let none = Texts::default();
                 let before = then.folders.get(path).unwrap_or(&none);
                 self.differing.push(*before != texts);
-                self.rules.push(Rules::new(path, before));
-                self.now.push(Rules::new(path, &texts));
+                self.rules.push(Rules::new(path, before, &self.rules));
+                self.now.push(Rules::new(path, &texts, &self.now));
             }
         }
     }

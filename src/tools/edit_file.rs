@@ -31,6 +31,10 @@ const PLACES: usize = 10;
 const AROUND: usize = 3;
 /// The most lines of a change that are shown.
 const SHOWN: usize = 40;
+/// The largest file, in bytes, that is searched for text that is almost the one to replace.
+const MAX_NEAR_SEARCH: usize = 1 << 20;
+/// The most pairs of lines that are compared for it.
+const MAX_NEAR_COMPARISONS: usize = 10_000_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,9 +98,6 @@ fn edit(input: &Input, workspace: &Workspace, memory: &Memory, mask: &Mask) -> R
             return Err(Refusal(format!("`{shown}` has changed since you last saw it; read it again")));
         }
         let change = replace(&before, input).map_err(|why| Refusal(format!("`{shown}`: {why}")))?;
-        if change.after.len() as u64 > MAX_FILE {
-            return Err(Refusal(format!("`{shown}` would become larger than {} MB", MAX_FILE >> 20)));
-        }
         target.write(&change.after)?;
         memory.saw(&target.path, &change.after);
         Ok(change.describe(&shown.to_string(), mask))
@@ -120,19 +121,19 @@ fn replace(before: &[u8], input: &Input) -> Result<Change, String> {
     if before.windows(2).any(|pair| pair == b"\r\n") {
         // Models see and write \n. What replaces text of a CRLF file gets its line ends.
         let crlf = with_crlf(&old);
-        if found.is_empty() && crlf != old {
+        if found.count == 0 && crlf != old {
             found = occurrences(before, crlf.as_bytes());
             old = Cow::Owned(crlf);
         }
-        if only_crlf_around(before, &found, old.len()) {
+        if only_crlf_around(before, &found.first, old.len()) {
             new = Cow::Owned(with_crlf(&new));
         }
     }
-    match found.len() {
+    match found.count {
         0 => return Err(not_found(before, &input.old_text)),
         1 => {}
         count if input.replace_all != Some(true) => {
-            let lines = found.iter().take(PLACES).map(|at| line_of(before, *at).to_string());
+            let lines = found.first.iter().map(|at| line_of(before, *at).to_string());
             let more = if count > PLACES { ", ..." } else { "" };
             return Err(format!(
                 "`old_text` occurs {count} times (lines {}{more}); add text around it until it is unique, or set \
@@ -145,24 +146,39 @@ fn replace(before: &[u8], input: &Input) -> Result<Change, String> {
     if old == new {
         return Err("the change would leave it as it is".to_owned());
     }
-    let mut after = Vec::with_capacity(before.len() + new.len());
+    // Before anything of this size is allocated.
+    let size = (new.len() as u128 * found.count as u128) + (before.len() - old.len() * found.count) as u128;
+    if size > u128::from(MAX_FILE) {
+        return Err(format!("it would become larger than {} MB", MAX_FILE >> 20));
+    }
+    let mut after = Vec::with_capacity(size as usize);
     let mut rest = 0;
-    for at in &found {
-        after.extend_from_slice(&before[rest..*at]);
+    for at in memchr::memmem::find_iter(before, old.as_bytes()) {
+        after.extend_from_slice(&before[rest..at]);
         after.extend_from_slice(new.as_bytes());
         rest = at + old.len();
     }
     after.extend_from_slice(&before[rest..]);
-    Ok(Change { after, at: found[0], length: new.len(), count: found.len() })
+    Ok(Change { after, at: found.first[0], length: new.len(), count: found.count })
 }
 
-/// Byte offsets of the text, not overlapping.
-fn occurrences(content: &[u8], text: &[u8]) -> Vec<usize> {
-    // An automaton of one pattern is the quickest search at hand.
-    match aho_corasick::AhoCorasick::new([text]) {
-        Ok(search) => search.find_iter(content).map(|found| found.start()).collect(),
-        Err(_) => Vec::new(),
+/// Where a text occurs, not overlapping.
+#[derive(Default)]
+struct Occurrences {
+    count: usize,
+    /// Byte offsets of the first [`PLACES`].
+    first: Vec<usize>,
+}
+
+fn occurrences(content: &[u8], text: &[u8]) -> Occurrences {
+    let mut found = Occurrences::default();
+    for at in memchr::memmem::find_iter(content, text) {
+        if found.count < PLACES {
+            found.first.push(at);
+        }
+        found.count += 1;
     }
+    found
 }
 
 fn with_crlf(text: &str) -> String {
@@ -183,10 +199,15 @@ fn line_of(content: &[u8], at: usize) -> usize {
 
 /// Says what comes close to a text that isn't there.
 fn not_found(content: &[u8], text: &str) -> String {
+    // Comparing takes time for each pair of lines, and memory for each line.
+    let content = if content.len() + text.len() > MAX_NEAR_SEARCH { &[] } else { content };
     let content = String::from_utf8_lossy(content);
     let lines: Vec<&str> = content.lines().collect();
     let wanted: Vec<&str> = text.trim_matches(['\n', '\r']).lines().collect();
     let like = |same: fn(&str, &str) -> bool| {
+        if lines.len().saturating_mul(wanted.len()) > MAX_NEAR_COMPARISONS {
+            return None;
+        }
         if wanted.is_empty() || wanted.iter().all(|line| line.trim().is_empty()) {
             return None;
         }
@@ -283,6 +304,15 @@ mod tests {
         assert!(bench.refused("edit_file", &input("f", "b", "b", false)).await.contains("are the same"));
         assert!(bench.refused("edit_file", &input("g", "b", "c", false)).await.contains("does not exist"));
         assert_eq!(bench.text("f"), "fn a() {\n    b();\n}\n");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_would_be_too_large_is_refused() {
+        let bench = bench(&"a".repeat(1 << 20));
+        let text = bench.refused("edit_file", &input("f", "a", &"y".repeat(17), true)).await;
+        assert!(text.contains("would become larger than 16 MB"), "{text}");
+        bench.ok("edit_file", &input("f", "a", &"y".repeat(16), true)).await;
+        assert_eq!(bench.text("f").len(), 16 << 20);
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::bounds::first;
 use super::input::{parse, schema};
 use super::search::{Enough, Search, only};
 use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
@@ -38,10 +39,10 @@ const MAX_BYTES: usize = 48_000;
 /// The longest part of a line that is shown, in characters.
 const LINE_CHARS: usize = 400;
 /// The longest line that is searched, in bytes; a file with a longer one is passed over.
-const HEAP: usize = 64 << 20;
+const HEAP: usize = 16 << 20;
 /// The most bytes that one call searches.
 const MAX_SEARCHED: u64 = 4 << 30;
-/// The largest compiled expression, in bytes.
+/// The largest compiled expression, and the largest cache that matching with it may fill, in bytes each.
 const EXPRESSION: usize = 10 << 20;
 
 #[derive(Deserialize, JsonSchema)]
@@ -103,7 +104,7 @@ impl Tool for Grep {
 
 fn search(input: &Input, workspace: &Workspace, mask: &Mask, limits: &CallLimits) -> Result<String, Refusal> {
     let mut expression = RegexMatcherBuilder::new();
-    expression.multi_line(true).crlf(true).size_limit(EXPRESSION);
+    expression.multi_line(true).crlf(true).size_limit(EXPRESSION).dfa_size_limit(EXPRESSION);
     let matcher = expression.build(&input.pattern).map_err(|error| bad_pattern(&error.to_string()))?;
     let glob = input.glob.as_deref().filter(|glob| !glob.is_empty());
     let search = Search {
@@ -267,12 +268,14 @@ impl Sink for FileSink<'_> {
 
 /// As much of a long line as fits around the byte offset of a match.
 fn around(line: &[u8], at: usize) -> String {
-    let chars: Vec<char> = String::from_utf8_lossy(&line[..line.len().min(at + LINE_CHARS * 4)]).chars().collect();
-    let before = String::from_utf8_lossy(&line[..at]).chars().count();
-    let start = before.saturating_sub(LINE_CHARS / 4);
-    let end = (start + LINE_CHARS).min(chars.len());
-    let part: String = chars[start.min(end)..end].iter().collect();
-    let (head, tail) = (if start > 0 { "..." } else { "" }, if end < chars.len() { "..." } else { "" });
+    let before = String::from_utf8_lossy(&line[at.saturating_sub(LINE_CHARS)..at]).into_owned();
+    let skipped = before.chars().count().saturating_sub(LINE_CHARS / 4);
+    let start: String = before.chars().skip(skipped).collect();
+    let after = &line[at..line.len().min(at + LINE_CHARS * 4)];
+    let text = start + &String::from_utf8_lossy(after);
+    let part = first(&text, LINE_CHARS);
+    let head = if skipped > 0 || at > LINE_CHARS { "..." } else { "" };
+    let tail = if part.len() < text.len() || at + after.len() < line.len() { "..." } else { "" };
     format!("{head}{part}{tail}")
 }
 

@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::beneath;
 
 /// The longest ignore file that is read, in bytes; of a longer one the beginning counts.
-const LONGEST: u64 = 1 << 20;
+const LONGEST: u64 = 64 << 10;
+/// The most text, in bytes, whose patterns are held at once: those of a folder and of the folders above it. Further text is
+/// not followed. Patterns take up to 600 times as much memory as their text.
+const MAX_HELD: usize = 128 << 10;
 
 /// What the ignore files of one folder hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,36 +80,59 @@ pub(crate) struct Rules {
     git: Option<Gitignore>,
     exclude: Option<Gitignore>,
     repository: bool,
+    /// The length of the texts, in bytes.
+    size: usize,
 }
 
 impl Rules {
-    /// Understands texts. `path` is where the folder lies, as the paths to be asked about name it.
-    pub(crate) fn new(path: &Path, texts: &Texts) -> Self {
-        let read = |text: &Option<String>| rules(path, text.as_deref()?);
-        Self {
-            ignore: read(&texts.ignore),
-            git: read(&texts.git),
-            exclude: read(&texts.exclude),
-            repository: texts.repository,
-        }
+    /// Understands texts. `path` is where the folder lies, as the paths to be asked about name it; `held` are the rules of
+    /// the folders above it.
+    pub(crate) fn new(path: &Path, texts: &Texts, held: &[Self]) -> Self {
+        let room = MAX_HELD.saturating_sub(held.iter().map(|rules| rules.size).sum());
+        let mut size = 0;
+        let mut read = |text: &Option<String>| {
+            let text = whole_lines(text.as_deref()?, room - size);
+            size += text.len();
+            rules(path, text)
+        };
+        let (ignore, git, exclude) = (read(&texts.ignore), read(&texts.git), read(&texts.exclude));
+        Self { ignore, git, exclude, repository: texts.repository, size }
     }
 
     /// Reads those of an open folder.
-    pub(super) fn of(folder: BorrowedFd<'_>, path: &Path) -> Self {
-        Self::new(path, &Texts::of(folder))
+    pub(super) fn of(folder: BorrowedFd<'_>, path: &Path, held: &[Self]) -> Self {
+        Self::new(path, &Texts::of(folder), held)
     }
 
     /// Those above the workspace, as [`Texts::above`] finds them.
     pub(super) fn above(root: &Path) -> Vec<Self> {
-        Texts::above(root).iter().map(|(path, texts)| Self::new(path, texts)).collect()
+        Self::all(&Texts::above(root))
     }
+
+    /// Those of folders that lie in each other, the outermost first.
+    pub(crate) fn all(texts: &[(PathBuf, Texts)]) -> Vec<Self> {
+        let mut all = Vec::with_capacity(texts.len());
+        for (path, texts) in texts {
+            all.push(Self::new(path, texts, &all));
+        }
+        all
+    }
+}
+
+/// As many whole lines as fit into a number of bytes.
+fn whole_lines(text: &str, room: usize) -> &str {
+    if text.len() <= room {
+        return text;
+    }
+    let end = text.as_bytes()[..room].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    &text[..end]
 }
 
 /// The beginning of an ignore file.
 fn text(file: File) -> Option<String> {
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    file.take(LONGEST + 1).read_to_end(&mut bytes).ok()?;
+    Some(whole_lines(&String::from_utf8_lossy(&bytes), LONGEST as usize).to_owned())
 }
 
 /// A file's patterns; those that can't be understood are passed over.
@@ -138,4 +164,41 @@ pub(crate) fn verdict(rules: &[Rules], above: usize, path: &Path, absolute: &Pat
         of_other_repository |= rules.repository;
     }
     ignore.or(git).or(exclude)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patterns_that_are_held_at_once_are_bounded() {
+        let line = "*a*b?c[0-9]*x\n";
+        let texts = Texts { git: Some(line.repeat(100_000)), ..Texts::default() };
+        let held = Rules::all(&(0..20).map(|_| (PathBuf::from("x"), Texts { ..texts.clone() })).collect::<Vec<_>>());
+        let size: usize = held.iter().map(|rules| rules.size).sum();
+        assert!(size <= MAX_HELD && size > MAX_HELD - line.len(), "{size}");
+        assert!(held[0].git.is_some() && held[1].git.is_none());
+    }
+
+    #[test]
+    fn a_long_ignore_file_counts_up_to_its_last_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let many: String = (0..20_000).map(|number| format!("file-{number}\n")).collect();
+        std::fs::write(folder.path().join(".gitignore"), &many).unwrap();
+        let texts = Texts::of(File::open(folder.path()).unwrap().as_fd());
+        let text = texts.git.clone().unwrap();
+        assert!(text.len() <= LONGEST as usize && text.ends_with('\n') && many.starts_with(&text), "{}", text.len());
+        let rules = Rules::new(Path::new(""), &texts, &[]);
+        let ignored = |name: &str| {
+            matches!(verdict(std::slice::from_ref(&rules), 0, Path::new(name), Path::new(""), false), Match::Ignore(()))
+        };
+        assert!(ignored("file-0") && ignored("file-5000") && !ignored("file-19999"));
+    }
+
+    #[test]
+    fn a_character_of_several_bytes_at_the_limit_is_no_problem() {
+        assert_eq!(whole_lines("a\nää\n", 4), "a\n");
+        assert_eq!(whole_lines("ää", 1), "");
+        assert_eq!(whole_lines("ä\n", 3), "ä\n");
+    }
 }

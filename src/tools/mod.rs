@@ -177,10 +177,21 @@ pub struct Scope<'a> {
     pub limits: &'a CallLimits,
 }
 
-/// Runs file work where waiting for a disk holds nobody up.
+/// How many file tools work at once in this process. Each takes up to about 100 MB: a file, what becomes of it, and the
+/// patterns of ignore files.
+const MAX_FILE_CALLS: usize = 8;
+
+/// Runs file work where waiting for a disk holds nobody up. Further calls wait while [`MAX_FILE_CALLS`] are at work.
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
+    static PERMITS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(MAX_FILE_CALLS);
+    // It is never closed.
+    let permit = PERMITS.acquire().await.ok();
+    let work = move || {
+        let _permit = permit;
+        work()
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Refusal(format!("the tool broke: {error}"))),

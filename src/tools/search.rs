@@ -108,7 +108,8 @@ impl<'a> Walk<'a> {
         let mut folders: Vec<&Path> = base.ancestors().skip(1).collect();
         while let Some(path) = folders.pop() {
             let folder = beneath::folder(search.workspace.folder(), path);
-            rules.push(folder.map(|folder| Rules::of(folder.as_fd(), path)).unwrap_or_default());
+            let read = folder.map(|folder| Rules::of(folder.as_fd(), path, &rules)).unwrap_or_default();
+            rules.push(read);
         }
         Self { search, rules, above, entries: 0, levels: Vec::new() }
     }
@@ -195,7 +196,7 @@ impl<'a> Walk<'a> {
             }
         }
         entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        self.rules.push(Rules::of(folder.as_fd(), &path));
+        self.rules.push(Rules::of(folder.as_fd(), &path, &self.rules));
         if let Some(outer) = self.levels.len().checked_sub(OPEN_FOLDERS) {
             self.levels[outer].folder = None;
         }
