@@ -44,7 +44,7 @@ impl Submitted {
         let Some(tool) = self.tool.as_ref().filter(|_| call.tool == SubmitResult::NAME) else { return };
         if !answer.is_error
             && call.broken.is_none()
-            && let Ok(data) = tool.read(&call.input)
+            && let Some(data) = tool.accepted(&call.input)
         {
             self.result = Some(data);
         }

@@ -1,4 +1,4 @@
-//! References that go round without getting anywhere: holding a value against such a schema would never end.
+//! References that lead back to themselves, or multiply: validating a value with such a schema would never end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,6 +31,32 @@ pub(super) fn find(same: &HashMap<Key, Vec<Key>>) -> Option<Key> {
                     on_path.remove(from);
                     path.pop();
                 }
+            }
+        }
+    }
+    None
+}
+
+/// A schema that applies more than `most` schemas to one value, through references that lead to the same place in several
+/// ways. There must be no cycle.
+pub(super) fn find_fan_out(same: &HashMap<Key, Vec<Key>>, most: u64) -> Option<Key> {
+    let mut starts: Vec<&Key> = same.keys().collect();
+    starts.sort_unstable();
+    let mut applied: HashMap<&Key, u64> = HashMap::new();
+    for start in starts {
+        let mut open = vec![start];
+        while let Some(at) = open.last().copied() {
+            let ways = same.get(at).map_or(&[][..], Vec::as_slice);
+            let unknown: Vec<&Key> = ways.iter().filter(|way| !applied.contains_key(way)).collect();
+            if unknown.is_empty() {
+                let below = ways.iter().map(|way| applied[way]).fold(1, u64::saturating_add);
+                if below > most {
+                    return Some(at.clone());
+                }
+                applied.insert(at, below);
+                open.pop();
+            } else {
+                open.extend(unknown);
             }
         }
     }

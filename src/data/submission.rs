@@ -40,20 +40,29 @@ impl Submission {
         &self.told
     }
 
-    /// The data out of a tool's input.
+    /// The data out of a tool's input, without a look at the schema.
+    ///
+    /// # Errors
+    /// Tells the model what isn't JSON, or where the data is missing.
+    pub fn data(&self, input: &RawValue) -> Result<Value, String> {
+        let input: Value = serde_json::from_str(input.get()).map_err(|error| format!("this is no JSON: {error}"))?;
+        match (self.is_wrapped, input) {
+            (false, data) => Ok(data),
+            (true, Value::Object(mut fields)) if fields.len() == 1 && fields.contains_key(WRAPPER) => {
+                Ok(fields.shift_remove(WRAPPER).unwrap_or_default())
+            }
+            (true, _) => Err(format!("expected an object with `{WRAPPER}` and nothing else in it: the data")),
+        }
+    }
+
+    /// The data out of a tool's input, validated. A schema that refers to itself can take time without a bound.
     ///
     /// # Errors
     /// Tells the model everything that is wrong with it, bounded.
     pub fn read(&self, input: &RawValue) -> Result<Value, String> {
-        let input: Value = serde_json::from_str(input.get()).map_err(|error| format!("this is no JSON: {error}"))?;
-        let (data, above) = match (self.is_wrapped, input) {
-            (false, data) => (data, ""),
-            (true, Value::Object(mut fields)) if fields.len() == 1 && fields.contains_key(WRAPPER) => {
-                (fields.shift_remove(WRAPPER).unwrap_or_default(), "/result")
-            }
-            (true, _) => return Err(format!("expected an object with `{WRAPPER}` and nothing else in it: the data")),
-        };
+        let data = self.data(input)?;
         let (mistakes, more) = self.schema.mistakes(&data, MAX_TOLD);
+        let above = if self.is_wrapped { "/result" } else { "" };
         if mistakes.is_empty() { Ok(data) } else { Err(told(mistakes, more, above)) }
     }
 }

@@ -218,3 +218,26 @@ fn every_mistake_is_told_and_all_of_it_is_bounded() {
     let why = told(&schema, &json!({ "a": "x", "b": 1, "many": many })).unwrap_err();
     assert!(why.contains("for 500 reasons") && why.contains("and 460 more") && why.len() < 20_000, "{}", &why[..500]);
 }
+
+#[test]
+fn a_schema_that_multiplies_itself_is_an_error() {
+    let schema = |levels: usize| {
+        let level = |at: usize| {
+            let below = format!("{{ $ref: '#/$defs/a{}' }}", at + 1);
+            format!("a{at}: {{ allOf: [{below}, {below}] }}, ")
+        };
+        let levels: String = (0..levels).map(level).collect();
+        format!(
+            "{{ type: object, $ref: '#/$defs/a0', $defs: {{ {levels}a{}: {{}} }} }}",
+            levels.matches("allOf").count()
+        )
+    };
+    whole(&schema(8), &[]);
+    for levels in [30, 200] {
+        let (_, findings) = read(&schema(levels), &[]);
+        assert!(
+            findings.len() == 1 && findings[0].contains("more than 20000 schemas to the same value"),
+            "{findings:?}"
+        );
+    }
+}

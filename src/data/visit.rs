@@ -15,6 +15,8 @@ use crate::diagnostic::{Diagnostic, Place, nearest, only_nearest};
 
 /// How many schemas there may be in one.
 const MAX_SCHEMAS: usize = 50_000;
+/// How many schemas may apply to one value, for the time that validating it takes.
+const MAX_APPLIED: u64 = 20_000;
 /// How many regular expressions are looked at one by one.
 const MAX_PATTERNS: usize = 2_000;
 
@@ -91,6 +93,15 @@ impl<'r, 'a> Visit<'r, 'a> {
             self.fail(
                 Diagnostic::error("bad-schema", place, message).help("refer to it from within `properties` or `items`"),
             );
+        }
+        if !self.is_spoilt
+            && let Some(at) = cycle::find_fan_out(&self.same, MAX_APPLIED)
+        {
+            let place = self.documents[at.0].place(&at.1);
+            let message = format!("this schema applies more than {MAX_APPLIED} schemas to the same value");
+            let help =
+                "refer to each schema once: an `allOf` of references to the same schema multiplies at each level";
+            self.fail(Diagnostic::error("bad-schema", place, message).help(help));
         }
         if self.is_spoilt {
             return None;

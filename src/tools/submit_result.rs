@@ -1,8 +1,12 @@
 //! `submit_result`: how an agent hands over data. No allowlist names it: whoever is asked for data has it.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use super::{Refusal, Scope, Tool};
 use crate::data::Submission;
@@ -11,12 +15,17 @@ use crate::data::Submission;
 const TAKEN: &str = "Taken: the data fits and is the result by now. Go on if there is more to do, or end; another call \
                      with other data replaces it.";
 
+/// How long validating one submission may take. An ordinary one takes less than a millisecond.
+const MAX_TIME: Duration = Duration::from_secs(10);
+
 /// The tool of one agent, whose data has a schema of its own.
 #[derive(Debug)]
 pub struct SubmitResult {
-    submission: Submission,
+    submission: Arc<Submission>,
     /// The greatest size of the data as JSON, in characters.
     most: Option<usize>,
+    /// One validation at a time: one that takes too long can't be stopped.
+    idle: Arc<Semaphore>,
 }
 
 impl SubmitResult {
@@ -28,26 +37,49 @@ impl SubmitResult {
     /// # Errors
     /// Says what is wrong with the schema.
     pub fn new(schema: &Value, most: Option<usize>) -> Result<Self, String> {
-        Ok(Self { submission: Submission::new(schema)?, most })
+        Ok(Self { submission: Arc::new(Submission::new(schema)?), most, idle: Arc::new(Semaphore::new(1)) })
     }
 
-    /// The data out of a call's input.
-    ///
-    /// # Errors
-    /// Tells the model everything that keeps it from being the result.
-    pub fn read(&self, input: &RawValue) -> Result<Value, Refusal> {
-        let data = self
-            .submission
-            .read(input)
-            .map_err(|why| Refusal(format!("Not taken. {why}\nMend all of it and submit the whole data again.")))?;
-        let length = data.to_string().chars().count();
-        match self.most {
-            Some(most) if length > most => Err(Refusal(format!(
-                "Not taken. The data has {length} characters as JSON, and can have {most} at most. Submit less: leave out \
-                 what can be found in a file, or put it into one and say which."
+    /// The data out of a call's input that was accepted before.
+    pub fn accepted(&self, input: &RawValue) -> Option<Value> {
+        self.submission.data(input).ok()
+    }
+
+    /// Validates a call's input, in a thread that is left behind where it takes longer than that.
+    async fn check(&self, input: &RawValue, limit: Duration) -> Result<(), Refusal> {
+        let idle = tokio::time::timeout(limit, Arc::clone(&self.idle).acquire_owned());
+        let Ok(Ok(permit)) = idle.await else {
+            return Err(Refusal::new("Not taken. The validation of an earlier submission is still going on."));
+        };
+        let (submission, owned, most) = (Arc::clone(&self.submission), input.to_owned(), self.most);
+        let work = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            validate(&submission, &owned, most)
+        });
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(error)) => Err(Refusal(format!("Not taken. The validation failed: {error}"))),
+            Err(_) => Err(Refusal(format!(
+                "Not taken. Validating the data took longer than {} seconds: the schema applies too many parts of itself to \
+                 nested data. Submit data with less nesting.",
+                limit.as_secs()
             ))),
-            _ => Ok(data),
         }
+    }
+}
+
+/// Tells the model everything that keeps data from being the result.
+fn validate(submission: &Submission, input: &RawValue, most: Option<usize>) -> Result<(), Refusal> {
+    let data = submission
+        .read(input)
+        .map_err(|why| Refusal(format!("Not taken. {why}\nFix all of it and submit the whole data again.")))?;
+    let length = data.to_string().chars().count();
+    match most {
+        Some(most) if length > most => Err(Refusal(format!(
+            "Not taken. The data has {length} characters as JSON, and can have {most} at most. Submit less: leave out \
+             what can be found in a file, or put it into one and say which."
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -71,8 +103,11 @@ impl Tool for SubmitResult {
         true
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, _: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
-        Box::pin(async move { self.read(input).map(|_| TAKEN.to_owned()) })
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+        Box::pin(async move {
+            let left = scope.limits.deadline.saturating_duration_since(Instant::now());
+            self.check(input, MAX_TIME.min(left)).await.map(|()| TAKEN.to_owned())
+        })
     }
 }
 
@@ -83,7 +118,9 @@ mod tests {
     use super::*;
 
     fn read(tool: &SubmitResult, input: &Value) -> Result<Value, String> {
-        tool.read(&RawValue::from_string(input.to_string()).unwrap()).map_err(|Refusal(why)| why)
+        let input = RawValue::from_string(input.to_string()).unwrap();
+        let checked = validate(&tool.submission, &input, tool.most).map_err(|Refusal(why)| why);
+        checked.map(|()| tool.accepted(&input).unwrap())
     }
 
     #[test]
@@ -104,5 +141,24 @@ mod tests {
         assert!(read(&tool, &json!({ "a": "123456789012" })).is_ok());
         let why = read(&tool, &json!({ "a": "1234567890123" })).unwrap_err();
         assert!(why.contains("has 21 characters") && why.contains("20 at most"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn a_validation_that_takes_too_long_is_given_up() {
+        let twice = json!([{ "$ref": "#/$defs/a" }, { "$ref": "#/$defs/a" }]);
+        let schema = json!({
+            "type": "object",
+            "properties": { "c": { "$ref": "#/$defs/a" } },
+            "$defs": { "a": { "properties": { "c": { "allOf": twice } } } },
+        });
+        let tool = SubmitResult::new(&schema, None).unwrap();
+        let nested = |depth| (0..depth).fold(json!({}), |inside, _| json!({ "c": inside }));
+        let input = |depth| RawValue::from_string(nested(depth).to_string()).unwrap();
+        tool.check(&input(3), MAX_TIME).await.unwrap();
+        // Its thread takes some seconds, and works on.
+        let Refusal(why) = tool.check(&input(18), Duration::ZERO).await.unwrap_err();
+        assert!(why.contains("took longer than 0 seconds"), "{why}");
+        let Refusal(why) = tool.check(&input(3), Duration::from_millis(1)).await.unwrap_err();
+        assert!(why.contains("still going on"), "{why}");
     }
 }
