@@ -21,6 +21,7 @@ mod script;
 mod servers;
 mod shield;
 mod show;
+mod stay_inside;
 mod step_summary;
 mod test;
 mod validate;

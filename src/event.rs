@@ -1,5 +1,6 @@
 //! What happens in a run, as data: every step is an [`Event`]; the journal keeps them, formats show them.
 
+mod agent_id;
 mod course;
 mod entry;
 mod finished;
@@ -13,6 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::agent_id::is_agent_id;
 pub use self::course::Course;
 pub use self::entry::Entry;
 pub use self::finished::AgentFinished;
@@ -260,7 +262,7 @@ pub struct CallStarted {
     /// What it is about, in one short line: a command, a path, a pattern.
     pub about: String,
     /// The subagent that answers a `task` call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "agent_id::optional_agent_id")]
     pub child: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! The run folder: its names, writing it while a run goes on, reading it afterwards.
 
 mod derived;
+mod files;
 mod find;
 mod journal;
 mod journals;
@@ -98,7 +99,12 @@ impl Recorder {
         folders().create(&of_job).map_err(failed(&of_job))?;
         let ignore = out.join(".gitignore");
         if is_new || (out.file_name() == Some(RUNS.as_ref()) && !ignore.exists()) {
-            fs::write(&ignore, "*\n").map_err(failed(&ignore))?;
+            // A link to nothing is not followed, which would make a file elsewhere.
+            match OpenOptions::new().write(true).create_new(true).open(&ignore) {
+                Ok(mut file) => file.write_all(b"*\n").map_err(failed(&ignore))?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(&ignore)(error)),
+            }
         }
         let (run_id, folder) = loop {
             let run_id = new_run_id(started);

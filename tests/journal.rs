@@ -1,5 +1,6 @@
 //! The journal: its form, what follows from it, and the order in which it is written.
 
+mod hostile;
 mod lines;
 mod memory;
 mod order;

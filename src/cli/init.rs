@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Surroundings;
+use super::stay_inside::stay_inside;
 use crate::error::Error;
 use crate::job;
 use crate::schema;
@@ -39,6 +40,8 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
         let path = path.clone();
         move |source| Error::Environment { message: format!("{} can't be written", path.display()), source }
     };
+    let hint = "Remove the link, or name the folder that it leads to: --folder DIR.";
+    stay_inside(&around.folder, &options.folder, hint)?;
     let file = options.folder.join(format!("{}.yaml", options.name));
     let schema_file = options.folder.join(SCHEMA);
     if !is_ours(&schema_file) {
@@ -73,6 +76,9 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
 
 /// Whether the schema may be written: it isn't there, or is one of another version.
 fn is_ours(schema_file: &Path) -> bool {
+    if schema_file.is_symlink() {
+        return false;
+    }
     let Ok(written) = fs::read(schema_file) else { return !schema_file.exists() };
     let written = serde_json::from_slice::<Value>(&written).unwrap_or_default();
     written["title"] == schema::job_schema()["title"]

@@ -9,6 +9,7 @@ use super::confine::Confinement;
 use super::live::{Live, connect, live};
 use super::result_file::ResultFile;
 use super::save_case::Saving;
+use super::stay_inside::stay_inside;
 use super::{Surroundings, format_parser, input};
 use crate::diagnostic::Severity;
 use crate::error::Error;
@@ -122,6 +123,8 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
 
     let scripts = scripts(options, around, &plan);
     let providers = connect(around, &plan, &scripts, &confidences.mask, Some(job.job()))?;
+    let hint = "Remove the link, or name the folder that it leads to: --out DIR.";
+    stay_inside(&around.folder, &options.out.join(job.name()), hint)?;
     let out = around.folder.join(&options.out);
     let saving = match &options.save_case {
         Some(name) => Some(Saving::begin(name, &options.job, &workspace, &out, &confidences.mask)?),

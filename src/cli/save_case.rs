@@ -16,6 +16,7 @@ use serde_json::Value;
 use self::copy::Fixture;
 use super::confine::Confinement;
 use super::print::printable;
+use super::stay_inside::stay_inside;
 use super::{Surroundings, test};
 use crate::cases::draft::{self, Drafted, Fate, Spoken};
 use crate::cases::{EXPECT_FILE, INPUTS_FILE, SCRIPT_FILE, SNAPSHOTS, TESTS, WORKSPACE, fixture, with_mark};
@@ -58,6 +59,9 @@ impl Saving {
             return Err(usage(format!("`{name}` can't be a case's name"), hint));
         }
         let beside = job_file.parent().unwrap_or(Path::new("")).join(TESTS);
+        let of_job = Path::new(TESTS).join(job_file.file_stem().unwrap_or_default());
+        let base = job_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        stay_inside(base, &of_job, "Remove the link: cases are kept beside their job.")?;
         let folder = beside.join(job_file.file_stem().unwrap_or_default()).join(name);
         if fs::symlink_metadata(&folder).is_ok() {
             let message = format!("{} is there already", folder.display());

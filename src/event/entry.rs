@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Event;
+use super::agent_id::borrowed_agent_id;
 
 /// One event with its circumstances: a line of a journal.
 #[derive(Debug, Clone)]
@@ -25,7 +26,7 @@ pub struct Entry {
 struct Line<'a> {
     seq: u64,
     at: Timestamp,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "borrowed_agent_id")]
     agent: Cow<'a, str>,
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,

@@ -14,6 +14,7 @@ fn is_zero(number: &u32) -> bool {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFinished {
     /// Its id.
+    #[serde(deserialize_with = "super::agent_id::agent_id")]
     pub id: String,
     /// Which subagent of the plan it was; none for the parent.
     pub subagent: Option<String>,

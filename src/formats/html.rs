@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use minijinja::{Environment, Value, context};
 
 use super::{Format, Story, Subject, figures, harmless};
-use crate::event::{Entry, Event};
+use crate::event::{Entry, Event, summary_file};
 use crate::message::View;
 
 const PAGE: &str = include_str!("html/page.html");
@@ -60,7 +60,7 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let figures: Vec<(&str, String)> = story.result.map(figures::of_run).unwrap_or_default();
     let subagents: Vec<Value> = story.result.iter().flat_map(|result| &result.subagents).map(|subagent| {
         context! {
-            id => subagent.id.as_str(), file => subagent.summary_file.as_str(), description => subagent.description.as_deref(),
+            id => subagent.id.as_str(), file => summary_file(&subagent.id), description => subagent.description.as_deref(),
             outcome => subagent.outcome.as_str(), turns => subagent.turns, tool_calls => subagent.tool_calls,
             tokens => figures::usage(&subagent.usage), cost => figures::cost(subagent.cost_usd),
             time => figures::duration(subagent.duration_ms),

@@ -51,7 +51,7 @@ impl Recorder {
         for (name, format) in SHOWN {
             let Some(format) = formats::find(format) else { continue };
             let flaw = Cell::new(None);
-            let journal = Entries::open(&self.folder.join(journal_file(PARENT)))?;
+            let journal = Entries::open(&self.folder, PARENT)?;
             let mut entries = journal.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
             let mut story = Story { plan, result, entries: &mut entries };
             let found = self.write_with(name, Durability::Written, |out| {

@@ -1,13 +1,15 @@
 //! A journal: one event a line, each with a checksum over everything up to it.
 
 use std::fs::{File, Metadata};
-use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::files::open_journal;
+use super::journal_file;
 use super::trial::Trial;
 use crate::event::{Durability, Entry, FORMAT};
 
@@ -15,6 +17,9 @@ use crate::event::{Durability, Entry, FORMAT};
 /// the first line) and the line without this field.
 const SUM: &str = ",\"sum\":\"";
 const SUM_DIGITS: usize = 16;
+
+/// The longest line that is read, in bytes. A line holds at most one reply, or what a run has changed.
+const MAX_LINE: u64 = 256 << 20;
 
 /// How many folders above a journal may be as new as it is: the run's, its job's, and that of all runs.
 const FOLDERS: usize = 3;
@@ -171,12 +176,13 @@ pub struct Entries<R> {
 }
 
 impl Entries<BufReader<File>> {
-    /// Opens a journal.
+    /// Opens an agent's journal in a record's folder.
     ///
     /// # Errors
-    /// Where the file can't be opened.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self::new(BufReader::with_capacity(64 * 1024, File::open(path)?)))
+    /// Where it isn't there, can't be opened, isn't a regular file, or is too large.
+    pub fn open(folder: &Path, agent: &str) -> io::Result<Self> {
+        let file = open_journal(folder, &journal_file(agent))?;
+        Ok(Self::new(BufReader::with_capacity(64 * 1024, file)))
     }
 }
 
@@ -190,8 +196,11 @@ impl<R: BufRead> Entries<R> {
         // Bytes, since a line may be torn inside of a character.
         let mut line = Vec::new();
         self.line += 1;
-        if self.lines.read_until(b'\n', &mut line)? == 0 {
+        if self.lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
+        }
+        if line.len() as u64 == MAX_LINE {
+            return Err(changed(self.line, "it is longer than any line of a journal"));
         }
         let length = line.len() as u64;
         let ended = line.pop_if(|last| *last == b'\n').is_some();

@@ -82,6 +82,11 @@ pub(super) fn make_folder_of<'a>(path: &'a Path, run: &'a Path) -> io::Result<&'
     if folder != run {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            // A link would lead out of the record.
+            _ if !std::fs::symlink_metadata(folder)?.is_dir() => {
+                let why = format!("`{}` is not a folder", folder.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+            }
             _ => {}
         }
     }

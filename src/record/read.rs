@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{Entries, Flaw, journal_file};
+use super::{Entries, Flaw, files, journal_file};
 use crate::error::Error;
-use crate::event::{Entry, Event, FORMAT, PARENT, RunResult, RunStarted};
+use crate::event::{Entry, Event, FORMAT, PARENT, RunResult, RunStarted, is_agent_id};
 use crate::plan::Plan;
 
 /// A run folder that is read.
@@ -62,8 +62,8 @@ impl Record {
     /// # Errors
     /// Where the agent has no journal, or it can't be opened.
     pub fn entries(&self, agent: &str) -> Result<Entries<BufReader<fs::File>>, Error> {
-        let path = self.folder.join(journal_file(agent));
-        Entries::open(&path).map_err(|source| Error::Record { path, source })
+        let failed = |source| files::unreadable(self.folder.join(journal_file(agent)), source);
+        Entries::open(&self.folder, agent).map_err(failed)
     }
 
     /// All journals, by the agents' ids, as far as they go: a torn last line is left out.
@@ -110,6 +110,7 @@ pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
     let mut ids: Vec<String> = listing
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter_map(|name| name.strip_suffix(".events.jsonl").map(str::to_owned))
+        .filter(|id| is_agent_id(id))
         .collect();
     ids.sort();
     Ok(ids)
@@ -118,10 +119,10 @@ pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
 /// The first event of the run; `None` where it was cut off before that.
 fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
     let path = folder.join(journal_file(PARENT));
-    let mut entries = match Entries::open(&path) {
+    let mut entries = match Entries::open(folder, PARENT) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::Record { path, source }),
+        Err(source) => return Err(files::unreadable(path, source)),
     };
     match entries.next() {
         None | Some(Err(Flaw::Torn { .. })) => Ok(None),
@@ -148,10 +149,10 @@ pub(super) fn unusable(path: PathBuf, flaw: Flaw) -> Error {
 /// A file of the folder; `None` where it isn't there.
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Error> {
     let path = folder.join(name);
-    let bytes = match fs::read(&path) {
+    let bytes = match files::read(folder, name) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::Record { path, source }),
+        Err(source) => return Err(files::unreadable(path, source)),
     };
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some(value)),

@@ -1,6 +1,5 @@
 //! Everything that is derived from the journals, made again.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,7 +8,7 @@ use super::lock::Lock;
 use super::read::{subagents, unusable};
 use super::reserve::Reserve;
 use super::trial::Trial;
-use super::{Entries, Flaw, Found, Recorder, journal_file};
+use super::{Entries, Flaw, Found, Recorder, files, journal_file};
 use crate::error::Error;
 use crate::event::{Course, PARENT, RunResult};
 
@@ -56,7 +55,7 @@ impl Recorder {
         files.extend(recorder.make_patch(course.changed()).map_err(failed)?);
         let result = course.result();
         // A run whose last line couldn't be written has its result all the same, and only there.
-        let left = || serde_json::from_slice::<RunResult>(&fs::read(recorder.folder.join("result.json")).ok()?).ok();
+        let left = || serde_json::from_slice::<RunResult>(&files::read(&recorder.folder, "result.json").ok()?).ok();
         let shown = result.clone().or_else(left);
         files.extend(recorder.make_shown(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
@@ -74,11 +73,11 @@ fn read_all(folder: &Path) -> Result<(Course, Vec<(String, Flaw)>), Error> {
     for agent in std::iter::once(PARENT.to_owned()).chain(subagents(folder)?) {
         let name = journal_file(&agent);
         let path = folder.join(&name);
-        let entries = Entries::open(&path).map_err(|source| match source.kind() {
+        let entries = Entries::open(folder, &agent).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
                 Error::NotARecord { path: folder.to_owned(), why: format!("it has no journal, {name}") }
             }
-            _ => Error::Record { path: path.clone(), source },
+            _ => files::unreadable(path.clone(), source),
         })?;
         for entry in entries {
             match entry {

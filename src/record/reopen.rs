@@ -12,7 +12,7 @@ use super::lock::Lock;
 use super::read::unusable;
 use super::reserve::Reserve;
 use super::trial::Trial;
-use super::{PATCH, Record, Recorder, journal_file, private};
+use super::{PATCH, Record, Recorder, files, journal_file, private};
 use crate::error::Error;
 use crate::event::{Entry, Event, PARENT};
 
@@ -76,10 +76,10 @@ impl Recorder {
 fn take_up(folder: &Path, agent: &str) -> Result<Option<(Vec<Entry>, String)>, Error> {
     let path = folder.join(journal_file(agent));
     let failed = |source| Error::Record { path: path.clone(), source };
-    let mut read = match Entries::open(&path) {
+    let mut read = match Entries::open(folder, agent) {
         Ok(read) => read,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(failed(source)),
+        Err(source) => return Err(files::unreadable(path, source)),
     };
     let mut entries = Vec::new();
     for entry in &mut read {
