@@ -108,6 +108,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Whether a path holds a secret, and so can't be kept.
+fn names_secret(mask: &Mask, path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    mask.text(&text) != text
+}
+
 /// A path as it is told: text on one line.
 fn shown(path: &Path) -> String {
     crate::formats::harmless::line(&path.to_string_lossy())

@@ -209,6 +209,33 @@ fn a_mask_is_not_written_in_place_of_a_secret() {
 }
 
 #[test]
+fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
+    let folder = folder_with(JOB);
+    folder.write(&format!("w-{TOKEN}/a.txt"), "text\n");
+    let input = json!({ "path": "w-[masked:token]", "content": "x" });
+    // A command that stays leaves what the run had kept of the workspace.
+    let server = Server::start(Script::of([
+        Answer::calls(&[("write_file", input)]),
+        bash("echo more >> w-$INPUT_TOKEN/a.txt; echo new > new-$INPUT_TOKEN; echo plain > plain; kill -9 $PPID"),
+        Answer::text("ok"),
+    ]));
+    let started = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN", "--sandbox", "off"]);
+    let ended = started.provider(&server).env("MY_TOKEN", TOKEN).run();
+    assert!(ended.run_folder().has("workspace.start"));
+    nowhere(&ended, &[], &[TOKEN]);
+    assert!(!folder.exists("w-[masked:token]"));
+    let resumed = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN", "--sandbox", "off"]);
+    let ended = resumed.provider(&server).env("MY_TOKEN", TOKEN).run();
+    ended.code(0);
+    assert!(ended.run_folder().transcript().contains("with a secret in the name"));
+    let requests = server.finish();
+    assert!(requests[1].results()[0].is_error, "{:?}", requests[1].results());
+    nowhere(&ended, &requests, &[TOKEN]);
+    let changes = ended.run_folder().result()["changes"].to_string();
+    assert!(changes.contains("plain") && !changes.contains("new-") && !changes.contains("a.txt"), "{changes}");
+}
+
+#[test]
 fn short_values_are_left_alone_with_a_warning() {
     let folder = folder_with("env: [DB_PASSWORD, API_TOKEN]\nparent: { prompt: Say the word., tools: [bash] }\n");
     let server = Server::start(Script::of([bash("echo $DB_PASSWORD $API_TOKEN"), Answer::text("the end")]));

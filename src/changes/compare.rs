@@ -14,8 +14,9 @@ use super::patch::{self, Side};
 use super::start::read;
 use super::stored::{Content, Known, Start, unescaped};
 use super::walk::{Seen, Walk};
-use super::{LARGEST, Looker, hex, object_name, shown};
+use super::{LARGEST, Looker, hex, names_secret, object_name, shown};
 use crate::event::{Change, ChangeKind, Changed};
+use crate::message::counted;
 use crate::tools::beneath;
 
 /// The most changes that are listed.
@@ -71,7 +72,9 @@ pub(super) fn changed(looker: &Looker, mut start: Start, pace: &Pace) -> Changed
     let mut suspects: Vec<Suspect> = Vec::new();
     let last = start.whole.cut.as_deref().map(unescaped);
     let mut walk = Walk::later(&looker.workspace, pace, &start.ignored, last.as_deref());
+    let mut unnamed = 0_u64;
     walk.run(looker.workspace.folder(), &mut |seen| match files.remove(&seen.path) {
+        None if names_secret(&looker.mask, &seen.path) => unnamed += 1,
         Some(known) if known.marks == Some(seen.marks) && !known.young => {}
         known => suspects.push((seen.path, known, Some(seen.marks))),
     });
@@ -113,6 +116,9 @@ pub(super) fn changed(looker: &Looker, mut start: Start, pace: &Pace) -> Changed
             break;
         }
         comparison.judge(&path, known.as_ref(), marks);
+    }
+    if unnamed > 0 && !gaps.iter().any(|gap| gap.contains("with a secret in the name")) {
+        gaps.push(format!("{} with a secret in the name or the path can't be followed", counted(unnamed, "file")));
     }
     if late {
         gaps.push("there was no time to look at every file".to_owned());

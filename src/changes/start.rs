@@ -13,7 +13,7 @@ use super::marks::{Kind, Marks, Time};
 use super::pace::Pace;
 use super::stored::{Content, Known, Whole, Writing};
 use super::walk::{MOST_FILES, Seen, Walk};
-use super::{LARGEST, hex, object_name};
+use super::{LARGEST, hex, names_secret, object_name};
 use crate::mask::Mask;
 use crate::message::counted;
 use crate::sandbox::git::Repository;
@@ -36,6 +36,8 @@ struct Look<'a> {
     kept: u64,
     /// How many files have nothing kept of them for lack of room.
     without: usize,
+    /// How many files have a secret in their names.
+    unnamed: usize,
     out: Writing,
 }
 
@@ -59,6 +61,7 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
         read: 0,
         kept: 0,
         without: 0,
+        unnamed: 0,
         out,
     };
     let mut failed = Ok(());
@@ -84,6 +87,10 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
     if look.without > 0 {
         gaps.push(format!("too little room was left to keep what {} held", counted(look.without as u64, "file")));
     }
+    if look.unnamed > 0 {
+        let files = counted(look.unnamed as u64, "file");
+        gaps.push(format!("{files} with a secret in the name or the path can't be followed"));
+    }
     if too_deep {
         gaps.push(format!("folders with more than {} others around them weren't looked at", super::walk::DEEPEST));
     }
@@ -94,6 +101,10 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
 impl Look<'_> {
     fn file(&mut self, seen: &Seen<'_>) -> io::Result<()> {
         let tracked = self.index.remove(&seen.path);
+        if names_secret(self.mask, &seen.path) {
+            self.unnamed += 1;
+            return Ok(());
+        }
         let (content, text) = self.content(seen, tracked.as_ref());
         self.out.file(&seen.path, Known::new(Some(seen.marks), content, self.began), &text)
     }
@@ -143,6 +154,10 @@ impl Look<'_> {
         });
         left.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         for (path, tracked) in left {
+            if names_secret(self.mask, &path) {
+                self.unnamed += 1;
+                continue;
+            }
             let (Some(name), parent) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else { continue };
             let stat = beneath::folder(workspace.folder(), parent)
                 .ok()

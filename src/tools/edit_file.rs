@@ -81,6 +81,7 @@ impl Tool for EditFile {
 }
 
 fn edit(input: &Input, workspace: &Workspace, memory: &Memory, mask: &Mask) -> Result<String, Refusal> {
+    refuse_masks(&input.path)?;
     refuse_masks(&input.old_text)?;
     refuse_masks(&input.new_text)?;
     if input.old_text.is_empty() {

@@ -58,6 +58,7 @@ impl Tool for WriteFile {
 }
 
 fn write(input: &Input, workspace: &Workspace, memory: &Memory) -> Result<String, Refusal> {
+    refuse_masks(&input.path)?;
     refuse_masks(&input.content)?;
     if input.content.len() as u64 > MAX_FILE {
         return Err(Refusal(format!("the content is larger than {} MB", MAX_FILE >> 20)));
