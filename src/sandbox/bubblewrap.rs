@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::fs::MemfdFlags;
 
 use super::Boundary;
+use super::landlock::SocketScope;
 use super::layout::{Fixed, Layout};
 use super::private::Private;
 use super::probe::{self, Unfit};
@@ -64,6 +65,8 @@ pub(super) struct Bubblewrap {
     filter: Vec<u8>,
     private: Arc<Private>,
     extras: Extras,
+    /// Around commands that share the machine's network, where the kernel has it.
+    scope: Option<SocketScope>,
 }
 
 impl Bubblewrap {
@@ -76,19 +79,31 @@ impl Bubblewrap {
         let shell = probe::shell(&boundary.path).ok_or("there is no bash to try it with")?;
         let fixed = Fixed::find(&boundary);
         let filter = seccomp::filter(boundary.network);
-        let mut this = Self { program, boundary, fixed, filter, private, extras: EXTRAS[0] };
+        let open = boundary.network == Network::Open;
+        // A bwrap with the set-user-id bit needs the privileges that the scope would take from it.
+        let gains = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);
+        let scope = if open && !gains { SocketScope::new().ok() } else { None };
+        let mut this = Self { program, boundary, fixed, filter, private, extras: EXTRAS[0], scope };
         let deadline = probe::deadline();
         let mut first = None;
         for extras in EXTRAS {
             this.extras = extras;
             match this.probe(&shell, deadline) {
                 Ok(()) => {
-                    let shortfall = (!extras.fresh_processes).then(|| {
-                        "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments of \
-                         other processes"
-                            .to_owned()
-                    });
-                    return Ok((this, shortfall));
+                    let mut shortfalls = Vec::new();
+                    if !extras.fresh_processes {
+                        shortfalls.push(
+                            "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments \
+                             of other processes",
+                        );
+                    }
+                    if open && this.scope.is_none() {
+                        shortfalls.push(
+                            "commands with an open network reach abstract unix sockets, such as those of D-Bus and X11: \
+                             that takes Linux 6.12 and a bwrap without the set-user-id bit",
+                        );
+                    }
+                    return Ok((this, (!shortfalls.is_empty()).then(|| shortfalls.join("; "))));
                 }
                 Err(Unfit::Hangs) => return Err(Unfit::Hangs.to_string()),
                 Err(unfit) => first = first.or(Some(unfit)),
@@ -144,6 +159,9 @@ impl Bubblewrap {
             let descriptor = in_memory(&self.filter)?;
             command.arg("--seccomp").arg(descriptor.as_raw_fd().to_string());
             hand_over(&mut command, descriptor);
+        }
+        if let Some(scope) = &self.scope {
+            scope.enter(&mut command);
         }
         command.arg("--").arg(program);
         Ok(command)

@@ -109,6 +109,39 @@ impl Prepared {
     }
 }
 
+/// Keeps commands from the abstract unix sockets of other processes, which have no place in the file system: those of D-Bus
+/// and X11, for instance. It confines nothing else, so it can be put around a program that mounts.
+#[derive(Debug)]
+pub(super) struct SocketScope(Arc<OwnedFd>);
+
+impl SocketScope {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// Where the kernel doesn't know it (before Linux 6.12).
+    pub(super) fn new() -> io::Result<Self> {
+        if version()? < SCOPES_SIGNALS {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let ruleset = Ruleset::default().scope(Scope::AbstractUnixSocket).and_then(Ruleset::create);
+        let descriptor = ruleset.map(Option::<OwnedFd>::from).map_err(io::Error::other)?;
+        Ok(Self(Arc::new(descriptor.ok_or(io::ErrorKind::Unsupported)?)))
+    }
+
+    /// Puts it around a command that isn't started yet.
+    #[allow(unsafe_code)]
+    pub(super) fn enter(&self, command: &mut Command) {
+        let rules = Arc::clone(&self.0);
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe {
+            command.pre_exec(move || {
+                powers::no_new_privileges()?;
+                restrict(&rules)
+            });
+        }
+    }
+}
+
 /// The version of landlock that the kernel speaks.
 #[allow(unsafe_code)]
 fn version() -> io::Result<i32> {
@@ -183,9 +216,12 @@ impl<'a> Rules<'a> {
         let write = AccessFs::from_all(KNOWN) & !device;
         let names: BitFlags<AccessFs> = AccessFs::ReadDir.into();
         let cut = self.boundary.network == Network::None;
-        let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::Signal)?;
+        let mut ruleset = Ruleset::default()
+            .handle_access(AccessFs::from_all(KNOWN))?
+            .scope(Scope::Signal)?
+            .scope(Scope::AbstractUnixSocket)?;
         if cut {
-            ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN))?.scope(Scope::AbstractUnixSocket)?;
+            ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN))?;
         }
         let mut created = ruleset.create()?;
         for (paths, access) in [

@@ -27,7 +27,7 @@ struct Half {
 /// # Errors
 /// Where privileges or capabilities would stay.
 pub(super) fn drop_all() -> io::Result<()> {
-    control(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    no_new_privileges()?;
     let bits = libc::SECBIT_NOROOT
         | libc::SECBIT_NOROOT_LOCKED
         | libc::SECBIT_NO_SETUID_FIXUP
@@ -44,6 +44,11 @@ pub(super) fn drop_all() -> io::Result<()> {
     // Unknown to kernels before 4.3, which have no such set.
     let _ = control(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong);
     set_none()
+}
+
+/// Keeps this process and its children from ever gaining privileges, by a set-user-id program for instance.
+pub(super) fn no_new_privileges() -> io::Result<()> {
+    control(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
 
 #[allow(unsafe_code)]

@@ -195,6 +195,23 @@ fn an_ordinary_user_gets_nowhere() {
     check(User::Somebody);
 }
 
+#[test]
+fn an_open_network_does_not_open_abstract_sockets() {
+    for (user, tier) in everywhere() {
+        let place = Place::new(user).unwrap();
+        place.job("network: none", "network: open");
+        let network = Network::start(&place);
+        let commands = [
+            probe::command(&format!("abstract {}", network.name)),
+            format!("(: < /dev/tcp/127.0.0.1/{}) && echo connected", network.port()),
+        ];
+        assert!(place.outputs(Tier::Off, &commands)[0].contains(GOT_IN), "nothing confines it there");
+        let outputs = place.outputs(tier, &commands);
+        assert!(!outputs[0].contains(GOT_IN), "{user:?} in {tier:?}: {}", outputs[0]);
+        assert!(outputs[1].contains("connected"), "{user:?} in {tier:?}: {}", outputs[1]);
+    }
+}
+
 /// What commands do to the files around the workspace: the file, and what it shows.
 #[test]
 fn no_mark_is_left_outside() {
