@@ -151,9 +151,10 @@ impl Error {
             Self::OtherFormat { version: None, .. } => Some("The legwork that wrote it can read it.".into()),
             Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
             Self::Ended { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
-            Self::Unconfined(_) => {
-                Some("Install bubblewrap, or let commands do whatever you can do with --sandbox off.".into())
+            Self::Unconfined(Unreached { remedy: Some(remedy), .. }) => {
+                Some(format!("{remedy}, or let commands do whatever you can do with --sandbox off."))
             }
+            Self::Unconfined(_) => Some("Let commands do whatever you can do with --sandbox off.".into()),
             Self::Moved { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
             Self::Invalid(_)
             | Self::Configuration(_)

@@ -145,6 +145,31 @@ fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
 }
 
 #[test]
+fn what_is_opened_below_home_is_found_at_home_in_both_tiers() {
+    for bubblewrap in [true, false] {
+        if bubblewrap && !self::bubblewrap() {
+            continue;
+        }
+        let folder =
+            prepared("", &["cat ~/.config/gh/hosts.yml; echo new > ~/.cache/tool/made; cat ~/.config/other 2>&1"]);
+        for (name, text) in [(".config/gh/hosts.yml", "hosts\n"), (".config/other", "secret\n"), (".cache/tool/x", "")]
+        {
+            folder.write(folder.home().join(name).to_str().unwrap(), text);
+        }
+        let (read, write) = (folder.home().join(".config/gh"), folder.home().join(".cache/tool"));
+        let mut program = program(&folder).arg("--allow-read").arg(read).arg("--allow-write").arg(&write);
+        if !bubblewrap {
+            program = program.env("PATH", without_bwrap(&folder));
+        }
+        let ended = program.run();
+        ended.code(0);
+        let printed = &printed(&ended)[0];
+        assert!(printed.starts_with("hosts\n") && !printed.contains("secret"), "bubblewrap {bubblewrap}: {printed}");
+        assert!(write.join("made").exists(), "bubblewrap {bubblewrap}: {printed}");
+    }
+}
+
+#[test]
 fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
     if !bubblewrap() {
         return;

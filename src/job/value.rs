@@ -1,5 +1,7 @@
 //! Which values an input can have.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{Input, InputType};
@@ -82,15 +84,27 @@ fn beneath(path: &str, workspace: Option<&str>) -> Result<String, String> {
     if path.contains('\0') {
         return Err("isn't a path: it holds a NUL character".to_owned());
     }
-    let relative = match std::path::Path::new(path).strip_prefix(workspace.unwrap_or_default()) {
-        Ok(relative) if std::path::Path::new(path).is_absolute() => relative.to_string_lossy().into_owned(),
+    let relative = match Path::new(path).strip_prefix(workspace.unwrap_or_default()) {
+        Ok(relative) if Path::new(path).is_absolute() => relative.to_string_lossy().into_owned(),
         _ => path.to_owned(),
     };
     match relative.as_str() {
         _ if leaves(&relative) => Err("leads out of the workspace".to_owned()),
+        _ if workspace.is_some_and(|workspace| is_linked_out(Path::new(workspace), &relative)) => {
+            Err("leads out of the workspace through a link".to_owned())
+        }
         "" => Ok(".".to_owned()),
         _ => Ok(relative),
     }
+}
+
+/// Whether a link on the way leads out of the workspace. What isn't there yet leads nowhere.
+fn is_linked_out(workspace: &Path, relative: &str) -> bool {
+    let Ok(root) = workspace.canonicalize() else { return false };
+    let path = root.join(relative);
+    let existing = path.ancestors().find(|path| path.symlink_metadata().is_ok());
+    // A link to nothing can't be followed: what comes to be there is anyone's guess.
+    existing.is_some_and(|path| path.canonicalize().map_or(true, |real| !real.starts_with(&root)))
 }
 
 fn called(value: &Value) -> &'static str {
@@ -116,6 +130,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_path_that_a_link_leads_out_of_the_workspace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = folder.path().join("workspace");
+        std::fs::create_dir_all(workspace.join("real")).unwrap();
+        std::fs::create_dir(folder.path().join("outside")).unwrap();
+        for (link, target) in [("out", "../outside"), ("within", "real"), ("nowhere", "absent")] {
+            std::os::unix::fs::symlink(target, workspace.join(link)).unwrap();
+        }
+        let beneath = |path| beneath(path, workspace.to_str());
+        for (path, fine) in [
+            ("real", true),
+            ("within/new", true),
+            ("new/deeper", true),
+            ("out", false),
+            ("out/new", false),
+            ("within/../out", false),
+            ("nowhere", false),
+        ] {
+            assert_eq!(beneath(path).is_ok(), fine, "{path}");
+        }
+    }
 
     #[test]
     fn texts_become_typed_values() {

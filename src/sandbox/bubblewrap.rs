@@ -74,9 +74,10 @@ impl Bubblewrap {
     ///
     /// # Errors
     /// Why it can't be used, in a few words.
-    pub(super) fn reach(boundary: Boundary, private: Arc<Private>) -> Result<(Self, Option<String>), String> {
+    pub(super) fn reach(boundary: Boundary, private: Arc<Private>) -> Result<(Self, Option<String>), Unusable> {
         let program = find(&boundary)?;
-        let shell = probe::shell(&boundary.path).ok_or("there is no bash to try it with")?;
+        let shell = probe::shell(&boundary.path)
+            .ok_or(Unusable { why: "there is no bash to try it with".to_owned(), remedy: Some("Install bash") })?;
         let fixed = Fixed::find(&boundary);
         let filter = seccomp::filter(boundary.network);
         let open = boundary.network == Network::Open;
@@ -105,11 +106,16 @@ impl Bubblewrap {
                     }
                     return Ok((this, (!shortfalls.is_empty()).then(|| shortfalls.join("; "))));
                 }
-                Err(Unfit::Hangs) => return Err(Unfit::Hangs.to_string()),
+                Err(Unfit::Hangs) => return Err(Unusable { why: Unfit::Hangs.to_string(), remedy: None }),
                 Err(unfit) => first = first.or(Some(unfit)),
             }
         }
-        Err(first.map_or_else(String::new, |unfit| unfit.to_string()))
+        let why = first.map_or_else(String::new, |unfit| unfit.to_string());
+        let restriction = restriction(|setting| fs::read_to_string(setting).ok());
+        Err(Unusable {
+            why: restriction.map_or(why.clone(), |(what, _)| format!("{why} ({what})")),
+            remedy: restriction.map(|(_, remedy)| remedy),
+        })
     }
 
     fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), Unfit> {
@@ -168,6 +174,45 @@ impl Bubblewrap {
     }
 }
 
+/// Why bubblewrap can't be used.
+#[derive(Debug)]
+pub(super) struct Unusable {
+    pub(super) why: String,
+    /// What helps, as the beginning of a sentence, where that is known.
+    pub(super) remedy: Option<&'static str>,
+}
+
+/// Settings of the kernel that keep ordinary users from user namespaces: file, value, what it means, what helps.
+/// Sources: Ubuntu's release notes for 23.10, Debian's for 11, and user_namespaces(7).
+const RESTRICTIONS: [(&str, &str, &str, &str); 3] = [
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "AppArmor allows user namespaces only to programs whose profile says so",
+        "Give bwrap an AppArmor profile that allows `userns`, or set the kernel's \
+         `kernel.apparmor_restrict_unprivileged_userns` to 0",
+    ),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        "the kernel keeps user namespaces from ordinary users",
+        "Set the kernel's `kernel.unprivileged_userns_clone` to 1",
+    ),
+    (
+        "/proc/sys/user/max_user_namespaces",
+        "0",
+        "the kernel allows no user namespaces",
+        "Set the kernel's `user.max_user_namespaces` to a number greater than 0",
+    ),
+];
+
+/// The first setting that forbids user namespaces: what it means, and what helps.
+fn restriction(read: impl Fn(&str) -> Option<String>) -> Option<(&'static str, &'static str)> {
+    let forbids =
+        |(setting, value, ..): &&(&str, &str, &str, &str)| read(setting).is_some_and(|is| is.trim() == *value);
+    RESTRICTIONS.iter().find(forbids).map(|(.., what, remedy)| (*what, *remedy))
+}
+
 /// A file in memory with the arguments, each with a NUL after it.
 fn written(arguments: &[OsString]) -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
@@ -199,7 +244,7 @@ fn hand_over(command: &mut Command, descriptor: OwnedFd) {
 }
 
 /// The first `bwrap` of `PATH` that nobody else could have put there, a command of an earlier run least of all.
-fn find(boundary: &Boundary) -> Result<PathBuf, String> {
+fn find(boundary: &Boundary) -> Result<PathBuf, Unusable> {
     let mut distrusted = None;
     for entry in boundary.path.iter().filter(|entry| entry.is_absolute()) {
         let Ok(file) = entry.join("bwrap").canonicalize() else { continue };
@@ -213,7 +258,13 @@ fn find(boundary: &Boundary) -> Result<PathBuf, String> {
             Some(why) => distrusted = distrusted.or_else(|| Some(format!("{} isn't trusted: {why}", file.display()))),
         }
     }
-    Err(distrusted.unwrap_or_else(|| "there is no `bwrap` in PATH (its package is called bubblewrap)".to_owned()))
+    Err(match distrusted {
+        Some(why) => Unusable { why, remedy: Some("Install bubblewrap where only root can write") },
+        None => Unusable {
+            why: "there is no `bwrap` in PATH (its package is called bubblewrap)".to_owned(),
+            remedy: Some("Install bubblewrap"),
+        },
+    })
 }
 
 /// Why a path can't be trusted, if it can't.
@@ -234,4 +285,25 @@ fn distrust(path: &Path, boundary: &Boundary) -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_forbids_user_namespaces_is_named() {
+        let with = |setting: &'static str, value: &'static str| {
+            restriction(move |asked| (asked == setting).then(|| format!("{value}\n"))).map(|(what, _)| what)
+        };
+        for (setting, forbids, word) in [
+            ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor"),
+            ("/proc/sys/kernel/unprivileged_userns_clone", "0", "ordinary users"),
+            ("/proc/sys/user/max_user_namespaces", "0", "allows no"),
+        ] {
+            assert!(with(setting, forbids).is_some_and(|what| what.contains(word)), "{setting}");
+        }
+        assert_eq!(with("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"), None);
+        assert_eq!(with("/proc/sys/user/max_user_namespaces", "15000"), None);
+    }
 }

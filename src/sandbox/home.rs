@@ -118,10 +118,11 @@ fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) 
     }
 }
 
-/// Makes the toolchains of one home folder be found in another, as far as nothing is there.
+/// Makes the toolchains of one home folder be found in another, as far as nothing is there, and so the `opened` paths below
+/// the home folder.
 #[cfg(target_os = "linux")]
-pub(super) fn link(home: &Path, other: &Path) {
-    for (path, _) in toolchains(home) {
+pub(super) fn link(home: &Path, other: &Path, opened: &[PathBuf]) {
+    for path in toolchains(home).map(|(path, _)| path).chain(opened.iter().cloned()) {
         let Ok(name) = path.strip_prefix(home) else { continue };
         let link = other.join(name);
         if let Some(above) = link.parent() {

@@ -103,8 +103,17 @@ pub enum Wanted {
 
 /// Why no tier that would do was reached: for each that was tried, its name and what went wrong.
 #[derive(Debug, thiserror::Error)]
-#[error("commands can't be confined here: {}", .0.join("; "))]
-pub struct Unreached(pub Vec<String>);
+#[error("commands can't be confined here: {}", reasons.join("; "))]
+pub struct Unreached {
+    /// One for each tier.
+    pub reasons: Vec<String>,
+    /// What would make the best tier work, as the beginning of a sentence; `None` where nothing is known to.
+    pub remedy: Option<&'static str>,
+}
+
+fn unreached(reasons: Vec<String>, remedy: Option<&'static str>) -> Unreached {
+    Unreached { reasons, remedy }
+}
 
 /// Something that no command may change was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,14 +175,14 @@ impl Sandbox {
     #[cfg(target_os = "linux")]
     fn confined(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
         let private = Private::create(&boundary)
-            .map_err(|error| Unreached(vec![format!("no folder can be made for HOME and /tmp ({error})")]))?;
+            .map_err(|error| unreached(vec![format!("no folder can be made for HOME and /tmp ({error})")], None))?;
         let private = std::sync::Arc::new(private);
-        let first = match bubblewrap::Bubblewrap::reach(boundary.clone(), std::sync::Arc::clone(&private)) {
+        let (first, remedy) = match bubblewrap::Bubblewrap::reach(boundary.clone(), std::sync::Arc::clone(&private)) {
             Ok((bubblewrap, shortfall)) => return Ok(Self::new(Kind::Bubblewrap(Box::new(bubblewrap)), shortfall)),
-            Err(why) => format!("bubblewrap can't be used: {why}"),
+            Err(unusable) => (format!("bubblewrap can't be used: {}", unusable.why), unusable.remedy),
         };
         if wanted == Wanted::Required {
-            return Err(Unreached(vec![first]));
+            return Err(unreached(vec![first], remedy));
         }
         match Self::landlocked(boundary, &private) {
             Ok(landlock) => {
@@ -184,7 +193,7 @@ impl Sandbox {
                 }
                 Ok(Self::new(Kind::Landlock(landlock, private), Some(shortfall)))
             }
-            Err(why) => Err(Unreached(vec![first, format!("landlock can't be used: {why}")])),
+            Err(why) => Err(unreached(vec![first, format!("landlock can't be used: {why}")], remedy)),
         }
     }
 
@@ -192,9 +201,10 @@ impl Sandbox {
     fn landlocked(mut boundary: Boundary, private: &Private) -> Result<landlock::Landlock, String> {
         let home = boundary.home.as_ref().and_then(|home| home.canonicalize().ok());
         if let Some(home) = home.filter(|home| home.parent().is_some()) {
+            // Another folder is the home one there, so the toolchains and what was opened are looked for in it.
+            let opened: Vec<PathBuf> = boundary.read.iter().chain(&boundary.write).cloned().collect();
+            home::link(&home, &private.home(), &opened);
             boundary.read.extend(home::readable(&home));
-            // Another folder is the home one there, so the toolchains are looked for in it.
-            home::link(&home, &private.home());
         }
         let landlock = landlock::Landlock::prepare(&boundary, &private.home()).map_err(|error| error.to_string())?;
         landlock.probe()?;
@@ -203,7 +213,7 @@ impl Sandbox {
 
     #[cfg(not(target_os = "linux"))]
     fn confined(_: Wanted, _: Boundary) -> Result<Self, Unreached> {
-        Err(Unreached(vec!["there is no sandbox for this system yet".to_owned()]))
+        Err(unreached(vec!["there is no sandbox for this system yet".to_owned()], None))
     }
 
     /// Begins to look after each call at what the tier can't hold: protected paths that aren't there yet, say. The record
