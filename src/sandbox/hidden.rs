@@ -8,8 +8,16 @@ use std::path::{Path, PathBuf};
 /// Folders of services' sockets, and of other people's files.
 const FOLDERS: [&str; 4] = ["/run", "/var/run", "/home", "/root"];
 /// Where root looks for what only root may read, with how deep.
-const ROOTS_OWN: [(&str, usize); 6] =
-    [("/etc", 4), ("/var", 2), ("/srv", 1), ("/opt", 1), ("/mnt", 1), ("/usr/local/etc", 2)];
+const ROOTS_OWN: [(&str, usize); 8] = [
+    ("/etc", 4),
+    ("/var", 3),
+    ("/srv", 4),
+    ("/opt", 4),
+    ("/mnt", 3),
+    ("/media", 3),
+    ("/boot", 2),
+    ("/usr/local/etc", 3),
+];
 /// How many entries are looked at there.
 const LOOKED_AT: usize = 20_000;
 /// The longest file that is read, in bytes.
@@ -43,13 +51,18 @@ fn home_of_person(line: &str) -> Option<PathBuf> {
 /// What only its owner or a group may read, where the owner is root and we are it: `/etc/shadow` and its like. Anyone else
 /// is kept out by the system itself.
 pub(super) fn roots_own() -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
     if !rustix::process::geteuid().is_root() {
-        return found;
+        return BTreeSet::new();
     }
+    closed_to_others(&ROOTS_OWN.map(|(top, depth)| (PathBuf::from(top), depth)))
+}
+
+/// What others may not read in some folders, each searched as many folders deep.
+fn closed_to_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
     let mut looked_at = 0;
-    for (top, depth) in ROOTS_OWN {
-        let mut open = vec![(PathBuf::from(top), depth)];
+    for top in tops {
+        let mut open = vec![top.clone()];
         while let Some((folder, depth)) = open.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 looked_at += 1;
@@ -119,6 +132,26 @@ mod tests {
         let path = folder.path().canonicalize().unwrap().join("service.sock");
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(sockets().contains(&path), "{:?}", sockets());
+    }
+
+    #[test]
+    fn what_others_may_not_read_is_found_as_deep_as_its_folder_is_searched() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("srv");
+        for (name, mode) in [("a/b/secret", 0o600), ("a/b/c/secret", 0o600), ("a/open", 0o644), ("closed/x", 0o644)] {
+            let path = top.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        for open in ["", "a", "a/b", "a/b/c"] {
+            fs::set_permissions(top.join(open), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        let found = closed_to_others(&[(top.clone(), 3)]);
+        assert_eq!(found, BTreeSet::from([top.join("a/b/secret"), top.join("closed")]));
+        assert!(ROOTS_OWN.iter().any(|(top, depth)| *top == "/srv" && *depth >= 3));
     }
 
     #[test]

@@ -13,7 +13,18 @@ const HIDDEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/var/r
 /// What may be read nevertheless: where names of hosts are looked up, as `/etc/resolv.conf` leads to it.
 const SHOWN: [&str; 3] = ["/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf"];
 /// How many folders deep root's own secrets are looked for, by the folder in `/`.
-const DEPTHS: [(&str, usize); 6] = [("/etc", 8), ("/var", 3), ("/usr", 0), ("/nix", 0), ("/proc", 0), ("/sys", 0)];
+const DEPTHS: [(&str, usize); 10] = [
+    ("/etc", 8),
+    ("/var", 3),
+    ("/srv", 4),
+    ("/opt", 4),
+    ("/mnt", 3),
+    ("/media", 3),
+    ("/usr", 0),
+    ("/nix", 0),
+    ("/proc", 0),
+    ("/sys", 0),
+];
 /// How deep elsewhere.
 const DEPTH: usize = 2;
 /// The most entries that are looked at; folders beyond are taken as they look from outside.
