@@ -34,7 +34,8 @@ const READERS: [&[&str]; 6] = [
 
 #[test]
 fn only_regular_files_are_opened() {
-    let kinds: [(&str, fn(&std::path::Path)); 3] = [
+    type Make = fn(&std::path::Path);
+    let kinds: [(&str, Make); 3] = [
         ("a FIFO", |path| {
             assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
         }),
