@@ -1,6 +1,7 @@
 //! What happens in a run, as data: every step is an [`Event`]; the journal keeps them, formats show them.
 
 mod agent_id;
+mod call_order;
 mod course;
 mod entry;
 mod finished;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use self::agent_id::is_agent_id;
+pub use self::call_order::{CallOrder, in_call_order};
 pub use self::course::Course;
 pub use self::entry::Entry;
 pub use self::finished::AgentFinished;

@@ -43,6 +43,7 @@ mod properties;
 mod proved;
 mod provider_faults;
 mod providers;
+mod reading;
 mod replay;
 mod results;
 mod resume;

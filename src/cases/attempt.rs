@@ -243,9 +243,11 @@ async fn events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> Tally {
                     tally.note(entry);
                 }
             }
-            _ => return tally,
+            _ => break,
         }
     }
+    tally.end();
+    tally
 }
 
 /// The last of what is printed.

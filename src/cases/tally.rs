@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Entry, Event, Outcome};
+use crate::event::{CallOrder, Entry, Event, Outcome};
 
 /// Counts of one run.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub(super) struct Tally {
     pub(super) run_id: Option<String>,
     /// The agents, by their ids.
     pub(super) agents: BTreeMap<String, OfAgent>,
+    /// What each agent's events are read in.
+    orders: BTreeMap<String, CallOrder>,
 }
 
 /// Counts of one agent.
@@ -27,7 +29,29 @@ pub(super) struct OfAgent {
 }
 
 impl Tally {
+    /// Takes an event of any agent, as it happened.
     pub(super) fn note(&mut self, entry: Entry) {
+        let agent = entry.agent.clone();
+        self.orders.entry(agent.clone()).or_default().push(entry);
+        self.count(&agent);
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&mut self) {
+        let agents: Vec<String> = self.orders.keys().cloned().collect();
+        for agent in agents {
+            self.orders.entry(agent.clone()).or_default().end();
+            self.count(&agent);
+        }
+    }
+
+    fn count(&mut self, agent: &str) {
+        while let Some(entry) = self.orders.get_mut(agent).and_then(CallOrder::pop) {
+            self.count_one(entry);
+        }
+    }
+
+    fn count_one(&mut self, entry: Entry) {
         let of_agent = self.agents.entry(entry.agent.clone()).or_default();
         match entry.event {
             Event::RunStarted(started) => self.run_id = Some(started.run_id),

@@ -1,5 +1,6 @@
 //! `legwork show`: a run's transcript in the terminal, its report in a browser, or its files made again.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -57,15 +58,9 @@ pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error
         };
     }
     let record = Record::open(&folder)?;
-    let mut flaw = None;
-    let mut entries = record.entries(PARENT)?.filter_map(|entry| match entry {
-        Ok(entry) => Some(entry),
-        Err(found) => {
-            flaw = Some(found);
-            None
-        }
-    });
-    let mut story = Story { plan: &record.plan, result: record.result.as_ref(), entries: &mut entries };
+    let flaw = Cell::new(None);
+    let entries = record.entries(PARENT)?.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
+    let mut story = Story::new(&record.plan, record.result.as_ref(), entries);
     let mut text = Vec::new();
     if let Some(format) = formats::find("markdown")
         && let Some(written) = format.story(&mut story, &mut text)
@@ -79,7 +74,7 @@ pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error
     } else {
         around.out.foreign(&text);
     }
-    if let Some(flaw) = flaw {
+    if let Some(flaw) = flaw.take() {
         around.out.warning(&format!("the journal ends early: {flaw}"));
     }
     Ok(0)

@@ -128,7 +128,12 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 open.push(started);
             }
             Event::CallFinished(finished) => {
-                open.retain(|started| started.call_id != finished.result.call_id);
+                if let Some(at) = open.iter().position(|started| started.call_id == finished.result.call_id) {
+                    // Those before it were asked for earlier, and have no result.
+                    let mut before: Vec<CallStarted> = open.drain(..=at).collect();
+                    before.truncate(at);
+                    unanswered(out, &mut before, &calls)?;
+                }
                 let failed = if finished.result.is_error { ", failed" } else { "" };
                 let time = figures::duration(finished.duration_ms);
                 let child = children.get(&finished.result.call_id);

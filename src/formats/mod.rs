@@ -31,7 +31,7 @@ use std::io::{self, Write};
 use self::comparison::Comparison;
 use crate::cases::{CaseReport, Report};
 use crate::diagnostic::{Diagnostic, Rule, Severity};
-use crate::event::{Entry, RunResult};
+use crate::event::{Entry, RunResult, in_call_order};
 use crate::plan::{MostCost, Plan};
 
 /// A way to show things. Each method has what it shows; `None` where the format has no form for it.
@@ -126,8 +126,15 @@ pub struct Story<'a> {
     pub plan: &'a Plan,
     /// How it ended; `None` where it didn't.
     pub result: Option<&'a RunResult>,
-    /// The parent's events, oldest first.
-    pub entries: &'a mut dyn Iterator<Item = Entry>,
+    /// The parent's events, in the order in which they are read.
+    entries: Box<dyn Iterator<Item = Entry> + 'a>,
+}
+
+impl<'a> Story<'a> {
+    /// Takes the parent's events as its journal has them, oldest first.
+    pub fn new(plan: &'a Plan, result: Option<&'a RunResult>, journal: impl Iterator<Item = Entry> + 'a) -> Self {
+        Self { plan, result, entries: Box::new(in_call_order(journal)) }
+    }
 }
 
 /// What there is to show.

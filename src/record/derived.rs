@@ -52,8 +52,8 @@ impl Recorder {
             let Some(format) = formats::find(format) else { continue };
             let flaw = Cell::new(None);
             let journal = Entries::open(&self.folder, PARENT)?;
-            let mut entries = journal.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
-            let mut story = Story { plan, result, entries: &mut entries };
+            let entries = journal.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
+            let mut story = Story::new(plan, result, entries);
             let found = self.write_with(name, Durability::Written, |out| {
                 format.story(&mut story, out).unwrap_or(Ok(()))?;
                 match flaw.take() {

@@ -1,0 +1,69 @@
+//! What people read of a run: the transcript and its order, the progress, and what to do next.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::runs::folder_with;
+use crate::support::folder::Folder;
+use crate::support::peer::{Manner, Peer};
+use crate::support::program::Ended;
+use crate::support::server::{Answer, KEY, Request, Script, Server};
+
+/// A parent that asks two subagents at once.
+const TWO: &str = "parent: { system: Be brief., prompt: Ask both., tools: [task] }\nsubagents: { a: { tools: [bash] }, b: { tools: [bash] } }\n";
+
+/// Runs [`TWO`] so that this subagent ends last: it waits for the other one's end, which is on the disk by then.
+fn with_last(last: &str) -> (Folder, Ended) {
+    let folder = folder_with(TWO);
+    let child = |name: &str| {
+        let other = if name == "a" { "b" } else { "a" };
+        let journal = format!("runs/job/latest/subagents/{other}-1.events.jsonl");
+        let command = match name == last {
+            true => format!("until grep -q agent_finished {journal}; do sleep 0.01; done"),
+            false => "true".to_owned(),
+        };
+        json!([{ "calls": [{ "tool": "bash", "input": { "command": command } }] }, { "text": format!("From {name}.") }])
+    };
+    let ask = |name: &str| json!({ "tool": "task", "input": { "agent": name, "prompt": "Look." } });
+    let script = json!({
+        "parent": [{ "calls": [ask("a"), ask("b")] }, { "text": "Both are back." }],
+        "subagents": { "a-1": child("a"), "b-1": child("b") },
+    });
+    folder.write("replies.yaml", script.to_string());
+    let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"]).run();
+    ended.code(0);
+    (folder, ended)
+}
+
+/// A transcript without what no two runs have in common: its id and its times.
+fn without_times(transcript: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("### ") {
+        Some(heading) => format!("### {}\n", heading.split(" (").next().unwrap_or_default()),
+        None => format!("{line}\n"),
+    };
+    let is_equal = |line: &&str| !line.starts_with("- run: ") && !line.starts_with("- time: ");
+    transcript.lines().filter(is_equal).map(line).collect()
+}
+
+#[test]
+fn calls_that_run_side_by_side_are_shown_in_the_order_in_which_they_were_asked() {
+    let runs = ["a", "b"].map(|last| (last, with_last(last)));
+    for (last, (folder, ended)) in &runs {
+        let record = ended.run_folder();
+        let events = record.events();
+        let ends: Vec<&Value> = events.iter().filter(|event| event["type"] == "call_finished").collect();
+        let texts: Vec<&Value> = ends.iter().map(|event| &event["data"]["result"]["text"]).collect();
+        assert_eq!(texts[1], &json!(format!("From {last}.")), "the journal has it as it happened");
+        let shown = folder.legwork(&["show"]).run();
+        for text in [record.transcript(), record.file("report.html"), shown.code(0).stdout.clone()] {
+            let (a, b) = (text.find("From a.").unwrap(), text.find("From b.").unwrap());
+            assert!(a < b, "{last} ended last:\n{text}");
+        }
+        assert_eq!(record.result()["subagents"][0]["id"], "a-1");
+    }
+    let [one, other] = runs.map(|(_, (_, ended))| without_times(&ended.run_folder().transcript()));
+    assert_eq!(one, other, "two equal runs read the same");
+}
