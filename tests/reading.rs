@@ -67,3 +67,34 @@ fn calls_that_run_side_by_side_are_shown_in_the_order_in_which_they_were_asked()
     let [one, other] = runs.map(|(_, (_, ended))| without_times(&ended.run_folder().transcript()));
     assert_eq!(one, other, "two equal runs read the same");
 }
+
+#[test]
+fn a_transcript_keeps_the_inputs_of_a_call_apart() {
+    let folder = folder_with("parent: { prompt: Go., tools: [edit_file, grep, glob, read_file] }\n");
+    folder.write("src/a.txt", "one\ntwo\n");
+    let script = json!({ "parent": [
+        { "calls": [
+            { "tool": "grep", "input": { "path": ".", "pattern": "t[w]o" } },
+            { "tool": "glob", "input": { "path": "src", "pattern": "*.txt" } },
+            { "tool": "read_file", "input": { "file_path": "src/a.txt" } },
+            { "tool": "edit_file", "input": { "path": "src/a.txt", "old_text": "one\ntwo", "new_text": "1\n2" } },
+            { "tool": "edit_file", "input": { "path": "src/a.txt", "old_text": "1\n2", "new_text": "3", "replace_all": true } },
+        ] },
+        { "text": "Done." },
+    ] });
+    folder.write("replies.yaml", script.to_string());
+    let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]).run();
+    ended.code(0);
+    let transcript = ended.run_folder().transcript();
+    for part in [
+        "- path: `src/a.txt`\n\nold_text:\n\n```\none\ntwo\n```\n\nnew_text:\n\n```\n1\n2\n```\n\n```\n",
+        "- path: `src/a.txt`\n\nold_text:\n\n```\n1\n2\n```\n\n- new_text: `3`\n- replace_all: `true`\n\n```\n",
+    ] {
+        assert!(transcript.contains(part), "{part} is missing in\n{transcript}");
+    }
+    for progress in
+        ["parent         grep t[w]o\n", "parent         glob *.txt\n", "parent         read_file src/a.txt\n"]
+    {
+        ended.stderr_has(progress);
+    }
+}

@@ -12,9 +12,9 @@ use crate::diagnostic::nearest;
 use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
 use crate::message::{ToolCall, ToolResult, UserMessage, counted};
 use crate::plan::PlannedAgent;
-use crate::tools::Refusal;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::{CallLimits, MAX_CHARS, bounded};
+use crate::tools::{Refusal, TOOLS};
 
 /// So many reading calls of one agent run at once.
 const READERS: usize = 8;
@@ -318,13 +318,14 @@ fn cut(line: &str, most: usize) -> String {
     }
 }
 
-/// What a call is about, in one line of at most 100 characters: the first text in its input.
+/// What a call is about, in one line of at most 100 characters: its tool's subject, or else the first text in its input.
 fn about(call: &ToolCall) -> String {
     let input: serde_json::Value = match serde_json::from_str(call.input.get()) {
         Ok(input) => input,
         Err(_) => return String::new(),
     };
-    let preferred = ["description", "command", "path", "pattern"].iter().find_map(|key| input.get(key)?.as_str());
+    let subject = TOOLS.iter().find(|tool| tool.name == call.tool).and_then(|tool| tool.subject);
+    let preferred = subject.and_then(|subject| input.get(subject)?.as_str());
     let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
     let text = preferred.or_else(first).unwrap_or_default();
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();

@@ -249,15 +249,22 @@ fn input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
                     writeln!(out, "- [{mark}] {}{active}", one_line(text("text")))?;
                 }
             } else {
+                let mut after_block = None;
                 for (name, value) in fields {
                     let name = one_line(name);
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    if text.contains(['\n', '\r', '`']) || text.len() > 100 {
+                    let is_block = text.contains(['\n', '\r', '`']) || text.len() > 100;
+                    // Right below a list item it would be read as a part of that.
+                    if after_block.is_some_and(|after_block| after_block || is_block) {
+                        writeln!(out)?;
+                    }
+                    if is_block {
                         writeln!(out, "{name}:\n")?;
                         fenced(out, "", &text)?;
                     } else {
                         writeln!(out, "- {name}: `{text}`")?;
                     }
+                    after_block = Some(is_block);
                 }
             }
         }

@@ -30,6 +30,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: "bash",
     reads_only: false,
     parent_only: false,
+    subject: Some("command"),
     options,
     options_schema: || Some(super::options::schema::<Options>()),
     build: |options| Ok(Box::new(Bash::new(options)?)),

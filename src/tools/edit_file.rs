@@ -20,6 +20,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: "edit_file",
     reads_only: false,
     parent_only: false,
+    subject: Some("path"),
     options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(EditFile)),

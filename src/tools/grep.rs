@@ -27,6 +27,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: "grep",
     reads_only: true,
     parent_only: false,
+    subject: Some("pattern"),
     options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(Grep)),

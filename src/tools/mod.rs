@@ -66,6 +66,8 @@ pub struct Builtin {
     pub reads_only: bool,
     /// Whether only the parent may have it.
     pub parent_only: bool,
+    /// The field of its input that says what a call is about; `None` where no single one does.
+    pub subject: Option<&'static str>,
     /// Checks a job's options (`None`: the tool was named without any) and gives them in their canonical form: complete,
     /// null where the tool has none.
     pub options: fn(Option<&yaml::Node>) -> yaml::Decoded<Value>,

@@ -21,6 +21,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: "read_file",
     reads_only: true,
     parent_only: false,
+    subject: Some("path"),
     options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(ReadFile)),

@@ -13,6 +13,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: Task::NAME,
     reads_only: false,
     parent_only: true,
+    subject: Some("description"),
     options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(Task::new([]))),

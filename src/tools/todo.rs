@@ -14,6 +14,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: "todo",
     reads_only: false,
     parent_only: false,
+    subject: None,
     options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(Todo)),

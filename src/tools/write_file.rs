@@ -16,6 +16,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
     name: "write_file",
     reads_only: false,
     parent_only: false,
+    subject: Some("path"),
     options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(WriteFile)),
