@@ -200,10 +200,13 @@ fn line_of(content: &[u8], at: usize) -> usize {
 }
 
 /// Says what comes close to a text that isn't there.
-fn not_found(content: &[u8], text: &str) -> String {
+fn not_found(bytes: &[u8], text: &str) -> String {
     // Comparing takes time for each pair of lines, and memory for each line.
-    let content = if content.len() + text.len() > MAX_NEAR_SEARCH { &[] } else { content };
-    let content = String::from_utf8_lossy(content);
+    let bytes = if bytes.len() + text.len() > MAX_NEAR_SEARCH { &[] } else { bytes };
+    let content = String::from_utf8_lossy(bytes);
+    if let Some(hint) = not_utf8(bytes, &content, text) {
+        return format!("`old_text` does not occur in it; {hint}");
+    }
     let lines: Vec<&str> = content.lines().collect();
     let wanted: Vec<&str> = text.trim_matches(['\n', '\r']).lines().collect();
     let like = |same: fn(&str, &str) -> bool| {
@@ -225,6 +228,24 @@ fn not_found(content: &[u8], text: &str) -> String {
         "read the file again and copy the text exactly".to_owned()
     };
     format!("`old_text` does not occur in it; {hint}")
+}
+
+/// Says which byte keeps a text from matching that was copied from where bytes that aren't UTF-8 are shown as `\u{fffd}`.
+fn not_utf8(bytes: &[u8], shown: &str, text: &str) -> Option<String> {
+    let unified = |text: &str| text.replace("\r\n", "\n");
+    if !text.contains('\u{fffd}') {
+        return None;
+    }
+    let (shown, text) = (unified(shown), unified(text));
+    let line = shown[..shown.find(&text)?].matches('\n').count();
+    let start: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(line).map(<[u8]>::len).sum();
+    let invalid = start + str::from_utf8(&bytes[start..]).err()?.valid_up_to();
+    Some(format!(
+        "line {} holds a byte that is not UTF-8 (0x{:02X}), which is shown as `\u{fffd}` and which no `old_text` matches; \
+         choose text without it, or change it with a command",
+        line_of(bytes, invalid),
+        bytes[invalid]
+    ))
 }
 
 fn squeezed(line: &str) -> String {
@@ -352,6 +373,13 @@ mod tests {
         bench.write("f", b"caf\xe9 = 1\n");
         bench.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
         assert_eq!(std::fs::read(bench.path("f")).unwrap(), b"caf\xe9 = 2\n");
+        bench.write("g", b"a\r\nb\r\ncaf\xe9 = 2\r\nd\r\n");
+        for old in ["caf\u{fffd} = 2\n", "af\u{fffd}", "b\ncaf\u{fffd} = 2\nd"] {
+            let text = bench.refused("edit_file", &input("g", old, "x", false)).await;
+            assert!(text.contains("line 3 holds a byte that is not UTF-8 (0xE9)"), "{old:?}: {text}");
+        }
+        let text = bench.refused("edit_file", &input("g", "z\u{fffd}", "x", false)).await;
+        assert!(text.contains("read the file again"), "{text}");
     }
 
     #[tokio::test]

@@ -100,7 +100,7 @@ fn find(input: &Input, workspace: &Workspace, limits: &CallLimits) -> Result<Str
         }
         Ok(())
     })?;
-    Ok(found.show(stopped))
+    Ok(found.show(stopped, hidden))
 }
 
 /// Something that matches; the newer is the greater, and of two as old the one whose name comes first.
@@ -128,7 +128,7 @@ impl Newest {
         }
     }
 
-    fn show(self, stopped: Option<&str>) -> String {
+    fn show(self, stopped: Option<&str>, with_hidden: bool) -> String {
         let mut text = String::new();
         let mut shown = 0;
         for Reverse(found) in self.kept.into_sorted_vec() {
@@ -143,7 +143,8 @@ impl Newest {
         if let Some(why) = stopped {
             text.push_str(&format!("(stopped: {why}; there may be more)"));
         } else if self.count == 0 {
-            text.push_str("nothing matches (ignored files are left out)");
+            let left_out = if with_hidden { "ignored files" } else { "hidden and ignored files" };
+            text.push_str(&format!("nothing matches ({left_out} are left out)"));
         } else if shown < self.count {
             text.push_str(&format!("({} more, older ones; a narrower pattern shows them)", self.count - shown));
         } else {
@@ -229,7 +230,8 @@ mod tests {
         assert_eq!(find(&bench, "src/x/c.rs").await, "src/x/c.rs");
         assert_eq!(find(&bench, ".hid/*").await, ".hid/f.rs");
         assert_eq!(find(&bench, "target/*.rs").await, "target/d.rs", "what is named is searched, ignored or not");
-        assert_eq!(find(&bench, "*.py").await, "nothing matches (ignored files are left out)");
+        assert_eq!(find(&bench, "*.py").await, "nothing matches (hidden and ignored files are left out)");
+        assert_eq!(find(&bench, ".*.py").await, "nothing matches (ignored files are left out)");
         let absolute = bench.path("src/*.rs");
         assert_eq!(find(&bench, absolute.to_str().unwrap()).await, "src/b.rs");
     }

@@ -150,7 +150,9 @@ struct Window {
     /// Lines in the whole file, as far as it was read.
     lines: u64,
     cut: bool,
+    /// Whether lines end in CRLF, and whether lines end in LF alone; of the whole file, as far as it was read.
     crlf: bool,
+    lf: bool,
     /// How many bytes may still be read.
     left: u64,
     /// Why the count of lines ends before the file does.
@@ -180,12 +182,7 @@ impl Window {
 
     fn show(&mut self, line: &[u8], length: u64, mask: &Mask) {
         let whole = line.len() as u64 == length;
-        let line = if let Some(line) = line.strip_suffix(b"\r") {
-            self.crlf |= whole;
-            line
-        } else {
-            line
-        };
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         // Before the cut, which would leave a part of a secret that nothing knows any more; and of a line that was not
         // read to its end only what no secret can go on from.
         let mut stream = mask.stream();
@@ -235,8 +232,10 @@ impl Window {
         } else if next <= self.lines {
             remarks.push(format!("{} more lines; go on with offset {next}", self.lines + 1 - next));
         }
-        if self.crlf {
-            remarks.push("lines end in CRLF".to_owned());
+        match (self.crlf, self.lf) {
+            (true, true) => remarks.push("mixed line endings: some lines end in CRLF, others in LF".to_owned()),
+            (true, false) => remarks.push("lines end in CRLF".to_owned()),
+            (false, _) => {}
         }
         let mut text = self.text;
         if remarks.is_empty() {
@@ -258,6 +257,7 @@ impl Window {
     ) -> io::Result<Option<u64>> {
         let mut length = 0;
         let mut any = false;
+        let mut last = 0;
         loop {
             let buffer = match reader.fill_buf() {
                 Ok(buffer) => buffer,
@@ -270,6 +270,9 @@ impl Window {
             any = true;
             let end = line_end(buffer);
             let part = &buffer[..end.unwrap_or(buffer.len())];
+            last = part.last().copied().unwrap_or(last);
+            self.crlf |= end.is_some() && last == b'\r';
+            self.lf |= end.is_some() && last != b'\r';
             line.extend_from_slice(&part[..part.len().min(room - line.len())]);
             length += part.len() as u64;
             let used = part.len() + usize::from(end.is_some());

@@ -23,11 +23,21 @@ async fn what_is_special_about_a_file_is_said() {
     let bench = Bench::new(&["read_file"]);
     bench.write("empty", "");
     bench.write("crlf", "a\r\nb\r\n");
+    bench.write("mixed", "a\r\nb\nc\r\n");
+    bench.write("one", "a\r\nb");
     bench.write("long", format!("{}\nend\n", "x".repeat(100_000)));
     bench.write("binary", [0x7f, b'E', 0, 1]);
     bench.write("latin", b"caf\xe9\n");
     assert_eq!(bench.ok("read_file", r#"{"path": "empty"}"#).await, "`empty` is empty");
     assert_eq!(bench.ok("read_file", r#"{"path": "crlf"}"#).await, "     1\ta\n     2\tb\n(lines end in CRLF)");
+    let mixed = "mixed line endings: some lines end in CRLF, others in LF";
+    assert_eq!(
+        bench.ok("read_file", r#"{"path": "mixed"}"#).await,
+        format!("     1\ta\n     2\tb\n     3\tc\n({mixed})")
+    );
+    let part = bench.ok("read_file", r#"{"path": "mixed", "limit": 1}"#).await;
+    assert!(part.contains(mixed), "of the whole file, not of what is shown: {part}");
+    assert_eq!(bench.ok("read_file", r#"{"path": "one"}"#).await, "     1\ta\n     2\tb\n(lines end in CRLF)");
     let long = bench.ok("read_file", r#"{"path": "long"}"#).await;
     assert!(long.len() < 3000 && long.contains("[... cut; the line has 100000 bytes]\n     2\tend"), "{long}");
     assert_eq!(bench.refused("read_file", r#"{"path": "binary"}"#).await, "`binary` is a binary file of 4 bytes");
