@@ -42,6 +42,9 @@ pub const LONGEST_END: Duration = Duration::from_secs(15);
 /// The largest file whose content is compared, in bytes.
 const LARGEST: u64 = 1 << 20;
 
+/// A file by its device and inode.
+pub type FileId = (u64, u64);
+
 /// Looks at a run's workspace.
 #[derive(Debug, Clone)]
 pub struct Looker {
@@ -51,6 +54,8 @@ pub struct Looker {
     pub record: PathBuf,
     /// What must not be kept.
     pub mask: Arc<Mask>,
+    /// The files that legwork's own output goes to: what is written there is no change of the run.
+    pub outputs: Vec<FileId>,
     /// A git that no tool can have changed, absolute; without one, what was in the object store can't be shown.
     pub git: Option<PathBuf>,
 }
@@ -70,7 +75,7 @@ impl Looker {
     /// # Errors
     /// Where that can't be written, or there was no time for it.
     pub fn begin(&self, pace: &Pace) -> io::Result<()> {
-        start::take(&self.workspace, &self.record, &self.start(), &self.mask, pace)
+        start::take(self, &self.start(), pace)
     }
 
     /// What has changed since the start; `None` where nothing is known of the start.

@@ -330,6 +330,9 @@ pub struct CheckFinished {
 pub struct Changed {
     /// The files, in the order of their paths.
     pub changes: Vec<Change>,
+    /// How many files have changed, where that is more than `changes` lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
     /// `changes.patch`: the same as a unified diff, masked and bounded.
     pub patch: String,
     /// What is left out of either, in one sentence, where something is.

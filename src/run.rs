@@ -19,7 +19,7 @@ pub use self::checkout::commit;
 use self::looks::First;
 pub use self::signals::Signals;
 use crate::agent::{Agent, Halt, Tree, TreeParts};
-use crate::changes::Looker;
+use crate::changes::{FileId, Looker};
 use crate::checks::Checks;
 use crate::error::Error;
 use crate::event::{
@@ -58,6 +58,8 @@ pub struct Run<'a> {
     pub found: Option<Protected>,
     /// A git that no tool can change, absolute, where there is one.
     pub git: Option<PathBuf>,
+    /// The files that stdout and stderr go to: what is printed is no change of the run.
+    pub outputs: Vec<FileId>,
     /// The folder of all runs, absolute; tools may neither find nor change what is in it.
     pub out: PathBuf,
     /// The home folder of whoever runs this: git's configuration there can name files of the workspace.
@@ -183,6 +185,7 @@ impl Run<'_> {
             workspace: Arc::clone(&workspace),
             record: folder.clone(),
             mask: Arc::clone(&mask),
+            outputs: self.outputs,
             git: self.git,
         });
         let (first, ready) = match looker {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, readlinkat, statat};
 use sha2::{Digest, Sha256};
 
-use super::marks::{Kind, Marks};
+use super::marks::{Kind, Marks, id};
 use super::objects::Objects;
 use super::pace::Pace;
 use super::patch::{self, Side};
@@ -71,7 +71,7 @@ pub(super) fn changed(looker: &Looker, mut start: Start, pace: &Pace) -> Changed
     let mut files = std::mem::take(&mut start.files);
     let mut suspects: Vec<Suspect> = Vec::new();
     let last = start.whole.cut.as_deref().map(unescaped);
-    let mut walk = Walk::later(&looker.workspace, pace, &start.ignored, last.as_deref());
+    let mut walk = Walk::later(looker, pace, &start.ignored, last.as_deref());
     let mut unnamed = 0_u64;
     walk.run(looker.workspace.folder(), &mut |seen| match files.remove(&seen.path) {
         None if names_secret(&looker.mask, &seen.path) => unnamed += 1,
@@ -89,14 +89,18 @@ pub(super) fn changed(looker: &Looker, mut start: Start, pace: &Pace) -> Changed
             late = true;
             break;
         }
-        let marks = open(looker, &path).and_then(|(folder, name)| {
-            let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            Marks::of(&stat)
-        });
+        let stat = open(looker, &path).and_then(|(folder, name)| statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        if stat.as_ref().is_some_and(|stat| looker.outputs.contains(&id(stat))) {
+            continue;
+        }
+        let marks = stat.as_ref().and_then(Marks::of);
         if marks != known.marks || known.young {
             suspects.push((path, Some(known), marks));
         }
     }
+    // The run's first part may have printed elsewhere.
+    let printed: Vec<PathBuf> = start.whole.outputs.iter().map(|path| unescaped(path)).collect();
+    suspects.retain(|(path, ..)| !printed.contains(path));
     suspects.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     let mut comparison = Comparison {
         looker,
@@ -261,8 +265,9 @@ impl Comparison<'_> {
     }
 
     fn end(self, mut gaps: Vec<String>) -> Changed {
-        if self.more > 0 {
-            gaps.push(format!("{} more files have changed", self.more));
+        let total = (self.more > 0).then(|| (self.changes.len() + self.more) as u64);
+        if let Some(total) = total {
+            gaps.push(format!("{total} files have changed, and the first {} of them are listed", self.changes.len()));
         }
         if !self.hidden.is_empty() {
             let named = named(&self.hidden);
@@ -280,7 +285,7 @@ impl Comparison<'_> {
             gaps.iter().for_each(|gap| patch += &format!("# {gap}\n"));
         }
         let incomplete = (!gaps.is_empty()).then(|| mask.text(&gaps.join("; ")).into_owned());
-        Changed { changes: self.changes, patch: mask.text(&patch).into_owned(), incomplete }
+        Changed { changes: self.changes, total, patch: mask.text(&patch).into_owned(), incomplete }
     }
 }
 

@@ -3,6 +3,8 @@
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
+use super::FileId;
+
 /// Seconds and nanoseconds since 1970.
 pub(super) type Time = (i64, i64);
 
@@ -24,6 +26,12 @@ pub(super) struct Marks {
     pub(super) changed: Time,
     /// Whether its owner may execute it: all that git keeps of its rights.
     pub(super) executable: bool,
+}
+
+/// Which file it is.
+#[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
+pub(super) fn id(stat: &Stat) -> FileId {
+    (stat.st_dev as u64, stat.st_ino as u64)
 }
 
 impl Marks {

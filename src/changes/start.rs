@@ -9,17 +9,16 @@ use rustix::fs::{AtFlags, readlinkat, statat};
 use sha2::{Digest, Sha256};
 
 use super::index::{Index, Tracked};
-use super::marks::{Kind, Marks, Time};
+use super::marks::{Kind, Marks, Time, id};
 use super::pace::Pace;
 use super::stored::{Content, Known, Whole, Writing};
 use super::walk::{MOST_FILES, Seen, Walk};
-use super::{LARGEST, hex, names_secret, object_name};
+use super::{LARGEST, Looker, hex, names_secret, object_name};
 use crate::mask::Mask;
 use crate::message::counted;
 use crate::sandbox::git::Repository;
 use crate::sandbox::protected::is_dot_git;
 use crate::tools::beneath;
-use crate::tools::workspace::Workspace;
 
 /// How much of files may be read to see whether they are those of the repository, in bytes.
 const MOST_READ: u64 = 256 << 20;
@@ -41,8 +40,9 @@ struct Look<'a> {
     out: Writing,
 }
 
-/// Looks, and writes what is to be seen into the file `name` of the folder `record`.
-pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mask, pace: &Pace) -> io::Result<()> {
+/// Looks, and writes what is to be seen into the file `name` of the run's record.
+pub(super) fn take(looker: &Looker, name: &Path, pace: &Pace) -> io::Result<()> {
+    let workspace = &looker.workspace;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began = (i64::try_from(began.as_secs()).unwrap_or(i64::MAX), i64::from(began.subsec_nanos()));
     let mut repository = Repository::of(workspace.root());
@@ -51,9 +51,9 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
         repository = None;
     }
     let index = index.unwrap_or_default();
-    let out = Writing::begin(record)?;
+    let out = Writing::begin(&looker.record)?;
     let mut look = Look {
-        mask,
+        mask: &looker.mask,
         repository,
         index: index.files,
         index_written: index.written,
@@ -65,18 +65,18 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
         out,
     };
     let mut failed = Ok(());
-    let mut walk = Walk::first(workspace, pace);
+    let mut walk = Walk::first(looker, pace);
     walk.run(workspace.folder(), &mut |seen| {
         if failed.is_ok() {
             failed = look.file(&seen);
         }
     });
     failed?;
-    let Walk { cut, found, too_deep, .. } = walk;
+    let Walk { cut, found, too_deep, passed, .. } = walk;
     if pace.in_haste() {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "the run ends"));
     }
-    look.left_over(workspace, cut.as_deref())?;
+    look.left_over(looker, cut.as_deref())?;
     let mut gaps = Vec::new();
     if let Some(cut) = &cut {
         gaps.push(format!(
@@ -95,7 +95,7 @@ pub(super) fn take(workspace: &Workspace, record: &Path, name: &Path, mask: &Mas
         gaps.push(format!("folders with more than {} others around them weren't looked at", super::walk::DEEPEST));
     }
     let repository = look.repository.map(|repository| (repository.common, repository.sha256));
-    look.out.end(Whole::new(repository, cut.as_deref(), gaps, found), name)
+    look.out.end(Whole::new(repository, cut.as_deref(), gaps, found, &passed), name)
 }
 
 impl Look<'_> {
@@ -146,7 +146,8 @@ impl Look<'_> {
     }
 
     /// What git knows of and the walk didn't come by: it is ignored, or it isn't there.
-    fn left_over(&mut self, workspace: &Workspace, cut: Option<&Path>) -> io::Result<()> {
+    fn left_over(&mut self, looker: &Looker, cut: Option<&Path>) -> io::Result<()> {
+        let workspace = &looker.workspace;
         let hidden = workspace.passed_over();
         let mut left: Vec<(PathBuf, Tracked)> = self.index.drain().collect();
         left.retain(|(path, _)| {
@@ -162,6 +163,9 @@ impl Look<'_> {
             let stat = beneath::folder(workspace.folder(), parent)
                 .ok()
                 .and_then(|folder| Some((statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?, folder)));
+            if stat.as_ref().is_some_and(|(stat, _)| looker.outputs.contains(&id(stat))) {
+                continue;
+            }
             let marks = stat.as_ref().and_then(|(stat, _)| Marks::of(stat));
             match (marks, &stat) {
                 (Some(marks), Some((_, folder))) => {

@@ -75,6 +75,9 @@ pub(super) struct Whole {
     pub(super) cut: Option<String>,
     /// What else isn't known, each in a few words.
     pub(super) gaps: Vec<String>,
+    /// The files that legwork's own output went to, escaped: a run that goes on may print elsewhere.
+    #[serde(default)]
+    pub(super) outputs: Vec<String>,
 }
 
 impl Whole {
@@ -83,9 +86,17 @@ impl Whole {
         cut: Option<&Path>,
         gaps: Vec<String>,
         ignored: Ignored,
+        outputs: &[PathBuf],
     ) -> Self {
         let folders = ignored.folders.into_iter().map(|(path, texts)| (escaped(&path), texts)).collect();
-        Self { repository, above: ignored.above, folders, cut: cut.map(escaped), gaps }
+        Self {
+            repository,
+            above: ignored.above,
+            folders,
+            cut: cut.map(escaped),
+            gaps,
+            outputs: outputs.iter().map(|path| escaped(path)).collect(),
+        }
     }
 }
 

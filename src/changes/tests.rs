@@ -4,15 +4,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, statat};
 
 use super::index::Index;
-use super::marks::Marks;
+use super::marks::{Marks, id};
 use super::patch::{Side, section, sections};
 use super::stored::{escaped, unescaped};
+use super::{FileId, Looker, Pace};
+use crate::event::Changed;
+use crate::mask::Mask;
 use crate::sandbox::git::Repository;
+use crate::tools::workspace::Workspace;
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
@@ -74,6 +80,54 @@ proptest! {
         let path = PathBuf::from(OsStr::from_bytes(&bytes));
         prop_assert_eq!(unescaped(&escaped(&path)), path);
     }
+}
+
+/// Looks at the folder, lets something happen there, and compares.
+fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> Changed {
+    let record = tempfile::tempdir().unwrap();
+    let looker = Looker {
+        workspace: Arc::new(Workspace::open(root, Vec::new(), Vec::new()).unwrap()),
+        record: record.path().to_owned(),
+        mask: Arc::new(Mask::new(&[]).0),
+        outputs,
+        git: None,
+    };
+    let pace = || Pace::new(Duration::from_secs(3600), || false);
+    looker.begin(&pace()).unwrap();
+    happens();
+    looker.changed(&pace()).unwrap()
+}
+
+#[test]
+fn files_beyond_the_bound_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = |count: usize| {
+        changed(folder.path(), Vec::new(), || {
+            (0..count).for_each(|number| std::fs::write(folder.path().join(format!("f{number}")), "").unwrap());
+            (count..6000).for_each(|number| drop(std::fs::remove_file(folder.path().join(format!("f{number}")))));
+        })
+    };
+    let all = files(5003);
+    assert_eq!((all.changes.len(), all.total), (5000, Some(5003)));
+    let incomplete = all.incomplete.unwrap();
+    assert!(incomplete.contains("5003 files have changed, and the first 5000 of them are listed"), "{incomplete}");
+    let exactly = files(3);
+    assert_eq!((exactly.changes.len(), exactly.total, exactly.incomplete), (5000, None, None));
+}
+
+#[test]
+fn files_that_output_goes_to_are_no_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("out"), "").unwrap();
+    std::fs::write(at("other"), "").unwrap();
+    let outputs = vec![id(&statat(CWD, at("out"), AtFlags::empty()).unwrap())];
+    let changed = changed(folder.path(), outputs, || {
+        std::fs::write(at("out"), "printed").unwrap();
+        std::fs::write(at("other"), "changed").unwrap();
+    });
+    let paths: Vec<&str> = changed.changes.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(paths, ["other"]);
 }
 
 #[test]

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat};
 
-use super::marks::Marks;
+use super::marks::{Marks, id};
 use super::pace::Pace;
+use super::{FileId, Looker};
 use crate::sandbox::protected::is_dot_git;
 use crate::tools::beneath;
 use crate::tools::ignored::{Rules, Texts, verdict};
-use crate::tools::workspace::{PassedOver, Workspace};
+use crate::tools::workspace::PassedOver;
 
 /// The most files that are looked at.
 pub(super) const MOST_FILES: usize = 200_000;
@@ -61,29 +62,34 @@ pub(super) struct Walk<'a> {
     pub(super) cut: Option<PathBuf>,
     /// Whether there were folders too deep to look into.
     pub(super) too_deep: bool,
+    /// Files that aren't visited.
+    outputs: &'a [FileId],
+    /// Those of them that were come by.
+    pub(super) passed: Vec<PathBuf>,
 }
 
 /// The walk has ended.
 struct Over;
 
 impl<'a> Walk<'a> {
-    pub(super) fn first(workspace: &'a Workspace, pace: &'a Pace) -> Self {
-        let found = Ignored { above: Texts::above(workspace.root()), folders: HashMap::new() };
-        Self::new(workspace, pace, None, None, found)
+    pub(super) fn first(looker: &'a Looker, pace: &'a Pace) -> Self {
+        let found = Ignored { above: Texts::above(looker.workspace.root()), folders: HashMap::new() };
+        Self::new(looker, pace, None, None, found)
     }
 
     /// A later look, by the rules of the first one.
-    pub(super) fn later(workspace: &'a Workspace, pace: &'a Pace, then: &'a Ignored, last: Option<&'a Path>) -> Self {
-        Self::new(workspace, pace, Some(then), last, Ignored::default())
+    pub(super) fn later(looker: &'a Looker, pace: &'a Pace, then: &'a Ignored, last: Option<&'a Path>) -> Self {
+        Self::new(looker, pace, Some(then), last, Ignored::default())
     }
 
     fn new(
-        workspace: &'a Workspace,
+        looker: &'a Looker,
         pace: &'a Pace,
         then: Option<&'a Ignored>,
         last: Option<&'a Path>,
         found: Ignored,
     ) -> Self {
+        let workspace = &looker.workspace;
         let above = &then.unwrap_or(&found).above;
         let read = || Rules::all(above);
         Self {
@@ -101,6 +107,8 @@ impl<'a> Walk<'a> {
             newly_ignored: Vec::new(),
             cut: None,
             too_deep: false,
+            outputs: &looker.outputs,
+            passed: Vec::new(),
         }
     }
 
@@ -160,9 +168,12 @@ impl<'a> Walk<'a> {
             }
             return self.folder(&inner, &path, depth + 1, visit);
         }
-        let Some(marks) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().as_ref().and_then(Marks::of) else {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        if stat.as_ref().is_some_and(|stat| self.outputs.contains(&id(stat))) {
+            self.passed.push(path);
             return Ok(());
-        };
+        }
+        let Some(marks) = stat.as_ref().and_then(Marks::of) else { return Ok(()) };
         self.files += 1;
         let over = self.files > MOST_FILES || (self.files.is_multiple_of(64) && self.pace.is_over());
         let reached = over.then(|| path.clone());

@@ -122,6 +122,7 @@ impl Told {
             subagents: result.as_ref().map(|result| result.subagents.clone()).unwrap_or_default(),
             checks: result.as_ref().map(|result| result.checks.clone()).unwrap_or_default(),
             has_changes: result.as_ref().is_some_and(|result| result.changes.is_some()),
+            changed_files: course.changed().and_then(|changed| changed.total),
         };
         let text = result.as_ref().map_or(last_text, |result| result.text.clone());
         let data = result.and_then(|result| result.result).unwrap_or_default();

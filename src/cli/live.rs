@@ -96,6 +96,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             out: live.out.clone(),
             home: around.variable("HOME").map(PathBuf::from),
             git,
+            outputs: around.out.files(),
             providers: live.providers,
             prices: around.prices()?.clone(),
             mask,

@@ -5,6 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 
 use crate::diagnostic::Diagnostic;
+use rustix::fs::{FileType, Stat};
+
+use crate::changes::FileId;
 use crate::error::Error;
 pub(super) use crate::formats::harmless::line as printable;
 use crate::formats::{self, Look, harmless};
@@ -90,6 +93,15 @@ impl Out {
             UNPRINTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
         }
     }
+    /// The regular files that stdout and stderr go to.
+    pub(super) fn files(self) -> Vec<FileId> {
+        let stats = [rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())];
+        let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // The types differ from one architecture to the next.
+        #[allow(clippy::unnecessary_cast)]
+        stats.into_iter().flatten().filter(is_file).map(|stat| (stat.st_dev as u64, stat.st_ino as u64)).collect()
+    }
+
 
     /// Why stdout lacks something of the answer, once; `None` where it has it all or its reader went away.
     pub(super) fn take_failure(self) -> Option<io::Error> {

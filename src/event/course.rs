@@ -113,6 +113,11 @@ impl Course {
                 None if !started.plan.changes_files() => Some(Vec::new()),
                 changed => changed.as_ref().map(|changed| changed.changes.clone()),
             },
+            changed_files: match &self.changed {
+                None if !started.plan.changes_files() => Some(0),
+                changed => changed.as_ref().map(|changed| changed.total.unwrap_or(changed.changes.len() as u64)),
+            },
+            changes_incomplete: self.changed.as_ref().and_then(|changed| changed.incomplete.clone()),
         })
     }
 }
@@ -145,7 +150,7 @@ impl From<AgentFinished> for SubagentResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{CallStarted, Outcome, Resumed};
+    use crate::event::{CallStarted, Change, ChangeKind, Outcome, Resumed};
 
     fn end(id: &str, outcome: Outcome, cost_usd: Option<f64>) -> Event {
         let usage = Usage { input_tokens: 1, ..Usage::default() };
@@ -203,6 +208,22 @@ mod tests {
             course.note(&event, Timestamp::from_second(second as i64).unwrap());
         }
         course
+    }
+
+    #[test]
+    fn changes_beyond_the_list_are_counted() {
+        let change =
+            Change { path: "a".into(), change: ChangeKind::Added, lines_added: Some(2), lines_removed: Some(0) };
+        let result = |total: Option<u64>, incomplete: Option<&str>| {
+            let incomplete = incomplete.map(str::to_owned);
+            let changed = Changed { changes: vec![change.clone()], total, patch: String::new(), incomplete };
+            let ended = [end(PARENT, Outcome::Completed, None), changed.into(), over(Outcome::Completed)];
+            course([started()].into_iter().chain(ended)).result().unwrap()
+        };
+        let all = result(None, None);
+        assert_eq!((all.changed_files, &all.changes_incomplete), (Some(1), &None));
+        let more = result(Some(7), Some("there is more"));
+        assert_eq!((more.changed_files, more.changes_incomplete.as_deref()), (Some(7), Some("there is more")));
     }
 
     #[test]

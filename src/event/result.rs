@@ -58,8 +58,15 @@ pub struct RunResult {
     pub subagents: Vec<SubagentResult>,
     /// The job's own checks, every attempt.
     pub checks: Vec<CheckResult>,
-    /// The files of the workspace that changed during the run, in the order of their paths; null where nobody looked.
+    /// The files of the workspace that changed during the run, in the order of their paths; null where nobody looked. At
+    /// most 5,000 are listed.
     pub changes: Option<Vec<Change>>,
+    /// How many files changed, those that `changes` doesn't list included; null where nobody looked.
+    #[serde(default)]
+    pub changed_files: Option<u64>,
+    /// What `changes` and `changes.patch` leave out, in one sentence; null where they are complete.
+    #[serde(default)]
+    pub changes_incomplete: Option<String>,
 }
 
 /// A file of the workspace that changed during the run.

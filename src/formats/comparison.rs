@@ -56,6 +56,9 @@ pub struct Side {
     pub checks: Vec<CheckResult>,
     /// Whether it is known what it has changed.
     pub has_changes: bool,
+    /// How many files it has changed, where that is more than its record lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_files: Option<u64>,
 }
 
 /// A file that one of them has changed.

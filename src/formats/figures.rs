@@ -99,12 +99,16 @@ pub fn sum(result: &RunResult) -> String {
     parts.join(", ")
 }
 
-/// `3 files changed, +12 -4`; `None` where nothing has changed or nobody looked. What is no text has no lines.
+/// `3 files changed, +12 -4`; `None` where nothing has changed or nobody looked. What is no text has no lines, nor has
+/// what isn't listed: `5200 files changed, +5000 -0 in the first 5000`.
 pub fn changes(result: &RunResult) -> Option<String> {
     let changes = result.changes.as_ref().filter(|changes| !changes.is_empty())?;
     let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(lines).sum::<u64>();
     let (added, removed) = (sum(|change| change.lines_added), sum(|change| change.lines_removed));
-    Some(format!("{} changed, +{added} -{removed}", counted(changes.len() as u64, "file")))
+    let listed = changes.len() as u64;
+    let all = result.changed_files.unwrap_or(listed).max(listed);
+    let part = if all > listed { format!(" in the first {listed}") } else { String::new() };
+    Some(format!("{} changed, +{added} -{removed}{part}", counted(all, "file")))
 }
 
 /// The files, a line each, of at most so many: `modified  +1 -1  src/a.rs`.
@@ -120,8 +124,15 @@ pub fn files(changed: &Changed, most: usize) -> String {
         let lines = lines.map_or("-".to_owned(), |(added, removed)| format!("+{added} -{removed}"));
         text += &format!("{word:<8}  {lines:<9}  {}\n", harmless::line(&change.path));
     }
-    if let Some(more) = changed.changes.len().checked_sub(most).filter(|more| *more > 0) {
-        text += &format!("and {more} more, which are in result.json\n");
+    let listed = changed.changes.len();
+    if listed > most {
+        let all = changed.total.map_or(listed, |total| usize::try_from(total).unwrap_or(usize::MAX));
+        let where_to = if all > listed {
+            format!("; result.json lists the first {listed}")
+        } else {
+            ", which are in result.json".to_owned()
+        };
+        text += &format!("and {} more{where_to}\n", all - most);
     }
     if let Some(gap) = &changed.incomplete {
         text += &format!("({})\n", harmless::line(gap));
@@ -221,6 +232,31 @@ pub fn duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_that_are_not_listed_are_counted() {
+        let change =
+            |path: String| Change { path, change: ChangeKind::Added, lines_added: Some(2), lines_removed: None };
+        let listed: Vec<Change> = (0..150).map(|number| change(number.to_string())).collect();
+        let result = |changed_files: Option<u64>| -> RunResult {
+            let whole = serde_json::json!({
+                "format": 1, "run_id": "r", "job": "j", "outcome": "completed", "exit_code": 0, "text": "", "result": null,
+                "error": null, "started_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:00Z",
+                "duration_ms": 1, "turns": 1, "tool_calls": 0, "usage": Usage::default(), "cost_usd": null, "model": "m",
+                "sandbox": "off", "subagents": [], "checks": [], "changes": listed, "changed_files": changed_files,
+            });
+            serde_json::from_value(whole).unwrap()
+        };
+        assert_eq!(changes(&result(None)).unwrap(), "150 files changed, +300 -0");
+        assert_eq!(changes(&result(Some(150))).unwrap(), "150 files changed, +300 -0");
+        assert_eq!(changes(&result(Some(170))).unwrap(), "170 files changed, +300 -0 in the first 150");
+        let last = |total| {
+            let changed = Changed { changes: listed.clone(), total, patch: String::new(), incomplete: None };
+            files(&changed, 100).lines().last().unwrap_or_default().to_owned()
+        };
+        assert_eq!(last(None), "and 50 more, which are in result.json");
+        assert_eq!(last(Some(170)), "and 70 more; result.json lists the first 150");
+    }
 
     #[test]
     fn a_run_that_asked_no_model_speaks_of_no_tokens() {

@@ -56,7 +56,10 @@ fn files(files: &[File], side: &Side, at: usize) -> String {
     match changes.len() {
         _ if !side.has_changes => "unknown".to_owned(),
         0 => "none changed".to_owned(),
-        count => format!("{count} changed, +{} -{}", sum(|it| it.lines_added), sum(|it| it.lines_removed)),
+        count => {
+            let all = side.changed_files.unwrap_or(count as u64);
+            format!("{all} changed, +{} -{}", sum(|it| it.lines_added), sum(|it| it.lines_removed))
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl First {
             // It ends within some files; a disk that doesn't answer isn't waited for.
             let _ = tokio::time::timeout(PATIENCE, look).await;
         }
-        Changed { changes: Vec::new(), patch: String::new(), incomplete: None }
+        Changed { changes: Vec::new(), total: None, patch: String::new(), incomplete: None }
     }
 
     /// What has changed since; `None` where nothing is known of the start, or the disk doesn't answer.

@@ -37,6 +37,32 @@ fn a_worktree_and_a_folder_of_a_repository_have_their_objects_elsewhere() {
     }
 }
 
+/// What is printed into the workspace is no work of the run's, in none of its parts.
+#[test]
+fn files_that_the_output_goes_to_are_no_changes() {
+    let folder = prepared();
+    commands(&folder, &["echo 2 >> a.txt", "echo 3 >> a.txt"]);
+    let shell = |line: &str| {
+        let arguments = RUN.iter().map(|part| format!("'{part}'")).collect::<Vec<_>>().join(" ");
+        let program = folder.program("sh", &["-c", line]).env("LEGWORK", env!("CARGO_BIN_EXE_legwork"));
+        program.env("RUN", arguments).run()
+    };
+    let ended = shell("eval \"\\\"$LEGWORK\\\" $RUN --format jsonl > events.jsonl 2>> said.txt\"");
+    assert_eq!(told(&record(&folder).result()["changes"]), ["a.txt modified +2 -0"], "{}", ended.all());
+    let whole = folder.read("events.jsonl").lines().count();
+    std::fs::remove_file(folder.at("events.jsonl")).unwrap();
+    std::fs::remove_file(folder.at("said.txt")).unwrap();
+    let killed = format!(
+        "export LEGWORK_KILL_AFTER={}; eval \"\\\"$LEGWORK\\\" $RUN --format jsonl > one.jsonl 2> one.txt\"",
+        whole / 2
+    );
+    assert!(!shell(&killed).exited_with(0));
+    let ended = shell("\"$LEGWORK\" resume --out ../home/runs --format jsonl > two.jsonl 2> two.txt");
+    ended.code(0);
+    assert_eq!(told(&record(&folder).result()["changes"]), ["a.txt modified +2 -0"], "{}", ended.all());
+    assert!(folder.exists("one.jsonl") && folder.exists("two.txt"));
+}
+
 #[test]
 fn a_repository_within_is_part_of_the_workspace() {
     let folder = prepared();
@@ -104,13 +130,14 @@ fn very_many_and_very_long_changes_are_bounded() {
         &folder,
         &["mkdir d; cd d; for i in $(seq 5200); do echo $i > f$i; done", "seq 120000 > a; seq 120000 > b"],
     );
-    folder.legwork(RUN).run().code(0);
+    folder.legwork(RUN).run().code(0).stderr_has("5202 files changed, +").stderr_has(" in the first 5000, ");
     let result = record(&folder).result();
-    assert_eq!(result["changes"].as_array().unwrap().len(), 5000);
+    assert_eq!((result["changes"].as_array().unwrap().len(), &result["changed_files"]), (5000, &json!(5202)));
     let said = incomplete(&folder);
-    assert!(said.contains("202 more files have changed") && said.contains("too long"), "{said}");
+    assert!(said.contains("5202 files have changed, and the first 5000 of them are listed"), "{said}");
+    assert!(said.contains("too long") && result["changes_incomplete"] == said, "{said}");
     assert!(record(&folder).file("changes.patch").len() < 1_100_000);
-    assert!(record(&folder).transcript().contains("more, which are in result.json"));
+    assert!(record(&folder).transcript().contains("and 5102 more; result.json lists the first 5000"));
 }
 
 #[test]
