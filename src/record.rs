@@ -37,6 +37,9 @@ use crate::event::{CallStarted, Durability, Entry, Event, PARENT};
 /// The folder that runs go to when nobody says otherwise.
 pub const RUNS: &str = "runs";
 
+/// The newest run, on the command line.
+pub const LATEST: &str = "latest";
+
 /// What the workspace was at the start of the run, as long as the run can go on.
 pub const START: &str = "workspace.start";
 

@@ -98,3 +98,50 @@ fn a_transcript_keeps_the_inputs_of_a_call_apart() {
         ended.stderr_has(progress);
     }
 }
+
+/// The command that the last line on stderr names.
+fn named(ended: &Ended) -> Vec<String> {
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    let command = last.strip_prefix("resume: legwork ").unwrap_or_else(|| panic!("{last:?}\n{}", ended.all()));
+    let output = std::process::Command::new("sh").args(["-c", &format!("printf '%s\\n' {command}")]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_run_that_can_go_on_ends_with_the_command_for_that() {
+    let peer = Peer::start(Manner::Silent);
+    let server = Server::start(|_: &Request| Answer::text("At last."));
+    for (number, out) in ["runs", "my runs", "it's", "-x"].into_iter().enumerate() {
+        let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
+        let run = folder.legwork(&["run", "job.yaml"]).arg(format!("--out={out}"));
+        let running = run.env("ANTHROPIC_BASE_URL", peer.url()).env("ANTHROPIC_API_KEY", KEY).spawn();
+        peer.wait_for(number + 1);
+        running.signal(Signal::INT);
+        let interrupted = running.wait();
+        let command = named(interrupted.code(130));
+        let ended = folder.legwork(&command.iter().map(String::as_str).collect::<Vec<_>>()).provider(&server).run();
+        ended.code(0).stdout_is("At last.\n").nowhere("legwork resume");
+        assert!(command[1].trim_start_matches("./").starts_with(out), "{command:?}");
+    }
+}
+
+#[test]
+fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_name() {
+    let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
+    let server = Server::start(Script::of([
+        Answer::status(400).error("invalid_request_error", "no credit"),
+        Answer::text("At last."),
+    ]));
+    let rejected = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    let command = named(rejected.code(5));
+    assert_eq!(command[0], "resume");
+    folder.legwork(&["resume"]).provider(&server).run().code(0).stdout_is("At last.\n");
+    folder.legwork(&["replay"]).run().code(0);
+    folder
+        .legwork(&["resume"])
+        .run()
+        .code(0)
+        .stderr_has("has ended: completed")
+        .stderr_has("name another to resume it");
+    folder.legwork(&["resume", "latest"]).run().code(0).nowhere("name another");
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::confidences::Confidences;
 use super::confine::Confined;
-use super::print::printable;
+use super::print::{printable, shell_word};
 use super::result_file::ResultFile;
 use super::{Surroundings, progress, script, step_summary};
 use crate::changes::find_git;
@@ -196,6 +196,9 @@ fn report(format: &str, around: &Surroundings, result: &RunResult, folder: &Path
         if around.folder.join(&file).exists() {
             around.out.beside(&format!("{what}:   {}", printable(&file.to_string_lossy())));
         }
+    }
+    if result.outcome.can_be_resumed() {
+        around.out.beside(&format!("resume: legwork resume {}", printable(&shell_word(folder))));
     }
     step_summary::write(around, result, folder);
     if let Some(answer) = formats::find(format).and_then(|format| format.answer(result)) {

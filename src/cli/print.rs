@@ -2,15 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::Mutex;
 
-use crate::diagnostic::Diagnostic;
 use rustix::fs::{FileType, Stat};
 
 use crate::changes::FileId;
+use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 pub(super) use crate::formats::harmless::line as printable;
 use crate::formats::{self, Look, harmless};
+
+/// A path as one word of a shell's command line that no command takes for an option.
+pub(super) fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let text = if text.starts_with('-') { format!("./{text}") } else { text.into_owned() };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +90,15 @@ impl Out {
         self.colour == Colour::Always || io::stdout().is_terminal()
     }
 
+    /// The regular files that stdout and stderr go to.
+    pub(super) fn files(self) -> Vec<FileId> {
+        let stats = [rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())];
+        let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // The types differ from one architecture to the next.
+        #[allow(clippy::unnecessary_cast)]
+        stats.into_iter().flatten().filter(is_file).map(|stat| (stat.st_dev as u64, stat.st_ino as u64)).collect()
+    }
+
     /// Prints to stdout and ends the line.
     pub(super) fn answer(self, text: &str) {
         let mut out = io::stdout().lock();
@@ -93,15 +111,6 @@ impl Out {
             UNPRINTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
         }
     }
-    /// The regular files that stdout and stderr go to.
-    pub(super) fn files(self) -> Vec<FileId> {
-        let stats = [rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())];
-        let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // The types differ from one architecture to the next.
-        #[allow(clippy::unnecessary_cast)]
-        stats.into_iter().flatten().filter(is_file).map(|stat| (stat.st_dev as u64, stat.st_ino as u64)).collect()
-    }
-
 
     /// Why stdout lacks something of the answer, once; `None` where it has it all or its reader went away.
     pub(super) fn take_failure(self) -> Option<io::Error> {

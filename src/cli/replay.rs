@@ -20,7 +20,7 @@ use crate::plan::{Given, Plan, RunFacts};
 use crate::price::Prices;
 use crate::providers::named::Servers;
 use crate::providers::{Model, PROVIDERS};
-use crate::record::{RUNS, Record, find_run};
+use crate::record::{LATEST, RUNS, Record, find_run};
 use crate::replay::{Replay, Tools};
 use crate::run::{Signals, commit};
 use crate::tools::workspace::Workspace;
@@ -37,6 +37,7 @@ Exit codes: 0 where all is equal, 7 where something differs, 2 where the record 
 is invalid.")]
 pub(super) struct Options {
     /// A folder, a run id or the start of one, JOB/latest, or latest
+    #[arg(default_value = LATEST)]
     run: String,
     /// Where the runs lie
     #[arg(long, value_name = "DIR", default_value = RUNS)]

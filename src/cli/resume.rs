@@ -11,14 +11,14 @@ use super::run::{given_secrets, pair, workspace};
 use super::{Surroundings, format_parser};
 use crate::error::Error;
 use crate::formats::Subject;
-use crate::record::{RUNS, Record, Recorder, Reopened, find_run};
+use crate::record::{LATEST, RUNS, Record, Recorder, Reopened, find_run};
 use crate::run::{Before, Signals, commit};
 
 /// Options of `legwork resume`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
-    /// A folder, a run id or the start of one, JOB/latest, or latest
-    run: String,
+    /// A folder, a run id or the start of one, JOB/latest, or latest; default: the newest run
+    run: Option<String>,
     /// Give a secret input again: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<String>,
@@ -45,13 +45,15 @@ pub(super) struct Options {
 }
 
 pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let folder = find_run(&options.out, &options.run)?;
+    let folder = find_run(&options.out, options.run.as_deref().unwrap_or(LATEST))?;
     let result_file = ResultFile::prepare(options.result.as_deref())?;
     let signals = Signals::catch()?;
     let reopened = match Recorder::reopen(&folder) {
         Err(ended @ Error::Ended { .. }) => {
             let ended_so = printable(&ended.to_string());
-            around.out.beside(&format!("{ended_so}; only one that was cut off can go on"));
+            let newest =
+                if options.run.is_none() { ", and it is the newest one; name another to resume it" } else { "" };
+            around.out.beside(&format!("{ended_so}{newest}; only one that was cut off can go on"));
             if let Some(file) = &result_file {
                 let record = Record::open(&folder)?;
                 ResultFile::check(options.result.as_deref(), &record.plan)?;

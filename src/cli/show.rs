@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::event::PARENT;
 use crate::formats::{self, Story};
 use crate::lints::provider_keys;
-use crate::record::{Found, RUNS, Record, Recorder, find_run};
+use crate::record::{Found, LATEST, RUNS, Record, Recorder, find_run};
 
 /// Options of `legwork show`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// A folder, a run id or the start of one, JOB/latest, or latest
-    #[arg(default_value = "latest")]
+    #[arg(default_value = LATEST)]
     run: String,
     /// Where the runs lie
     #[arg(long, value_name = "DIR", default_value = RUNS)]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::LATEST;
 use crate::error::Error;
 
 /// Finds a run's folder below `out`, or anywhere when `wanted` is a folder itself.
@@ -19,7 +20,7 @@ pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
     if runs.is_empty() && !as_folder.exists() {
         return Err(Error::NoRuns { out: out.to_owned() });
     }
-    if wanted == "latest" {
+    if wanted == LATEST {
         return runs.into_iter().max_by_key(|run| age(run)).ok_or_else(none);
     }
     if wanted.contains('/') {
