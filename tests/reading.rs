@@ -145,3 +145,21 @@ fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_n
         .stderr_has("name another to resume it");
     folder.legwork(&["resume", "latest"]).run().code(0).nowhere("name another");
 }
+
+#[test]
+fn a_job_without_its_ending_or_its_folder_is_pointed_to() {
+    let folder = Folder::new();
+    let job = "model: anthropic/claude-sonnet-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 1000 }\n";
+    folder.write("jobs/first.yaml", job).write("second.yml", job).write("jobs/third.script.yaml", "parent: []\n");
+    for (wanted, meant) in [("first", "jobs/first.yaml"), ("first.yaml", "jobs/first.yaml"), ("second", "second.yml")] {
+        for command in [&["run", "--dry-run", wanted][..], &["validate", wanted], &["test", wanted]] {
+            let ended = folder.legwork(command).run();
+            ended.code(3);
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(told.contains(&format!("did you mean `{meant}`?")), "{}", ended.all());
+        }
+    }
+    for wanted in ["gone", "third", "third.script", "jobs", ".."] {
+        folder.legwork(&["run", wanted]).run().code(3).nowhere("did you mean");
+    }
+}

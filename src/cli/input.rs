@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Place, Source};
@@ -20,13 +20,37 @@ pub(super) fn is_script(path: &Path) -> bool {
 /// Reads a job file, and opens the folder that its prompts come from.
 pub(super) fn read_job(path: &Path, origin: Origin) -> Result<(Arc<Source>, Option<Folder>), Diagnostic> {
     refuse_links(path, origin)?;
-    let source = read_source(path)?;
+    let source = read_job_source(path)?;
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let folder = Folder::open(folder).map_err(|error| unreadable(folder, &error.to_string()))?;
     Ok((source, Some(folder)))
+}
+
+/// Reads what is to be a job file. Where there is none, the finding names the job that was meant.
+pub(super) fn read_job_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
+    read_source(path).map_err(|finding| suggest_job(path, finding))
+}
+
+/// Adds the job that was meant to the finding for a path that isn't there: `first` stands for `jobs/first.yaml`.
+pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
+    let is_missing = path.file_name().is_some() && fs::symlink_metadata(path).is_err();
+    let folders: &[&str] = if path.is_relative() { &["", "jobs"] } else { &[""] };
+    let named = folders.iter().flat_map(|folder| {
+        ["", ".yaml", ".yml"].map(|ending| {
+            let mut name = Path::new(folder).join(path).into_os_string();
+            name.push(ending);
+            PathBuf::from(name)
+        })
+    });
+    let is_yaml = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let mut jobs = named.filter(|file| is_missing && is_yaml(file) && file.is_file() && !is_script(file));
+    match jobs.next() {
+        Some(job) => finding.help(format!("did you mean `{}`?", job.display())),
+        None => finding,
+    }
 }
 
 /// Refuses a stranger's job that is reached by way of a symbolic link: it could lead to a file of yours, which findings

@@ -25,7 +25,7 @@ pub(super) fn named(paths: &[PathBuf]) -> (Vec<Found>, Vec<Diagnostic>) {
     for path in paths {
         match path.canonicalize() {
             Ok(real) => found.extend(at(&real)),
-            Err(error) => findings.push(input::unreadable(path, &input::words(&error))),
+            Err(error) => findings.push(input::suggest_job(path, input::unreadable(path, &input::words(&error)))),
         }
     }
     (found.into_iter().collect(), findings)

@@ -39,7 +39,7 @@ pub(super) fn load(file: &File, stdin: &Path, origin: Origin, own: &Own) -> Resu
     let (name, source, path) = match file {
         File::Path(path) => {
             input::refuse_links(path, origin)?;
-            (path.as_path(), input::read_source(path)?, Some(path.clone()))
+            (path.as_path(), input::read_job_source(path)?, Some(path.clone()))
         }
         File::Stdin => (stdin, input::read_stdin(stdin)?, None),
     };
