@@ -163,3 +163,20 @@ fn a_job_without_its_ending_or_its_folder_is_pointed_to() {
         folder.legwork(&["run", wanted]).run().code(3).nowhere("did you mean");
     }
 }
+
+#[test]
+fn a_path_that_is_not_utf8_is_refused_before_there_is_a_record() {
+    let folder = folder_with("parent: { prompt: Go., tools: [bash] }\n");
+    folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
+    let odd = folder.path().join(OsStr::from_bytes(b"odd\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    let run = || folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]);
+    run().arg("--workspace").arg(&odd).run().code(2).stderr_has("is not valid UTF-8");
+    std::fs::copy(folder.at("job.yaml"), odd.join("job.yaml")).unwrap();
+    let there = folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"]).below(&odd).run();
+    there.code(2).stderr_has("is not valid UTF-8");
+    let job = folder.legwork(&["run", "--model", "replay/replies.yaml"]).arg(odd.join("job.yaml")).run();
+    job.code(2).stderr_has("is not valid UTF-8");
+    assert!(!folder.exists("runs") && !odd.join("runs").exists());
+    run().run().code(0);
+}

@@ -144,6 +144,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
     let record = recorder.folder().to_owned();
     let code = live(
+    protected.iter().try_for_each(|path| in_utf8(path))?;
         Live {
             plan: plan.clone(),
             confidences,
@@ -214,7 +215,22 @@ pub(super) fn workspace(folder: &Path) -> Result<PathBuf, Error> {
         hint: Some("Name a folder that exists.".into()),
     };
     let absolute = folder.canonicalize().map_err(|error| refused(error.to_string()))?;
-    if absolute.is_dir() { Ok(absolute) } else { Err(refused("it is no folder".into())) }
+    if !absolute.is_dir() {
+        return Err(refused("it is no folder".into()));
+    }
+    in_utf8(&absolute)?;
+    Ok(absolute)
+}
+
+/// Refuses a path that no record could name: records are text.
+fn in_utf8(path: &Path) -> Result<(), Error> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        message: format!("{}: this path is not valid UTF-8, and a run's record couldn't name it", path.display()),
+        hint: Some("Rename the folder or file, or use another one.".into()),
+    })
 }
 
 /// Everything that `--set`, `--set-env` and `--inputs` say.
