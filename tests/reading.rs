@@ -180,3 +180,13 @@ fn a_path_that_is_not_utf8_is_refused_before_there_is_a_record() {
     assert!(!folder.exists("runs") && !odd.join("runs").exists());
     run().run().code(0);
 }
+
+#[test]
+fn a_run_from_a_script_is_not_told_what_it_might_cost() {
+    let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
+    folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
+    let told = |model: &str| folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();
+    told("replay/replies.yaml").code(0).nowhere("no-cost-limit");
+    told("anthropic/claude-haiku-4-5").code(0).stderr_has("no-cost-limit");
+    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_has("no-cost-limit");
+}

@@ -92,11 +92,17 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let own = around.own()?;
     let checked = lints::check_from(&source, folder.as_ref(), origin, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
-    if !checked.findings.is_empty() {
-        around.out.findings(&checked.findings);
+    let model = options.model.as_deref().map(|model| lints::model_argument(model, &own.servers)).transpose();
+    let mut findings = checked.findings;
+    if let Ok(Some(model)) = &model
+        && model.provider == "replay"
+    {
+        findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
+    }
+    if !findings.is_empty() {
+        around.out.findings(&findings);
     }
     let given = given(options, around)?;
-    let model = options.model.as_deref().map(|model| lints::model_argument(model, &own.servers)).transpose();
     let model = model.map_err(|finding| invalid(*finding))?;
     let facts = |run_id: &str, run_date: &str| RunFacts {
         workspace: workspace.to_string_lossy().into_owned(),

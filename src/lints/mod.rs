@@ -50,6 +50,7 @@ pub use options::left_behind;
 pub use price::{Countable, unpriced};
 pub use schemas::Schemas;
 pub use script::check_script;
+pub use spending::COST_WARNINGS;
 pub use valid::{CheckTexts, Prompts, ValidJob};
 
 /// One thing to look after in a job.

@@ -11,6 +11,9 @@ pub(super) struct Spending;
 
 const RULES: &[Rule] = &[rule!(Warning "no-cost-limit")];
 
+/// The warnings about what a run may cost; they say nothing where a script answers, which costs nothing.
+pub const COST_WARNINGS: &[&str] = &["no-cost-limit", "uncounted-cost"];
+
 impl Lint for Spending {
     fn rules(&self) -> &'static [Rule] {
         RULES
