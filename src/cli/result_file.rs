@@ -20,12 +20,17 @@ impl ResultFile {
     pub(super) fn prepare(path: Option<&Path>) -> Result<Option<Self>, Error> {
         let Some(path) = path else { return Ok(None) };
         let file = Self { path: path.to_owned() };
-        let above = file.above();
-        if !above.is_dir() {
-            return Err(file.refused(&format!("there is no folder {}", above.display())));
-        }
         file.clear()?;
         Ok(Some(file))
+    }
+
+    /// Makes the folder that it is to be in, and makes sure that it can be written there.
+    pub(super) fn make_folder(&self) -> Result<(), Error> {
+        let above = self.above();
+        let refused =
+            |error: io::Error| self.refused(&format!("nothing can be written to {}: {error}", above.display()));
+        fs::create_dir_all(above).map_err(refused)?;
+        tempfile::tempfile_in(above).map(drop).map_err(refused)
     }
 
     /// Whether such a file can be written at all.
@@ -82,7 +87,7 @@ impl ResultFile {
     fn refused(&self, why: &str) -> Error {
         Error::Usage {
             message: format!("--result {}: {why}", self.path.display()),
-            hint: Some("Name a file that can be written, in a folder that exists.".into()),
+            hint: Some("Name a file in a folder that you may write to.".into()),
         }
     }
 }

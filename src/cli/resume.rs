@@ -57,6 +57,7 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
             if let Some(file) = &result_file {
                 let record = Record::open(&folder)?;
                 ResultFile::check(options.result.as_deref(), &record.plan)?;
+                file.make_folder()?;
                 record.result.iter().try_for_each(|result| file.write(result))?;
             }
             return Ok(ended.exit_code());
@@ -70,6 +71,9 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
         agent.model.server = servers.served(&agent.model.provider);
     }
     ResultFile::check(options.result.as_deref(), &plan)?;
+    if let Some(file) = &result_file {
+        file.make_folder()?;
+    }
     let before = Before::new(journals).ok_or_else(|| Error::NotARecord {
         path: folder.clone(),
         why: "it was cut off before anything happened; start the job anew".to_owned(),

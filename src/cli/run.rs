@@ -131,6 +131,9 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let providers = connect(around, &plan, &scripts, &confidences.mask, Some(job.job()))?;
     let hint = "Remove the link, or name the folder that it leads to: --out DIR.";
     stay_inside(&around.folder, &options.out.join(job.name()), hint)?;
+    if let Some(file) = &result_file {
+        file.make_folder()?;
+    }
     let out = around.folder.join(&options.out);
     let saving = match &options.save_case {
         Some(name) => Some(Saving::begin(name, &options.job, &workspace, &out, &confidences.mask)?),
@@ -141,6 +144,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let started = (around.clock)();
     let mut protected: Vec<PathBuf> =
         protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+    protected.iter().try_for_each(|path| in_utf8(path))?;
     protected.extend(around.own_files_below(&workspace));
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), started)?;
@@ -150,7 +154,6 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
     let record = recorder.folder().to_owned();
     let code = live(
-    protected.iter().try_for_each(|path| in_utf8(path))?;
         Live {
             plan: plan.clone(),
             confidences,

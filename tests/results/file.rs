@@ -40,6 +40,19 @@ fn it_holds_the_data_alone() {
 }
 
 #[test]
+fn its_folder_is_made_where_it_is_missing() {
+    let folder = scripted(Some(good()));
+    let run = ["run", "job.yaml", "--model", "replay/replies.yaml", "--result", "out/of/it.json"];
+    folder.legwork(&run).arg("--dry-run").run().code(0);
+    assert!(!folder.exists("out"));
+    folder.legwork(&run).run().code(0).stderr_has("result: out/of/it.json");
+    assert_eq!(folder.read("out/of/it.json"), format!("{:#}\n", good()));
+    std::fs::remove_dir_all(folder.at("out")).unwrap();
+    folder.legwork(&["resume", "latest", "--result", "out/of/it.json"]).run().code(0);
+    assert_eq!(folder.read("out/of/it.json"), format!("{:#}\n", good()));
+}
+
+#[test]
 fn a_run_without_a_result_leaves_none_even_where_one_was() {
     for data in [None, Some(json!({ "verdict": 1 }))] {
         let folder = scripted(data);
@@ -79,7 +92,8 @@ fn what_cannot_be_such_a_file_is_refused_before_anything_is_spent() {
     refused(&["text.yaml", "--result", "out.json"], "the job `text` ends with a text");
     refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` ends with a text");
     refused(&["job.yaml", "--result", "folder"], "it is no regular file");
-    refused(&["job.yaml", "--result", "gone/out.json"], "there is no folder gone");
+    refused(&["job.yaml", "--result", "replies.yaml/out.json"], "Not a directory");
+    refused(&["job.yaml", "--result", "/proc/gone/out.json"], "nothing can be written to /proc/gone");
     refused(&["job.yaml", "--result", "./job.yaml"], "that is the job file");
     assert!(!folder.exists("runs") && folder.exists("job.yaml"));
     folder.write("replies.yaml", r#"{ "parent": [{ "text": "Said." }] }"#);
