@@ -2,6 +2,7 @@
 
 mod fixtures;
 mod options;
+mod repeats;
 mod saving;
 
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! A case that is run: `legwork run` in a process of its own, offline, in a fresh copy of the fixture.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::judge::{Findings, judge};
 use super::tally::Tally;
-use super::{Case, CaseReport, Failure, fixture, history};
-use crate::event::{Entry, RunResult};
+use super::{Case, CaseReport, Failure, diff, fixture, history};
+use crate::event::{Entry, Outcome, RunResult};
 
 /// How long a run may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(6);
@@ -37,6 +38,8 @@ pub struct Given {
     pub sandbox: Vec<std::ffi::OsString>,
     /// Whether snapshots are renewed.
     pub accept: bool,
+    /// How often each case is run: one that isn't the same each time fails.
+    pub repeat: NonZeroU32,
     /// Ends all runs when it is cancelled.
     pub stop: CancellationToken,
 }
@@ -52,27 +55,40 @@ pub struct Attempt<'a> {
     pub given: &'a Given,
 }
 
-/// Runs a case and judges it. `None` where it was stopped before its end. The folder is there afterwards only where the
-/// case failed.
+/// Runs a case as often as is asked for, and judges it. `None` where it was stopped before its end. Its folder is there
+/// afterwards only where the case failed; of a case that is flaky, it holds both runs that differ.
 pub async fn attempt(attempt: Attempt<'_>) -> Option<CaseReport> {
     let began = Instant::now();
     let Attempt { case, folder, given } = &attempt;
-    if given.stop.is_cancelled() {
-        return None;
-    }
-    let (failures, renewed) = match attempt.live().await {
-        Ok(Some(found)) => settle(case, found, given.accept),
-        Ok(None) => (Vec::new(), Vec::new()),
-        Err(failure) => (vec![failure], Vec::new()),
+    let times = given.repeat.get();
+    let numbered = |number: u32| match times {
+        1 => folder.clone(),
+        _ => folder.join(format!("run-{number}")),
     };
-    let is_stopped = given.stop.is_cancelled();
-    let passed = failures.is_empty();
-    if passed || is_stopped {
-        let folder = folder.clone();
-        let _ = tokio::task::spawn_blocking(move || fixture::remove(&folder)).await;
+    let (mut found, mut flaky) = (Findings::default(), None);
+    for number in 1..=times {
+        let one = Attempt { case, folder: numbered(number), given };
+        let Some(again) = one.once().await else {
+            remove(folder).await;
+            return None;
+        };
+        flaky = (number > 1).then(|| difference(case, &found, &again, number)).flatten();
+        if flaky.is_some() {
+            found.failures.extend(again.failures);
+            break;
+        }
+        if number > 1 {
+            remove(&numbered(number - 1)).await;
+        }
+        found = again;
     }
-    if is_stopped {
-        return None;
+    let (failures, renewed) = match flaky {
+        Some(flaky) => (std::iter::once(flaky).chain(found.failures).collect(), Vec::new()),
+        None => settle(case, found, given.accept),
+    };
+    let passed = failures.is_empty();
+    if passed {
+        remove(folder).await;
     }
     let (job, name) = case.name.split_once('/').unwrap_or((&case.name, ""));
     Some(CaseReport {
@@ -87,9 +103,48 @@ pub async fn attempt(attempt: Attempt<'_>) -> Option<CaseReport> {
     })
 }
 
+async fn remove(folder: &Path) {
+    let folder = folder.to_owned();
+    let _ = tokio::task::spawn_blocking(move || fixture::remove(&folder)).await;
+}
+
+/// What makes a case flaky: the first thing in which a later run of it differs from an earlier one.
+fn difference(case: &Case, one: &Findings, other: &Findings, number: u32) -> Option<Failure> {
+    let before = number - 1;
+    let flaky = |what: String| Failure::new(format!("the case is flaky: {what}"));
+    let name = |outcome: Option<Outcome>| outcome.map_or("no result".to_owned(), |outcome| format!("`{outcome}`"));
+    if one.outcome != other.outcome {
+        return Some(flaky(format!(
+            "the outcome is {} in run {before} and {} in run {number}",
+            name(one.outcome),
+            name(other.outcome)
+        )));
+    }
+    let failure = |failure: &Failure| (failure.place.clone(), failure.message.clone());
+    for (these, those, run) in [(one, other, before), (other, one, number)] {
+        let others: Vec<_> = those.failures.iter().map(failure).collect();
+        if let Some(only) = these.failures.iter().find(|only| !others.contains(&failure(only))) {
+            return Some(flaky(format!("only in run {run}, {}", only.message)));
+        }
+    }
+    let paths: BTreeSet<&Path> = one.stale.iter().chain(&other.stale).map(|(stale, _)| stale.path.as_path()).collect();
+    paths.into_iter().find_map(|path| {
+        let found = |findings: &Findings| {
+            let stale = findings.stale.iter().find(|(stale, _)| stale.path == path);
+            // Where it isn't stale, what was found is what is there.
+            stale.map_or_else(|| fs::read(path).unwrap_or_default(), |(stale, _)| stale.found.clone())
+        };
+        let (then, now) = (found(one), found(other));
+        let shown = path.strip_prefix(&case.folder).unwrap_or(path).display();
+        (then != now).then(|| {
+            flaky(format!("{shown} isn't the same in run {before} and run {number}")).detail(diff::unified(&then, &now))
+        })
+    })
+}
+
 /// What is a failure in the end. Snapshots are renewed only where nothing else is wrong.
 fn settle(case: &Case, found: Findings, accept: bool) -> (Vec<Failure>, Vec<String>) {
-    let Findings { mut failures, stale } = found;
+    let Findings { mut failures, stale, .. } = found;
     if !accept || !failures.is_empty() {
         failures.extend(stale.into_iter().map(|(_, failure)| failure));
         return (failures, Vec::new());
@@ -113,6 +168,19 @@ impl Attempt<'_> {
 
     fn out(&self) -> PathBuf {
         self.folder.join("runs")
+    }
+
+    /// Runs it once; `None` where everything was stopped.
+    async fn once(&self) -> Option<Findings> {
+        if self.given.stop.is_cancelled() {
+            return None;
+        }
+        let ran = self.live().await;
+        match ran {
+            _ if self.given.stop.is_cancelled() => None,
+            Ok(found) => found,
+            Err(failure) => Some(Findings { failures: vec![failure], ..Findings::default() }),
+        }
     }
 
     async fn live(&self) -> Result<Option<Findings>, Failure> {

@@ -23,6 +23,8 @@ const MAX_TOLD: usize = 5;
 /// What is found to be otherwise than expected.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
+    /// How the run ended; `None` where it came to no result.
+    pub(super) outcome: Option<Outcome>,
     pub(super) failures: Vec<Failure>,
     /// Snapshots that differ, each with its failure.
     pub(super) stale: Vec<(Stale, Failure)>,
@@ -31,7 +33,8 @@ pub(super) struct Findings {
 /// Judges a run that has ended. `workspace` is where it worked, absolute.
 pub(super) fn judge(case: &Case, result: &RunResult, tally: &Tally, workspace: &Path) -> Findings {
     let place = workspace.to_string_lossy().into_owned();
-    let mut judge = Judge { case, result, tally, workspace, place, found: Findings::default() };
+    let found = Findings { outcome: Some(result.outcome), ..Findings::default() };
+    let mut judge = Judge { case, result, tally, workspace, place, found };
     judge.ending();
     judge.calls();
     judge.agents();

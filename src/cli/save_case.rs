@@ -118,7 +118,7 @@ impl Saving {
     fn prove(&self, confinement: &Confinement, around: &Surroundings) {
         let ran = test::one(&self.folder, around).and_then(|cases| {
             let signals = Signals::catch_within(GRACE)?;
-            test::run(&cases, false, None, confinement, around, &signals, &|_| {})
+            test::run(&cases, test::How::ONCE, confinement, around, &signals, &|_| {})
         });
         match ran {
             Ok(report) if report.failed() == 0 => {}

@@ -3,7 +3,7 @@
 mod find;
 mod load;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ use crate::run::Signals;
 /// How long runs may take to end after a signal, and their folders to go; what ends the process otherwise.
 const GRACE: Duration = Duration::from_secs(15);
 
+/// How often a case is run at least before its snapshots are renewed.
+const TWICE: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
 /// The exit code where a case failed.
 const EXIT_FAILED: u8 = 1;
 
@@ -34,9 +37,13 @@ pub(super) struct Options {
     /// Only cases with this in their names, JOB/CASE; may be repeated
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Renew the snapshots of cases in which nothing else is wrong
+    /// Renew the snapshots of cases in which nothing else is wrong; each case is run at least twice, and a snapshot that
+    /// isn't the same each time is refused
     #[arg(long)]
     accept: bool,
+    /// Run each case this many times; one that doesn't come out the same each time is flaky, and fails
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    repeat: NonZeroU32,
     /// How many cases run at once; default: as many as there are processors
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZeroUsize>,
@@ -50,7 +57,8 @@ pub(super) struct Options {
 pub(super) fn test(options: &Options, around: &Surroundings) -> Result<u8, Error> {
     let cases = load(options, around)?;
     let signals = Signals::catch_within(GRACE)?;
-    let report = run(&cases, options.accept, options.jobs, &options.confinement, around, &signals, &|case| {
+    let how = How { accept: options.accept, repeat: options.repeat, at_once: options.jobs };
+    let report = run(&cases, how, &options.confinement, around, &signals, &|case| {
         show(options, around, case);
     })?;
     let format = formats::find(&options.format);
@@ -115,11 +123,26 @@ pub(super) fn one(folder: &Path, around: &Surroundings) -> Result<Vec<Case>, Err
     if loading.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loading.findings)) }
 }
 
+/// How cases are run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Whether snapshots are renewed.
+    pub(super) accept: bool,
+    /// How often each case is run.
+    pub(super) repeat: NonZeroU32,
+    /// How many cases run at once; `None`: as many as there are processors.
+    pub(super) at_once: Option<NonZeroUsize>,
+}
+
+impl How {
+    /// Once, nothing renewed.
+    pub(super) const ONCE: Self = Self { accept: false, repeat: NonZeroU32::MIN, at_once: None };
+}
+
 /// Runs cases side by side and tells of each as it ends.
 pub(super) fn run(
     cases: &[Case],
-    accept: bool,
-    at_once: Option<NonZeroUsize>,
+    how: How,
     confinement: &Confinement,
     around: &Surroundings,
     signals: &Signals,
@@ -141,11 +164,13 @@ pub(super) fn run(
         executable,
         variables: around.variables.clone(),
         sandbox: confinement.arguments(&around.folder),
-        accept,
+        accept: how.accept,
+        // What is stored has to come out the same again.
+        repeat: if how.accept { how.repeat.max(TWICE) } else { how.repeat },
         stop: signals.stop(),
     };
     let usual = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let at_once = at_once.unwrap_or(usual).get();
+    let at_once = how.at_once.unwrap_or(usual).get();
     let mut reports = runtime.block_on(async {
         let attempts = cases.iter().enumerate().map(|(number, case)| {
             let folder = folder.join(format!("{number}-{}", case.name.replace('/', "-")));
