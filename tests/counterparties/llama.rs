@@ -71,7 +71,8 @@ fn a_real_model_works_over_each_of_its_servers_apis() {
 
 /// What a loop can honestly come to with a model that understands little of what it is asked, and writes until the window
 /// is full.
-const ENDS: [&str; 6] = ["completed", "reply_cut", "turn_limit", "stuck", "context_full", "timed_out"];
+const ENDS: [&str; 8] =
+    ["completed", "reply_cut", "turn_limit", "stuck", "context_full", "timed_out", "result_invalid", "checks_failed"];
 
 /// The files of `jobs/` as they are, by `--model` alone. Job by job: the server keeps what it has read of the last prompt.
 #[test]

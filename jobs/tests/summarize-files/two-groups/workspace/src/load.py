@@ -1,0 +1,3 @@
+def load(path):
+    """The lines of a file."""
+    return open(path).read().splitlines()

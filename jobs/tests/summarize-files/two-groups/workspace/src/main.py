@@ -1,0 +1,5 @@
+from load import load
+
+
+def main(path):
+    print(len(load(path)))
