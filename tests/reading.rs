@@ -142,7 +142,7 @@ fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_n
         .run()
         .code(0)
         .stderr_has("has ended: completed")
-        .stderr_has("name another to resume it");
+        .stderr_has("name another with `legwork resume RUN`");
     folder.legwork(&["resume", "latest"]).run().code(0).nowhere("name another");
 }
 

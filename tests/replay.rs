@@ -187,7 +187,7 @@ fn ends_by_a_limit_replay_as_equal_and_the_limits_come_from_the_record() {
 fn a_run_that_is_no_record_is_refused_as_show_refuses_it() {
     let folder = Folder::new();
     folder.legwork(&["replay", "latest"]).run().code(2).stderr_has("there are no runs");
-    folder.legwork(&["replay"]).run().code(2).stderr_has("RUN");
+    folder.legwork(&["replay"]).run().code(2).stderr_has("there are no runs in runs yet");
     let (folder, _) = recorded(JOB, SCRIPT);
     for refused in [
         ["replay", "latest", "--sandbox", "off"],

@@ -51,9 +51,11 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     let reopened = match Recorder::reopen(&folder) {
         Err(ended @ Error::Ended { .. }) => {
             let ended_so = printable(&ended.to_string());
-            let newest =
-                if options.run.is_none() { ", and it is the newest one; name another to resume it" } else { "" };
-            around.out.beside(&format!("{ended_so}{newest}; only one that was cut off can go on"));
+            let newest = match &options.run {
+                None => "; this is the newest run, name another with `legwork resume RUN`",
+                Some(_) => "",
+            };
+            around.out.beside(&format!("{ended_so}; only one that was cut off can go on{newest}"));
             if let Some(file) = &result_file {
                 let record = Record::open(&folder)?;
                 ResultFile::check(options.result.as_deref(), &record.plan)?;

@@ -136,6 +136,8 @@ fn very_many_and_very_long_changes_are_bounded() {
     let said = incomplete(&folder);
     assert!(said.contains("5202 files have changed, and the first 5000 of them are listed"), "{said}");
     assert!(said.contains("too long") && result["changes_incomplete"] == said, "{said}");
+    let beside = folder.legwork(&["diff", "latest", "latest", "--out", "../home/runs"]).run();
+    beside.code(0).stdout_has("5202 changed, +");
     assert!(record(&folder).file("changes.patch").len() < 1_100_000);
     assert!(record(&folder).transcript().contains("and 5102 more; result.json lists the first 5000"));
 }
