@@ -248,6 +248,30 @@ fn task_without_subagents_delegates_to_general() {
     assert!(ended.run_folder().has("subagents/general-1.md"));
 }
 
+/// What a model says before its calls is a remark. The answer is the last reply's text, even where it has none.
+#[test]
+fn a_remark_before_an_empty_last_reply_is_not_the_answer() {
+    let folder =
+        folder_with("parent:\n  prompt: Delegate.\n  tools: [task]\nsubagents:\n  short:\n    tools: [glob]\n");
+    let server = Server::start(
+        Script::new()
+            .agent(
+                "Delegate.",
+                [Answer::calls(&[("task", json!({"prompt": "Look."}))]).then_text("I'll look first."), Answer::empty()],
+            )
+            .agent(
+                "Look.",
+                [Answer::calls(&[("glob", json!({"pattern": "*"}))]).then_text("Let me see."), Answer::empty()],
+            ),
+    );
+    let ended = run(&folder, &server);
+    ended.code(0).stdout_is("").stderr_has("warning: the last reply has no text, so the answer is empty");
+    assert_eq!(server.finish()[3].results()[0].text, "(no summary)");
+    let result = ended.run_folder().result();
+    assert_eq!((&result["outcome"], &result["text"]), (&json!("completed"), &json!("")));
+    assert!(ended.run_folder().summary("short-1").contains("(no summary)"));
+}
+
 #[test]
 fn a_reached_turn_limit_asks_once_more_without_tools() {
     let folder = folder_with("parent:\n  prompt: Go on and on.\n  tools: [glob]\n  max_turns: 2\n");

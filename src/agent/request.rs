@@ -149,10 +149,8 @@ impl Agent<'_> {
             return;
         }
         self.known = Some((reply.usage.prompt(), self.conversation.size()));
-        let text = reply.text();
-        if !text.trim().is_empty() {
-            // Its blocks are masked; a secret can reach from one into the next.
-            self.last_text = self.tree.mask.text(&text).into_owned();
-        }
+        // Its blocks are masked; a secret can reach from one into the next. A reply without text leaves none: what was said
+        // before it is a remark, not the answer.
+        self.last_text = self.tree.mask.text(&reply.text()).into_owned();
     }
 }

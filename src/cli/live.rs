@@ -12,7 +12,7 @@ use super::result_file::ResultFile;
 use super::{Surroundings, progress, script, step_summary};
 use crate::changes::find_git;
 use crate::error::Error;
-use crate::event::{Entry, RunResult};
+use crate::event::{Entry, Outcome, RunResult};
 use crate::formats;
 use crate::job::Job;
 use crate::lints::Countable;
@@ -189,6 +189,9 @@ fn report(format: &str, around: &Surroundings, result: &RunResult, folder: &Path
             around.out.beside(&format!("spent:  {figures}"));
         }
         None => around.out.beside(&format!("{}: {figures}", result.outcome)),
+    }
+    if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {
+        around.out.warning("the last reply has no text, so the answer is empty");
     }
     for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
         let file = folder.join(file);
