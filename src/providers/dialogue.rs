@@ -193,7 +193,7 @@ impl<B: Body> Dialogue<B> {
         if [&b"event:"[..], b"data:", b":"].iter().any(|start| body.trim_ascii_start().starts_with(start)) {
             // A stream by another name.
             let mut decoder = Decoder::new(LARGEST_EVENT);
-            let mut each = |name: &str, data: &str| growth.event(name, data, &text);
+            let mut each = |name: &str, data: &str| growing(growth, name, data, &text);
             decoder.feed(&body, &mut each).map_err(|why| self.broken(why))?;
             decoder.end(&mut each).map_err(|why| self.broken(why))?;
             let first = || String::from_utf8_lossy(&body).lines().find_map(data_of).map(str::to_owned);
@@ -241,7 +241,7 @@ impl<B: Body> Dialogue<B> {
                 if odd.is_none() || data.starts_with("{\"error\"") {
                     odd = Some(data.chars().take(LONGEST_ODD).collect());
                 }
-                growth.event(name, data, &text)
+                growing(growth, name, data, &text)
             };
             let is_over = chunk.is_none();
             idle += chunk.as_ref().map_or(0, Bytes::len);
@@ -381,6 +381,11 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
     fn size(&self) -> usize {
         self.body.size()
     }
+}
+
+/// Takes one event; what follows the end of the reply is no part of it.
+fn growing<G: Growth>(growth: &mut G, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
+    if growth.ended() { Ok(()) } else { growth.event(name, data, text) }
 }
 
 /// The data of an event's line.

@@ -112,6 +112,44 @@ fn every_form_that_the_standard_allows_is_read() {
     }
 }
 
+/// A call that comes after a reply's own end is no part of it, even in the same packet.
+#[test]
+fn a_call_after_the_end_of_the_reply_does_not_run() {
+    let form: Form = |event| {
+        let late = if event.starts_with(b"event: message_stop") {
+            concat!(
+                "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":7,\"content_block\":",
+                "{\"type\":\"tool_use\",\"id\":\"late\",\"name\":\"bash\",\"input\":{\"command\":\"touch late\"}}}\n\n",
+                "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":7}\n\n",
+                "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"}}\n\n",
+            )
+        } else if event.starts_with(b"event: response.completed") {
+            concat!(
+                "event: response.output_item.done\ndata: {\"type\":\"response.output_item.done\",\"output_index\":7,\"item\":",
+                "{\"type\":\"function_call\",\"id\":\"fc_late\",\"call_id\":\"late\",\"name\":\"bash\",",
+                "\"arguments\":\"{\\\"command\\\":\\\"touch late\\\"}\",\"status\":\"completed\"}}\n\n",
+            )
+        } else if event.starts_with(b"data: [DONE]") {
+            concat!(
+                "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":7,\"id\":\"late\",\"type\":\"function\",",
+                "\"function\":{\"name\":\"bash\",\"arguments\":\"{\\\"command\\\":\\\"touch late\\\"}\"}}]},",
+                "\"finish_reason\":\"tool_calls\"}]}\n\n",
+            )
+        } else {
+            ""
+        };
+        [event, late.as_bytes()].concat()
+    };
+    for model in ["anthropic/claude-sonnet-4-5", "openai/some-model", "openai-chat/some-model"] {
+        let folder = folder_with("");
+        folder.write("job.yaml", format!("model: {model}\nparent: {{ prompt: Go., tools: [bash] }}\n"));
+        let server = Server::start(Script::of([Answer::text("Done.").form(form).chunk(1 << 20)]));
+        let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).openai(&server).run();
+        ended.code(0).stdout_is("Done.\n");
+        assert_eq!((server.finish().len(), folder.exists("late")), (1, false), "{model}");
+    }
+}
+
 #[test]
 fn a_stream_that_lacks_only_its_last_event_is_whole() {
     let form: Form = |event| if event.starts_with(b"event: message_stop") { Vec::new() } else { event.to_vec() };
