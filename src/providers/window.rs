@@ -7,7 +7,7 @@ const LEAST: u64 = 256;
 /// in words that nobody knows.
 pub(super) fn named(message: &str) -> Option<u64> {
     // What stands before the number, in the words of the servers that `says_too_long` knows.
-    const BEFORE: [&str; 22] = [
+    const BEFORE: [&str; 28] = [
         "maximum context length is",
         "maximum context length of",
         "maximum prompt length is",
@@ -15,6 +15,7 @@ pub(super) fn named(message: &str) -> Option<u64> {
         "context length of only",
         "reached context length of",
         "context length is",
+        "context length is only",
         "context length (",
         "context size is",
         "context size (",
@@ -30,6 +31,11 @@ pub(super) fn named(message: &str) -> Option<u64> {
         "model token limit:",
         "prompt cannot exceed",
         "input length should be [1,",
+        "max input tokens:",
+        "the limit for this model is",
+        "(prompt and prediction) cannot exceed",
+        "the total tokens limit",
+        "max tokens of",
     ];
     let message = message.to_ascii_lowercase();
     let behind = |words: &str| {
@@ -96,6 +102,22 @@ mod tests {
             ("the input token count is 1251952 but model only supports up to 1048576.", 1_048_576),
             ("prompt token count of 128005 exceeds the limit of 128000", 128_000),
             ("Prompt has 5000 tokens, but the configured context size is 4096 tokens", 4_096),
+            (
+                "You passed 1015 input tokens and requested 10 output tokens. However, the model's context length is only \
+                 1024 tokens, resulting in a maximum input length of 1014 tokens.",
+                1_024,
+            ),
+            ("Too many input tokens. Max input tokens: 8192, request input token count: 9279 ", 8_192),
+            (
+                "too many tokens: size limit exceeded by 168512 tokens. The limit for this model is 132000 tokens.",
+                132_000,
+            ),
+            (
+                "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354.",
+                2_048,
+            ),
+            ("the number of input tokens 4098 cannot exceed the total tokens limit 4096 for this model", 4_096),
+            ("max tokens of 131072 exceeded", 131_072),
         ] {
             assert_eq!(named(message), Some(window), "{message}");
         }
@@ -105,6 +127,10 @@ mod tests {
             "invalid params, context window exceeds limit (2013)",
             "prompt too long; exceeded max context length by 10 tokens",
             "prompt is too long: 9 > 8",
+            "too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs.",
+            "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input to try again.",
+            "Malformed input request: expected maxLength: 50000, actual: 52611, please reformat your input and try again.",
+            "string too long. Expected a string with maximum length 10485760, but got a string with length 12582912 instead.",
             "prompt is too long: 5001 > 5000",
             "the maximum, 😀 maximum",
             "",

@@ -148,7 +148,7 @@ fn says_unpaid(message: &str) -> bool {
 /// Whether a message, in small letters, says that the prompt doesn't fit: few servers have a code for it. One that is only
 /// about the length of the reply ("max_tokens: 9 > 8, which is the maximum allowed number of output tokens") doesn't.
 pub(in crate::providers) fn says_too_long(message: &str) -> bool {
-    const WHOLE: [&str; 23] = [
+    const WHOLE: [&str; 30] = [
         "maximum context length",
         // vLLM's.
         "maximum model length",
@@ -179,6 +179,17 @@ pub(in crate::providers) fn says_too_long(message: &str) -> bool {
         "the input token count is",
         // The ds4 server's.
         "the configured context size is",
+        // vLLM's from 0.16 on.
+        "resulting in a maximum input length of",
+        // Amazon Nova's, and Titan's.
+        "input tokens exceeded",
+        "too many input tokens",
+        // Cohere's, of several versions.
+        "too many tokens: size limit exceeded by",
+        "total number of tokens (prompt and prediction) cannot exceed",
+        "minimal context could not be added to prompt",
+        // watsonx's.
+        "cannot exceed the total tokens limit",
     ];
     const WINDOW: [&str; 9] = [
         "context size",
@@ -192,7 +203,23 @@ pub(in crate::providers) fn says_too_long(message: &str) -> bool {
         "prompt exceeds max length",
     ];
     let exceeds = message.contains("exceed") || message.contains("longer than") || message.contains("larger than");
-    WHOLE.iter().any(|words| message.contains(words)) || (exceeds && WINDOW.iter().any(|words| message.contains(words)))
+    // Snowflake's, with the window between the words.
+    let snowflakes = message.split_once("max tokens of ").is_some_and(|(_, after)| after.contains("exceeded"));
+    WHOLE.iter().any(|words| message.contains(words))
+        || (exceeds && WINDOW.iter().any(|words| message.contains(words)))
+        || snowflakes
+        || is_long_text(message)
+}
+
+/// Whether a message, in small letters, says that one text is longer than any text of a conversation may be. The fields with
+/// short limits, such as a tool's name, are something else.
+fn is_long_text(message: &str) -> bool {
+    // OpenAI's of `string_above_max_length`; Titan's.
+    const BEFORE: [&str; 2] = ["string too long. expected a string with maximum length ", "expected maxlength: "];
+    const LEAST: u64 = 10_000;
+    let limit = BEFORE.into_iter().find_map(|words| message.split_once(words)).map(|(_, after)| after);
+    let digits = limit.map(|after| after.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default());
+    digits.and_then(|digits| digits.parse::<u64>().ok()).is_some_and(|most| most >= LEAST)
 }
 
 #[cfg(test)]
@@ -331,6 +358,24 @@ mod tests {
             "litellm.ContextWindowExceededError: litellm.BadRequestError: it is full",
             "Prompt has 5000 tokens, but the configured context size is 4096 tokens",
             "Context size has been exceeded.",
+            "You passed 1015 input tokens and requested 10 output tokens. However, the model's context length is only 1024 \
+             tokens, resulting in a maximum input length of 1014 tokens. Please reduce the length of the input prompt. \
+             (parameter=input_tokens, value=1015)",
+            "The model returned the following errors: Input Tokens Exceeded: Number of input tokens exceeds maximum length. \
+             Please update the input to try again.",
+            "400 Bad Request: Too many input tokens. Max input tokens: 8192, request input token count: 9279 ",
+            "Malformed input request: expected maxLength: 50000, actual: 52611, please reformat your input and try again.",
+            "too many tokens: size limit exceeded by 168512 tokens. The limit for this model is 132000 tokens.",
+            "too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs, or setting \
+             prompt_truncation='AUTO'.",
+            "too many tokens: minimal context could not be added to prompt (size limit exceeded by 280 tokens)",
+            "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354. Try using a \
+             shorter prompt or a smaller max_tokens value.",
+            "Invalid input argument for Model 'm': the number of input tokens 4098 cannot exceed the total tokens limit 4096 \
+             for this model",
+            "max tokens of 131072 exceeded",
+            "Invalid 'input[3].content[0].text': string too long. Expected a string with maximum length 10485760, but got a \
+             string with length 12582912 instead.",
             "litellm.BadRequestError: AnthropicException - b'{\"type\":\"error\",\"error\":{\"type\":\"request_too_large\",\
              \"message\":\"Request exceeds the maximum size\"}}'",
         ] {
@@ -343,6 +388,8 @@ mod tests {
             "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
             "max_tokens exceeds the limit of 8192",
             "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024.",
+            "Malformed input request: #/toolConfig/tools/0/toolSpec/name: expected maxLength: 64, actual: 70",
+            "too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model - received 8192.",
         ] {
             let said = Said { message: Some(message.to_owned()), ..Said::default() };
             assert_eq!(meaning(400, &said), None, "{message}");
