@@ -195,7 +195,7 @@ impl<'t> Agent<'t> {
             model: self.planned.model.to_string(),
             prompt: prompt.clone(),
         })?;
-        self.messages = Messages::new(&prompt);
+        self.messages = Messages::new(&prompt, self.planned.model.binds_thinking());
         self.pending = Some(UserMessage::text(prompt));
         let mut asked_again = false;
         // What is done about a window that the last reply filled.

@@ -3,6 +3,7 @@
 mod cut;
 mod hard;
 mod left;
+mod preserved;
 mod scripts;
 
 use std::sync::Arc;
@@ -54,6 +55,14 @@ fn asks_for_a_summary(request: &Request) -> bool {
 
 /// A model that thinks aloud and reads in each of so many turns, and sums up when it is asked to.
 fn reader(turns: usize) -> impl Fn(&Request) -> Answer + Send + Sync {
+    signing_reader(turns, |_| "c2lnbmF0dXJl".to_owned())
+}
+
+/// The same, with a signature of its own on the thinking of each reply.
+fn signing_reader(
+    turns: usize,
+    sign: impl Fn(&Request) -> String + Send + Sync,
+) -> impl Fn(&Request) -> Answer + Send + Sync {
     let (asked, summed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     move |request: &Request| {
         let said = if asks_for_a_summary(request) {
@@ -64,7 +73,7 @@ fn reader(turns: usize) -> impl Fn(&Request) -> Answer + Send + Sync {
                 turn if turn > turns => Answer::text("All is read."),
                 turn => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))])
                     .then_text(&format!("Turn {turn}. {}", "I think about it. ".repeat(60)))
-                    .thinking("What next?", "c2lnbmF0dXJl"),
+                    .thinking("What next?", &sign(request)),
             }
         };
         said.usage(tokens(request), 300)

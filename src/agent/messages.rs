@@ -35,12 +35,14 @@ pub(super) const INSTRUCTION: &str = "The conversation fills the model's window,
 pub(super) struct Messages {
     prompt: String,
     all: Vec<Message>,
+    /// Whether the model takes its thinking back only behind the very messages it was produced behind.
+    binds_thinking: bool,
 }
 
 impl Messages {
     /// No messages; `prompt` will be the first one.
-    pub(super) fn new(prompt: &str) -> Self {
-        Self { prompt: prompt.to_owned(), all: Vec::new() }
+    pub(super) fn new(prompt: &str, binds_thinking: bool) -> Self {
+        Self { prompt: prompt.to_owned(), all: Vec::new(), binds_thinking }
     }
 
     pub(super) fn push(&mut self, message: Message) {
@@ -119,14 +121,19 @@ impl Messages {
         let chars = usize::try_from(chars).unwrap_or(usize::MAX);
         let call_ids: HashSet<&str> = call_ids.iter().map(String::as_str).collect();
         let mut found = Vec::new();
-        for message in &mut self.all {
+        let mut first_changed = None;
+        for (at, message) in self.all.iter_mut().enumerate() {
             let Message::User(message) = message else { continue };
             for result in message.results.iter_mut().filter(|result| call_ids.contains(result.call_id.as_str())) {
                 if let Some(short) = shortened(&result.text, chars) {
                     result.text = short;
                     found.push(result.call_id.clone());
+                    first_changed.get_or_insert(at);
                 }
             }
+        }
+        if let Some(at) = first_changed {
+            self.drop_thinking_after(at);
         }
         found
     }
@@ -136,6 +143,21 @@ impl Messages {
         let cut = self.before(kept_turns).map_or(0, <[Message]>::len);
         let first = UserMessage::text(format!("{}\n\n{SO_FAR}\n\n{summary}", self.prompt));
         self.all.splice(..cut, [Message::User(first)]);
+        self.drop_thinking_after(0);
+    }
+
+    /// Drops the thinking of all replies behind a message that has changed, where the model would refuse it there. All of
+    /// it, for a block that is left out between others invalidates those after it, too; what stands before the change
+    /// stays valid.
+    fn drop_thinking_after(&mut self, changed: usize) {
+        if !self.binds_thinking {
+            return;
+        }
+        for message in self.all.iter_mut().skip(changed) {
+            if let Message::Assistant(reply) = message {
+                reply.blocks.retain(|block| !matches!(block.view, View::Thinking(_)));
+            }
+        }
     }
 }
 

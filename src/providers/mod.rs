@@ -115,6 +115,16 @@ impl Model {
         }
     }
 
+    /// Whether the model's thinking may be sent back only behind the very messages it was produced behind.
+    ///
+    /// Claude's newer models refuse the request otherwise, over whatever API they are asked. OpenAI's drop such reasoning
+    /// themselves (<https://developers.openai.com/api/docs/guides/keep-prefix-unchanged>), and Gemini's signatures are
+    /// required on the calls of the turn that goes on, whatever stands before them
+    /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>): both are always sent back.
+    pub fn binds_thinking(&self) -> bool {
+        anthropic::binds_thinking(&self.name)
+    }
+
     /// What its price is looked up by.
     pub fn item(&self) -> Item<'_> {
         let (list, listed) = self.listed();

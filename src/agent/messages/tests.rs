@@ -16,7 +16,7 @@ fn reply(blocks: Vec<View>) -> Message {
 }
 
 fn conversation(turns: &[Turn]) -> Messages {
-    let mut messages = Messages::new("Go.");
+    let mut messages = Messages::new("Go.", false);
     messages.push(Message::User(UserMessage::text("Go.")));
     let mut number = 0;
     for (lengths, paused, remark) in turns {

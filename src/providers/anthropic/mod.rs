@@ -22,6 +22,7 @@ mod thinking;
 use std::sync::Arc;
 
 use self::request::Body;
+pub(super) use self::thinking::{binds_thinking, is_bound_elsewhere};
 use super::dialogue::{Dialogue, Shared};
 use super::http::{Endpoint, Names};
 use super::retry::Patience;

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -167,6 +167,21 @@ impl dialogue::Body for Body {
         Growth::new(self.size)
     }
 
+    fn forgo(&mut self, refusal: &str) -> bool {
+        if !thinking::is_bound_elsewhere(refusal) {
+            return false;
+        }
+        let mut is_less = false;
+        for message in self.messages.iter_mut().filter(|message| !message.is_user) {
+            if let Some(json) = without_thinking(&message.json) {
+                self.size -= message.json.len().saturating_sub(json.len());
+                message.json = json;
+                is_less = true;
+            }
+        }
+        is_less
+    }
+
     // The API demands that ids are unique, and some gateways count from zero in every reply. Its own are letters, digits, `_`
     // and `-`; but a server that gives another takes it back, and may need it: Kimi knows its calls by `functions.glob:0`, and
     // LiteLLM keeps Gemini's signatures in them.
@@ -238,6 +253,28 @@ fn assistant_blocks(reply: &Reply) -> Result<Vec<String>, serde_json::Error> {
         blocks.push(serde_json::to_string(&TextBlock { r#type: "text", text: NOTHING })?);
     }
     Ok(blocks)
+}
+
+/// A reply as it was written, without its thinking; `None` where it has none.
+fn without_thinking(json: &[u8]) -> Option<Bytes> {
+    #[derive(Deserialize)]
+    struct Content<'a> {
+        #[serde(borrow)]
+        content: Vec<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Kind {
+        r#type: String,
+    }
+    let is_thinking = |block: &&RawValue| {
+        let kind = serde_json::from_str::<Kind>(block.get());
+        kind.is_ok_and(|kind| matches!(kind.r#type.as_str(), "thinking" | "redacted_thinking"))
+    };
+    let Content { content } = serde_json::from_slice(json).ok()?;
+    let kept: Vec<&str> = content.iter().filter(|block| !is_thinking(block)).map(|block| block.get()).collect();
+    let nothing = format!(r#"{{"type":"text","text":"{NOTHING}"}}"#);
+    let blocks = if kept.is_empty() { nothing } else { kept.join(",") };
+    (kept.len() < content.len()).then(|| Bytes::from(format!(r#"{{"role":"assistant","content":[{blocks}]}}"#)))
 }
 
 fn begins_with_thought(reply: &Reply) -> bool {

@@ -64,6 +64,23 @@ pub(super) fn begins_turns(model: &str) -> bool {
     matches!(Name::of(model), Name::Known(..)) && ability(model).0 == Form::Budget
 }
 
+/// Whether the API takes a model's thinking back only if nothing before it has changed, and refuses the request otherwise
+/// (<https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>): Fable and Mythos from 5.1,
+/// the others from 5.5. What has no version in its name may be one of these.
+pub(in crate::providers) fn binds_thinking(model: &str) -> bool {
+    match Name::of(model) {
+        Name::Known("fable" | "mythos", version) => version.is_none_or(|version| version >= (5, 1)),
+        Name::Known(_, version) => version.is_none_or(|version| version >= (5, 5)),
+        Name::Old | Name::Stranger => false,
+    }
+}
+
+/// Whether a server refuses thinking that was produced behind other messages, as [`binds_thinking`] says of known models. A
+/// deployment may have any name.
+pub(in crate::providers) fn is_bound_elsewhere(refusal: &str) -> bool {
+    refusal.contains("bound to a different conversation") || refusal.contains("prefix_mismatch_behavior")
+}
+
 /// The members of the request that say it: `thinking` and `output_config`.
 pub(super) fn members(model: &str, thinking: Option<Thinking>, max_tokens: u32) -> Vec<(&'static str, Value)> {
     let (form, off) = ability(model);
@@ -143,6 +160,26 @@ mod tests {
         ];
         for (model, thinking, expected) in cases {
             assert_eq!(json!(members(model, thinking, 8_000)), expected, "{model} {thinking:?}");
+        }
+    }
+
+    #[test]
+    fn newer_models_bind_their_thinking_to_what_precedes_it() {
+        for name in [
+            "claude-fable-5-1",
+            "claude-mythos-5-2",
+            "claude-opus-5-5",
+            "anthropic/claude-sonnet-5.5",
+            "us.anthropic.claude-haiku-5-5-v1:0",
+            "claude-opus-6",
+            "claude-sonnet-latest",
+        ] {
+            assert!(binds_thinking(name), "{name}");
+        }
+        for name in
+            ["claude-fable-5", "claude-opus-5", "claude-sonnet-4-5-20250929", "claude-2.1", "gpt-6", "my-claude"]
+        {
+            assert!(!binds_thinking(name), "{name}");
         }
     }
 

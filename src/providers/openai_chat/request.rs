@@ -12,6 +12,7 @@ use serde_json::json;
 use super::reply::Growth;
 use super::{call, thoughts};
 use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
+use crate::providers::anthropic::is_bound_elsewhere;
 use crate::providers::openai::{cache_key, failed, name_calls, taken};
 use crate::providers::written::{is_blank, whole};
 use crate::providers::{Ask, Setup, dialogue};
@@ -154,6 +155,19 @@ impl Body {
         Ok(())
     }
 
+    /// Leaves the reasoning of all replies out; whether there was any.
+    fn drop_reasoning(&mut self) -> bool {
+        let mut is_less = false;
+        for message in &mut self.messages {
+            if let Some(json) = thoughts::without(&message.json) {
+                self.size -= message.json.len().saturating_sub(json.len());
+                message.json = Bytes::from(json);
+                is_less = true;
+            }
+        }
+        is_less
+    }
+
     fn add_user(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
         for ToolResult { call_id, text, is_error } in &message.results {
             let content = failed(if is_blank(text) { NOTHING } else { text }, *is_error);
@@ -235,6 +249,8 @@ impl dialogue::Body for Body {
             self.asks_usage = false;
         } else if self.most != NEW_MOST && refusal.contains(NEW_MOST) {
             self.most = NEW_MOST;
+        } else if is_bound_elsewhere(refusal) {
+            return self.drop_reasoning();
         } else {
             return false;
         }

@@ -138,6 +138,14 @@ pub(super) fn write(raw: &RawValue) -> String {
     known.map(|(name, value)| format!(r#","{name}":{value}"#)).collect()
 }
 
+/// A message as it was written, without the reasoning that it is sent back with; `None` where it has none.
+pub(super) fn without(json: &[u8]) -> Option<Vec<u8>> {
+    let mut fields: Fields = serde_json::from_slice(json).ok()?;
+    let before = fields.len();
+    fields.retain(|name, _| ![CONTENT, TEXT, DETAILS, BLOCKS].contains(&name.as_str()));
+    if fields.len() < before { serde_json::to_vec(&fields).ok() } else { None }
+}
+
 /// Whether one of Claude's blocks is signed or encrypted, and so at its end; others it doesn't take back.
 fn is_sealed(block: &Fields) -> bool {
     ["signature", "data"]

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use super::checks::is_thought;
+
 /// What a shortened result says of itself.
 const SHORTENED: &str = "[shortened to make room";
 /// What a request for a summary ends with.
@@ -61,9 +63,13 @@ fn all_text(value: &Value) -> String {
     }
 }
 
-/// Whether a message is the same, but for results that were shortened.
+/// Whether a message is the same, but for results that were shortened and thinking, which may be left out: where it was
+/// left out because a server refused it, it comes again when the conversation begins anew.
 fn is_less(then: &Value, now: &Value) -> bool {
-    then["role"] == now["role"] && blocks(then).len() == blocks(now).len() && are_less(blocks(then), blocks(now))
+    let spoken = |message| blocks(message).iter().filter(|block| !is_thought(block)).cloned().collect::<Vec<Value>>();
+    let (then_spoken, now_spoken) = (spoken(then), spoken(now));
+    let are_same = then_spoken.len() == now_spoken.len() && are_less(&then_spoken, &now_spoken);
+    then["role"] == now["role"] && are_same
 }
 
 fn are_less(then: &[Value], now: &[Value]) -> bool {
