@@ -54,6 +54,8 @@ pub struct Agent<'t> {
     messages: Messages,
     /// The model's window in tokens, as far as it is known, once it was looked up.
     window: Option<Option<u64>>,
+    /// The most tokens of a prompt, once that was looked up.
+    prompt_limit: Option<u64>,
     toolbox: Toolbox,
     pending: Option<UserMessage>,
     limit: Option<LimitHit>,
@@ -168,6 +170,7 @@ impl<'t> Agent<'t> {
             conversation,
             messages: Messages::default(),
             window: None,
+            prompt_limit: None,
             toolbox,
             pending: None,
             limit: None,

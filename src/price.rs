@@ -5,10 +5,12 @@
 //! that we speak to have their part of it in `price/`, cut out by the test below, which also fails when the crate's
 //! table has moved on; any other provider is looked up in the whole table.
 
+mod limits;
 pub mod maker;
 mod own;
 mod sheet;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -20,6 +22,8 @@ use crate::message::Usage;
 
 /// Where the table comes from.
 pub const TABLE: &str = "genai-prices 0.2.1";
+/// The day on which that was published.
+pub const TABLE_DATE: &str = "2026-10-30";
 
 /// Providers that have their part of the table here.
 const PARTS: &[Part] = &[
@@ -61,6 +65,8 @@ pub struct Item<'a> {
 pub struct Prices {
     own: Arc<OwnPrices>,
     own_is_broken: bool,
+    /// The base addresses of providers that are asked elsewhere than at their own, without credentials.
+    addresses: Arc<BTreeMap<String, String>>,
 }
 
 /// US dollars for a million tokens of each kind.
@@ -92,17 +98,51 @@ impl Prices {
         Self { own_is_broken: true, ..Self::default() }
     }
 
+    /// The same, where these providers are asked at these base addresses, which may be those of a provider in the table.
+    #[must_use]
+    pub fn at(self, addresses: BTreeMap<String, String>) -> Self {
+        Self { addresses: Arc::new(addresses), ..self }
+    }
+
     /// The user's own.
     pub fn own(&self) -> &OwnPrices {
         &self.own
     }
 
-    /// Begins to decode these providers' parts of the table on another thread. Whoever asks before it is done waits for it.
-    pub fn load_in_background<'a>(lists: impl IntoIterator<Item = &'a str>) {
-        for part in lists.into_iter().filter_map(part_of) {
-            // Without a thread it is decoded where it is needed.
-            let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(|| part.table().is_some());
+    /// Begins to decode what of the table these models need on another thread. Whoever asks before it is done waits for it.
+    pub fn load_in_background<'a>(&self, items: impl IntoIterator<Item = Item<'a>>) {
+        for item in items {
+            let is_elsewhere = self.addresses.contains_key(item.provider);
+            let part = part_of(item.list);
+            let load = move || {
+                let _ = part.map(Part::table);
+                let _ = is_elsewhere.then(Calculator::bundled);
+            };
+            if is_elsewhere || part.is_some() {
+                // Without a thread it is decoded where it is needed.
+                let _ = std::thread::Builder::new().name("prices".to_owned()).spawn(load);
+            }
         }
+    }
+
+    /// The provider of the table that a provider of ours, or a server of the user's own, is by its address.
+    pub fn list_at(&self, provider: &str) -> Option<&'static str> {
+        let base = self.addresses.get(provider)?;
+        Some(Calculator::bundled().find_provider(None, Some(base)).ok()??.id())
+    }
+
+    /// Where the table has a model: its provider there, and the name that is looked up. First what is at the address where
+    /// it is asked, then its maker.
+    fn place<'i>(&self, item: Item<'i>) -> Option<(&'i str, &'i str)> {
+        let at_address = self.list_at(item.provider).map(|list| (list, item.name));
+        let mut places = at_address.into_iter().chain([(item.list, item.listed)]);
+        places.find(|(list, name)| table(list).is_some_and(|table| known(table, list, name).is_some()))
+    }
+
+    /// The model as the table has it.
+    fn info(&self, item: Item<'_>) -> Option<genai_prices::ModelInfo<'static>> {
+        let (list, name) = self.place(item)?;
+        known(table(list)?, list, name)
     }
 
     /// What one request costs in US dollars at the prices of `at`; `None` where nobody knows the model's price. Of many
@@ -112,8 +152,9 @@ impl Prices {
             Some(rates) => rates.cost(usage),
             None => {
                 let usage = in_the_tables_words(usage);
-                let request = PriceRequest::new(item.listed, &usage).with_provider_id(item.list).with_timestamp(at);
-                table(item.list)?.calculate(&request).ok()?.total_price
+                let (list, name) = self.place(item)?;
+                let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
+                table(list)?.calculate(&request).ok()?.total_price
             }
         };
         cost.is_finite().then_some(cost)
@@ -139,18 +180,33 @@ impl Prices {
 
     /// Whether there is a price for the model.
     pub fn knows(&self, item: Item<'_>) -> bool {
-        self.own_is_broken || self.own.has(item) || table(item.list).is_some_and(|table| known(table, item).is_some())
+        self.own_is_broken || self.own.has(item) || self.place(item).is_some()
     }
 
-    /// The models of a provider of the table that it has a price for.
+    /// The models of a provider of the table that it has a price for, by the names under which it finds them. Where the
+    /// provider makes models, those of others aren't asked there.
     pub fn models(&self, list: &str) -> impl Iterator<Item = &'static str> {
-        let known = table(list).and_then(|table| table.providers().find(|known| known.id() == list));
-        known.into_iter().flat_map(genai_prices::ProviderInfo::models).map(genai_prices::ModelInfo::id)
+        let table = table(list);
+        let is_found = move |list: &str, id: &str| {
+            let is_anothers = part_of(list).is_some() && maker::of(id).is_some_and(|(maker, _)| maker != list);
+            !is_anothers && table.is_some_and(|table| known(table, list, id).is_some())
+        };
+        let provider = table.and_then(|table| table.providers().find(|known| known.id() == list));
+        let ids =
+            provider.into_iter().flat_map(|provider| provider.models().map(move |model| (provider.id(), model.id())));
+        ids.filter(move |(list, id)| is_found(list, id)).map(|(_, id)| id)
     }
 
-    /// How many tokens the prompt and the reply of a model may have together; `None` where the table doesn't say.
+    /// How many tokens the prompt and the reply of a model may have together; `None` where nobody says.
     pub fn context_window(&self, item: Item<'_>) -> Option<u64> {
-        known(table(item.list)?, item)?.context_window()
+        let (list, _) = self.place(item)?;
+        let info = self.info(item)?;
+        info.context_window().or_else(|| limits::window(list, info.id()))
+    }
+
+    /// How many tokens a prompt of the model may have, where that is less than its window.
+    pub fn prompt_limit(&self, item: Item<'_>) -> Option<u64> {
+        limits::prompt(self.info(item)?.id(), self.context_window(item)?)
     }
 }
 
@@ -180,12 +236,14 @@ fn table(list: &str) -> Option<&'static Calculator> {
     Some(part_of(list).and_then(Part::table).unwrap_or_else(Calculator::bundled))
 }
 
-/// How the table lists a model.
-fn known(table: &'static Calculator, item: Item<'_>) -> Option<genai_prices::ModelInfo<'static>> {
+/// How the table lists a model of a provider.
+fn known(table: &'static Calculator, list: &str, name: &str) -> Option<genai_prices::ModelInfo<'static>> {
     let nothing = genai_prices::Usage::new();
-    let found = table.calculate(&PriceRequest::new(item.listed, &nothing).with_provider_id(item.list)).ok()?;
-    let provider = table.providers().find(|provider| provider.id() == found.provider_id)?;
-    provider.models().find(|model| model.id() == found.model_id)
+    let found = table.calculate(&PriceRequest::new(name, &nothing).with_provider_id(list)).ok()?;
+    let is_found = |model: &genai_prices::ModelInfo<'static>| model.id() == found.model_id;
+    let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
+    // Some have the models of others, at their prices.
+    own.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
 }
 
 fn in_the_tables_words(usage: &Usage) -> genai_prices::Usage {
@@ -220,8 +278,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_token_has_its_own_price() {
-        Prices::load_in_background(["anthropic"]);
         let prices = Prices::new();
+        prices.load_in_background([listed("anthropic", "claude-haiku-4-5")]);
         let now = at("2026-11-21T00:00:00Z");
         let rates = prices.rates(listed("anthropic", "claude-haiku-4-5-20251001"), 0, now).unwrap();
         let expected = [(rates.input, 1.0), (rates.output, 5.0), (rates.cache_read, 0.1), (rates.cache_write, 1.25)];
@@ -279,6 +337,47 @@ mod tests {
         assert!(prices.models("openai").any(|model| model == "gpt-5.1"));
         assert!(prices.models("google").any(|model| model == "gemini-2.5-pro"));
         assert_eq!(prices.models("nobody").next(), None);
+        for part in PARTS {
+            assert!(prices.models(part.provider).count() > 20);
+            for model in prices.models(part.provider) {
+                assert!(prices.knows(listed(part.provider, model)), "{model}");
+            }
+        }
+        assert!(!prices.models("google").any(|model| model.starts_with("claude-")));
+    }
+
+    #[test]
+    fn a_model_is_found_by_the_address_where_it_is_asked() {
+        let addresses = [
+            ("router", "https://openrouter.ai/api/v1"),
+            ("seek", "https://api.deepseek.com/v1"),
+            ("grok", "https://api.x.ai/v1"),
+            ("le", "https://api.mistral.ai/v1"),
+            ("quick", "https://api.groq.com/openai/v1"),
+            ("azure", "https://me.openai.azure.com/openai/v1"),
+            ("mine", "https://llm.example/v1"),
+        ];
+        let addresses = addresses.map(|(name, base)| (name.to_owned(), base.to_owned()));
+        let prices = Prices::new().at(BTreeMap::from(addresses));
+        let item = |provider, name| Item { provider, name, list: "", listed: name };
+        for (provider, model, list) in [
+            ("router", "deepseek/deepseek-chat-v3.1", Some("openrouter")),
+            ("seek", "deepseek-chat", Some("deepseek")),
+            ("grok", "grok-4", Some("x-ai")),
+            ("le", "mistral-large-latest", Some("mistral")),
+            ("quick", "openai/gpt-oss-120b", Some("groq")),
+            ("azure", "gpt-4.1", Some("azure")),
+            ("mine", "deepseek-chat", None),
+        ] {
+            assert_eq!(prices.list_at(provider), list, "{provider}");
+            assert_eq!(prices.knows(item(provider, model)), list.is_some(), "{model}");
+            let rates = prices.rates(item(provider, model), 0, at("2026-11-21T00:00:00Z"));
+            assert_eq!(rates.is_some_and(|rates| rates.input > 0.0), list.is_some(), "{model}");
+        }
+        // What the address lacks, its maker may have.
+        let of_maker = Item { list: "anthropic", listed: "claude-haiku-4-5", ..item("seek", "claude-haiku-4-5") };
+        assert!(prices.knows(of_maker));
+        assert!(!Prices::new().knows(item("router", "deepseek/deepseek-chat-v3.1")));
     }
 
     #[test]

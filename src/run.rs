@@ -5,7 +5,7 @@ mod checkout;
 mod looks;
 mod signals;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,8 +171,8 @@ impl Run<'_> {
             .into(),
             Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
         };
-        let needed: BTreeSet<&str> = self.plan.agents().map(|agent| agent.model.price_list()).collect();
-        Prices::load_in_background(needed);
+        let needed: BTreeMap<_, _> = self.plan.agents().map(|agent| (agent.model.source(), &agent.model)).collect();
+        self.prices.load_in_background(needed.into_values().map(Model::item));
         let (workspace, mask) = (Arc::new(workspace), Arc::new(self.mask));
         let environment = Arc::new(self.environment);
         let checks = Checks {

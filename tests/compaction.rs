@@ -236,6 +236,28 @@ fn results_alone_are_shortened_where_the_job_says_so() {
     assert!(requests.len() > 4 && !of_kind(&ended.run_folder(), "results_shortened").is_empty());
 }
 
+/// OpenAI keeps a part of the window for the reply, so that a prompt may have less than the rest of it.
+#[test]
+fn room_is_made_where_a_prompt_reaches_its_own_limit() {
+    for (model, limit) in [("openai/gpt-6-sol", 922_000), ("openai/gpt-5.1", 272_000)] {
+        for (used, makes_room) in [(limit - 20_000, false), (limit + 2_000, true)] {
+            let folder = folder(model, "");
+            folder.write("job.yaml", folder.read("job.yaml").replace("tokens: 1000000", "tokens: 10000000"));
+            let asked = AtomicUsize::new(0);
+            let server = Server::start(move |_: &Request| match asked.fetch_add(1, Ordering::SeqCst) {
+                turn @ 0..2 => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))])
+                    .usage(if turn == 0 { 1_000 } else { used }, 10),
+                _ => Answer::text("Done."),
+            });
+            let ended = run(&folder, &server);
+            ended.code(0);
+            let record = ended.run_folder();
+            let steps = of_kind(&record, "results_shortened").len() + of_kind(&record, "summed_up").len();
+            assert_eq!(steps > 0, makes_room, "{model} {used}");
+        }
+    }
+}
+
 #[test]
 fn an_empty_summary_ends_the_run() {
     for (summary, why) in [(Answer::text("  "), "is empty"), (Answer::text("").stop("refusal"), "was refused")] {

@@ -55,7 +55,7 @@ fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
     let lines: Vec<&str> = shown.stdout.lines().collect();
     assert_eq!(lines[0], "anthropic/claude-sonnet-4-5-20250929");
     assert!(
-        lines[1].starts_with("  source  the table of genai-prices 0.") && lines[1].contains(", as of 20"),
+        lines[1].starts_with("  source  the table of genai-prices 0.") && lines[1].ends_with(", as of 2026-10-30"),
         "{lines:?}"
     );
     assert_eq!(
@@ -170,6 +170,49 @@ fn all_models_are_listed_or_those_of_a_provider() {
     let of_own = prices(&own_alone, &["local"]);
     of_own.code(0).stdout_has("local/qwen3 ").stdout_has("prices.toml");
     assert!(!of_own.stdout.contains("from the table"), "{}", of_own.stdout);
+}
+
+/// What a provider's list names, the same command says the price of; and no provider's list names another's models.
+#[test]
+fn a_list_and_a_single_model_give_one_answer() {
+    let folder = Folder::new();
+    for provider in ["openai", "gemini", "anthropic"] {
+        let list = prices(&folder, &[provider, "--format", "json"]).json();
+        let models: Vec<&str> =
+            list["models"].as_array().unwrap().iter().map(|model| model["model"].as_str().unwrap()).collect();
+        assert!(models.len() > 20 && list["models"].as_array().unwrap().iter().all(|model| model["source"] == "table"));
+        let each = prices(&folder, &[&models[..], &["--format", "json"]].concat());
+        each.code(0);
+        assert_eq!(each.json()["models"], list["models"], "{provider}");
+        assert_eq!(models.iter().any(|model| model.contains("/claude-")), provider == "anthropic");
+    }
+    prices(&folder, &["gemini/claude-sonnet-4-5"]).code(1).stdout_has("the table has no such model");
+}
+
+/// The table has the models of 47 providers, which are known by their addresses.
+#[test]
+fn a_server_in_the_table_is_known_by_its_address() {
+    let folder = folder("");
+    let server = |name: &str, base: &str| {
+        format!("[providers.{name}]\napi = \"openai-chat\"\nbase_url = \"{base}\"\nkey_env = \"KEY\"\n")
+    };
+    let servers = [
+        server("router", "https://me:secret@openrouter.ai/api/v1"),
+        server("seek", "https://api.deepseek.com"),
+        server("grok", "https://api.x.ai/v1"),
+    ];
+    let configuration = folder.home().join(".config/legwork");
+    std::fs::create_dir_all(&configuration).unwrap();
+    std::fs::write(configuration.join("providers.toml"), servers.concat()).unwrap();
+    let shown = prices(&folder, &["router/deepseek/deepseek-chat-v3.1", "seek/deepseek-chat", "grok/grok-4"]);
+    shown.code(0).nowhere("secret").stdout_has("  asked   at https://openrouter.ai/api/v1\n");
+    assert!(!shown.stdout.contains("unknown") && !shown.stdout.contains("may differ"), "{}", shown.stdout);
+    prices(&folder, &["seek"]).code(0).stdout_has("seek/deepseek-chat ");
+    let groq = prices_of(&folder, &["openai-chat/openai/gpt-oss-120b"]);
+    groq.env("OPENAI_BASE_URL", "https://api.groq.com/openai/v1").run().code(0).stdout_has("groq.com/openai/v1\n");
+    // So a limit on cost can be kept.
+    folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "seek/deepseek-chat"));
+    folder.legwork(&["validate", "job.yaml"]).run().code(0);
 }
 
 #[test]

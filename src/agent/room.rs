@@ -170,7 +170,8 @@ impl Agent<'_> {
         let tokens = self.window_tokens();
         let max_tokens = u64::from(self.planned.max_tokens);
         // A reply that may take more than half of it gets what the prompt leaves.
-        let room = self.window().map(|window| window - max_tokens.min(window / 2));
+        let limit = self.prompt_limit();
+        let room = self.window().map(|window| (window - max_tokens.min(window / 2)).min(limit));
         let refused = effort.refused.as_ref().and_then(|(refused, _)| *refused);
         let most = match (refused, room) {
             (None, None) => return Way::Go,
@@ -220,7 +221,8 @@ impl Agent<'_> {
     fn fits(&mut self, (_, kept): (u32, usize), tokens: u64, rate: f64) -> bool {
         let asks = INSTRUCTION.len() as u64 / 2 + u64::from(self.summary_tokens());
         let prompt = tokens.saturating_sub((kept as f64 * rate) as u64);
-        self.window().is_none_or(|window| prompt + asks <= window)
+        prompt + INSTRUCTION.len() as u64 / 2 <= self.prompt_limit()
+            && self.window().is_none_or(|window| prompt + asks <= window)
     }
 
     /// The longest summary that is asked for, in tokens.

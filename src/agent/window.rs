@@ -23,6 +23,12 @@ impl Tree {
         model.context.or_else(|| self.prices.context_window(model.item()))
     }
 
+    /// How many tokens a model's prompt may have, where that is less than its window. What the job says of the window is the
+    /// whole of it.
+    pub(super) fn prompt_limit(&self, model: &Model) -> Option<u64> {
+        if model.context.is_some() { None } else { self.prices.prompt_limit(model.item()) }
+    }
+
     /// The same as far as its server said it in this run.
     pub(super) fn said_window(&self, model: &Model) -> Option<u64> {
         lock(&self.windows.0).get(&model.to_string()).copied()
@@ -74,7 +80,13 @@ impl Agent<'_> {
 
     /// Whether the window leaves anything worth the name for a reply to so long a prompt.
     pub(super) fn leaves_a_reply(&mut self, tokens: u64) -> bool {
-        self.window().is_some_and(|window| tokens.saturating_add(window / LEAST_REPLY) <= window)
+        tokens <= self.prompt_limit()
+            && self.window().is_some_and(|window| tokens.saturating_add(window / LEAST_REPLY) <= window)
+    }
+
+    /// The most tokens of a prompt, whatever the window is.
+    pub(super) fn prompt_limit(&mut self) -> u64 {
+        *self.prompt_limit.get_or_insert_with(|| self.tree.prompt_limit(&self.planned.model).unwrap_or(u64::MAX))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The user's own configuration: where it is, and its prices, read once where a command needs them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::lints::{Own, unknown_provider};
 use crate::price::{OwnPrices, Prices};
-use crate::providers::PROVIDERS;
-use crate::providers::address::is_here;
+use crate::providers::address::{is_at, is_here, shown_base};
 use crate::providers::named::{Read, Servers};
+use crate::providers::{Entry, PROVIDERS, find};
 use crate::{toml_file, yaml};
 
 impl Surroundings {
@@ -40,7 +40,7 @@ impl Surroundings {
         let Read { servers, findings } = self.read_servers();
         let (prices, of_prices) = match self.read_prices() {
             Ok(prices) => (prices.clone(), &[][..]),
-            Err(findings) => (Prices::without_broken(), findings.as_slice()),
+            Err(findings) => (Prices::without_broken().at(self.addresses()), findings.as_slice()),
         };
         let own = Own { servers: servers.clone(), prices, here: self.here(servers) };
         (own, [findings, of_prices].concat())
@@ -70,9 +70,22 @@ impl Surroundings {
 
     fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
         self.prices.get_or_init(|| match self.prices_file() {
-            Some(path) => read(&path, &|provider| unknown_provider(provider, &self.read_servers().servers)),
-            None => Ok(Prices::new()),
+            Some(path) => read(&path, &|provider| unknown_provider(provider, &self.read_servers().servers))
+                .map(|prices| prices.at(self.addresses())),
+            None => Ok(Prices::new().at(self.addresses())),
         })
+    }
+
+    /// The base addresses of providers and servers that aren't their providers' own nor this machine's, without credentials.
+    fn addresses(&self) -> BTreeMap<String, String> {
+        let servers = &self.read_servers().servers;
+        let built_in =
+            PROVIDERS.iter().filter_map(|entry| Some((entry.name, self.variable(entry.home?.variable)?, entry)));
+        let named = servers.iter().filter_map(|server| Some((server.name(), server.base_url(), find(server.api())?)));
+        let is_elsewhere =
+            |base: &str, entry: &Entry| !is_here(base) && entry.home.is_some_and(|home| !is_at(base, home.address));
+        let elsewhere = built_in.chain(named).filter(|(_, base, entry)| is_elsewhere(base, entry));
+        elsewhere.filter_map(|(name, base, _)| Some((name.to_owned(), shown_base(base)?))).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use super::print::printable;
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::error::Error;
 use crate::lints::model_argument;
-use crate::price::{Origin, Prices, Sheet, TABLE};
+use crate::price::{Origin, Prices, Sheet, TABLE, TABLE_DATE};
 use crate::providers::address::{is_at, shown_base};
 use crate::providers::{self, Entry, Model, PROVIDERS};
 
@@ -47,6 +47,11 @@ struct Priced {
     asked_at: Option<String>,
     /// How many tokens prompt and reply may have together; null where that isn't known.
     context_window: Option<u64>,
+    /// How many tokens a prompt may have, where that is less; null where it isn't, or isn't known.
+    prompt_limit: Option<u64>,
+    /// Whether the table has the price of the very server that is asked.
+    #[serde(skip)]
+    is_of_server: bool,
     /// From the shortest prompts up; empty where the price isn't known.
     rates: Vec<Rate>,
     /// Why the price isn't known; null where it is.
@@ -86,6 +91,8 @@ struct Answer {
     date: String,
     /// Where the table comes from.
     table: &'static str,
+    /// The day on which that was published.
+    table_date: &'static str,
     /// The user's own file, where it has prices.
     file: Option<String>,
     models: Vec<Priced>,
@@ -100,7 +107,7 @@ pub(super) fn prices(options: &Options, around: &Surroundings) -> Result<u8, Err
             None => {
                 let own = asking.prices.own().models().any(|known| known == argument);
                 let model = match argument.split_once('/') {
-                    Some((provider, name)) if own => Model::new(provider, name),
+                    Some((provider, name)) if own => asking.model(provider, name),
                     _ => model_argument(argument, around.servers()?).map_err(|finding| refused(argument, &finding))?,
                 };
                 models.push(asking.ask(&model));
@@ -114,6 +121,7 @@ pub(super) fn prices(options: &Options, around: &Surroundings) -> Result<u8, Err
         format: 1,
         date: asking.now.to_zoned(TimeZone::UTC).date().to_string(),
         table: TABLE,
+        table_date: TABLE_DATE,
         file: asking.file().filter(|_| asking.prices.own().models().next().is_some()),
         models,
     };
@@ -144,12 +152,13 @@ impl Asking<'_> {
     /// The models of a provider, if `argument` is one's name. What only the user's file names counts, too.
     fn named(&self, argument: &str) -> Option<Vec<Model>> {
         let entry = providers::find(argument).filter(|entry| !entry.prices.is_empty());
+        let at_address = self.prices.list_at(argument);
         let mut models = self.own(Some(argument));
-        if entry.is_none() && models.is_empty() {
+        if entry.is_none() && at_address.is_none() && models.is_empty() {
             return None;
         }
-        let listed = self.prices.models(entry.map_or("", |entry| entry.prices));
-        let listed: Vec<Model> = listed.map(|name| Model::new(argument, name)).collect();
+        let listed = self.prices.models(at_address.or(entry.map(|entry| entry.prices)).unwrap_or_default());
+        let listed: Vec<Model> = listed.map(|name| self.model(argument, name)).collect();
         models.retain(|own| !listed.contains(own));
         Some([listed, models].concat())
     }
@@ -173,7 +182,12 @@ impl Asking<'_> {
     fn own(&self, of: Option<&str>) -> Vec<Model> {
         let named = self.prices.own().models().filter_map(|model| model.split_once('/'));
         let wanted = named.filter(|(provider, _)| of.is_none_or(|of| of == *provider));
-        wanted.map(|(provider, name)| Model::new(provider, name)).collect()
+        wanted.map(|(provider, name)| self.model(provider, name)).collect()
+    }
+
+    /// A model of a provider of ours, or of a server of the user's own.
+    fn model(&self, provider: &str, name: &str) -> Model {
+        Model { server: self.around.read_servers().servers.served(provider), ..Model::new(provider, name) }
     }
 
     fn ask(&self, model: &Model) -> Priced {
@@ -183,6 +197,8 @@ impl Asking<'_> {
             listed_as: None,
             asked_at: elsewhere(model, self.around),
             context_window: None,
+            prompt_limit: None,
+            is_of_server: false,
             rates: Vec::new(),
             unknown: None,
             help: None,
@@ -196,7 +212,7 @@ impl Asking<'_> {
             self.file().unwrap_or_else(|| "legwork/prices.toml in your configuration folder".to_owned())
         );
         match self.prices.sheet(model.item(), self.now.into()) {
-            Some(Sheet { origin, tiers, context_window }) => {
+            Some(Sheet { origin, tiers, context_window, prompt_limit, is_of_server }) => {
                 let (source, listed_as) = match origin {
                     Origin::Own => (Source::PricesToml, None),
                     Origin::Table(id) => (Source::Table, Some(id)),
@@ -208,7 +224,8 @@ impl Asking<'_> {
                     cache_read: exact(tier.rates.cache_read),
                     cache_write: exact(tier.rates.cache_write),
                 });
-                Priced { source: Some(source), listed_as, context_window, rates: rates.collect(), ..none }
+                let rates = rates.collect();
+                Priced { source: Some(source), listed_as, context_window, prompt_limit, is_of_server, rates, ..none }
             }
             None => Priced {
                 unknown: Some("the table has no such model".to_owned()),

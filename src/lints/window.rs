@@ -3,7 +3,6 @@
 use super::{Lint, Subject, models};
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::{MAX_TOKENS, PARENT_TOKENS, SUBAGENT_TOKENS};
-use crate::price::Prices;
 use crate::providers::{Entry, Wish};
 
 /// Windows, and how long replies may be.
@@ -30,7 +29,7 @@ impl Lint for Window {
                 // That is said already.
                 continue;
             }
-            let listed = || Prices::new().context_window(model.item());
+            let listed = || subject.own.prices.context_window(model.item());
             let Some(window) = model
                 .context
                 .or_else(listed)

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Item, Prices, Rates, known, part_of, table};
+use super::{Item, Prices, Rates, part_of};
 
 /// What a model costs.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,10 @@ pub struct Sheet {
     pub tiers: Vec<Tier>,
     /// How many tokens its prompt and its reply may have together, where the table says.
     pub context_window: Option<u64>,
+    /// How many tokens its prompt may have, where that is less.
+    pub prompt_limit: Option<u64>,
+    /// Whether the table has the price of the very server that is asked.
+    pub is_of_server: bool,
 }
 
 /// Who says what a model costs.
@@ -39,21 +43,22 @@ pub struct Tier {
 impl Prices {
     /// Everything that is known of what a model costs at the prices of `at`; `None` where nobody knows its price.
     pub fn sheet(&self, item: Item<'_>, at: SystemTime) -> Option<Sheet> {
-        let listed = table(item.list).and_then(|table| known(table, item));
-        let context_window = listed.and_then(genai_prices::ModelInfo::context_window);
+        let (context_window, prompt_limit) = (self.context_window(item), self.prompt_limit(item));
         if let Some(tiers) = self.own().tiers(item) {
-            return Some(Sheet { origin: Origin::Own, tiers, context_window });
+            return Some(Sheet { origin: Origin::Own, tiers, context_window, prompt_limit, is_of_server: true });
         }
-        let id = listed?.id();
+        let (list, _) = self.place(item)?;
+        let id = self.info(item)?.id();
         let mut tiers: Vec<Tier> = Vec::new();
-        for above in std::iter::once(0).chain(borders(item.list, id)) {
+        for above in std::iter::once(0).chain(borders(list, id)) {
             let rates = self.rates(item, above.saturating_add(1), at)?;
             // A border may be one of other days.
             if tiers.last().is_none_or(|below| !below.rates.is_about(&rates)) {
                 tiers.push(Tier { above, rates });
             }
         }
-        Some(Sheet { origin: Origin::Table(id.to_owned()), tiers, context_window })
+        let is_of_server = self.list_at(item.provider) == Some(list);
+        Some(Sheet { origin: Origin::Table(id.to_owned()), tiers, context_window, prompt_limit, is_of_server })
     }
 }
 
@@ -64,6 +69,9 @@ impl Rates {
         each(self).iter().zip(each(other)).all(|(one, other)| (one - other).abs() <= 1e-6 * one.max(other))
     }
 }
+
+/// The same of all providers whose data aren't at hand.
+const ELSEWHERE: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
 
 /// The lengths of prompts at which some rate of a model changes, on whatever day, in rising order. The crate tells rates and
 /// no borders; its data do.
@@ -78,7 +86,8 @@ fn borders(list: &str, id: &str) -> Vec<u64> {
         id: std::borrow::Cow<'a, str>,
         prices: Value,
     }
-    let parts = part_of(list).and_then(|part| serde_json::from_str::<Vec<Listed<'_>>>(part.json).ok());
+    let Some(part) = part_of(list) else { return ELSEWHERE.to_vec() };
+    let parts = serde_json::from_str::<Vec<Listed<'_>>>(part.json).ok();
     let models = parts.into_iter().flatten().flat_map(|listed| listed.models);
     let mut found = Vec::new();
     models.filter(|model| model.id == id).for_each(|model| starts(&model.prices, &mut found));

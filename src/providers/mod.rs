@@ -85,6 +85,11 @@ impl Model {
         Self { provider: provider.into(), name: name.into(), ..Self::default() }
     }
 
+    /// Whether it is that model, whatever is asked of it.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.provider, &self.name) == (&other.provider, &other.name)
+    }
+
     /// What its replies come from: models of one provider share it, but each script is a source of its own.
     pub fn source(&self) -> String {
         if self.provider == "replay" { self.to_string() } else { self.provider.clone() }
@@ -103,8 +108,14 @@ impl Model {
 
     /// That provider, and the model's name there.
     fn listed(&self) -> (&'static str, &str) {
-        let made = if self.may_have_any_name() { maker::of(&self.name) } else { None };
-        made.unwrap_or_else(|| (self.entry().map_or("", |entry| entry.prices), &self.name))
+        let made = maker::of(&self.name);
+        let own = self.entry().map_or("", |entry| entry.prices);
+        match made {
+            Some(made) if self.may_have_any_name() => made,
+            // At its own address a provider has no model of another maker, whatever its list in the table holds.
+            Some((list, _)) if list != own => ("", &self.name),
+            _ => (own, &self.name),
+        }
     }
 
     /// Whether a name that its list lacks is no sign of a mistake, for most of what is asked like that has models of its own.

@@ -16,7 +16,7 @@ fn page(priced: &Priced, answer: &Answer) -> String {
     let mut line = |name: &str, value: &str| text += &format!("  {name:<8}{value}\n");
     match (priced.source, &priced.unknown) {
         (Some(Source::Table), _) => {
-            line("source", &format!("the table of {TABLE}, as of {}", answer.date));
+            line("source", &format!("the table of {TABLE}, as of {}", answer.table_date));
             if let Some(id) = priced.listed_as.as_ref().filter(|id| !priced.model.ends_with(&format!("/{id}"))) {
                 line("listed", &format!("as {id}"));
             }
@@ -26,7 +26,7 @@ fn page(priced: &Priced, answer: &Answer) -> String {
         (None, why) => line("price", &format!("unknown: {}", why.as_deref().unwrap_or_default())),
     }
     if let Some(address) = &priced.asked_at {
-        let list = if priced.source == Some(Source::Table) {
+        let list = if priced.source == Some(Source::Table) && !priced.is_of_server {
             "; these are list prices, and what it takes there may differ"
         } else {
             ""
@@ -34,7 +34,8 @@ fn page(priced: &Priced, answer: &Answer) -> String {
         line("asked", &format!("at {address}{list}"));
     }
     if let Some(window) = priced.context_window {
-        line("window", &format!("{} tokens", grouped(window)));
+        let prompt = priced.prompt_limit.map(|most| format!(", the prompt at most {}", grouped(most)));
+        line("window", &format!("{} tokens{}", grouped(window), prompt.unwrap_or_default()));
     }
     if priced.rates.is_empty() {
         return text;
@@ -72,7 +73,7 @@ pub(super) fn list(answer: &Answer) -> String {
     });
     let text = aligned(std::iter::once(heading).chain(rows).collect(), "");
     match answer.models.iter().any(|priced| priced.source == Some(Source::Table)) {
-        true => format!("{text}\nfrom the table of {TABLE}, as of {}\n", answer.date),
+        true => format!("{text}\nfrom the table of {TABLE}, as of {}\n", answer.table_date),
         false => text,
     }
 }
