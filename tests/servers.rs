@@ -32,6 +32,29 @@ fn run(folder: &Folder) -> Program {
     folder.legwork(&["run", "job.yaml"])
 }
 
+/// A window belongs to a model, not to the words that name it: the user's file may say it, and `--model` keeps it.
+#[test]
+fn a_window_is_kept_where_the_model_is_the_same() {
+    let folder = folder(&named("openai-chat", "http://127.0.0.1:1/v1", "context = { small = 16384 }"));
+    let job = "model: { name: openai-chat/m, context: 9000, temperature: 0.5 }\nparent: { prompt: Go., tools: [] }\n\
+               limits: { tokens: 100000 }\n";
+    folder.write("job.yaml", job);
+    let window = |model: &str| {
+        let plan = run(&folder).args(["--model", model, "--dry-run", "--format", "json"]).run();
+        plan.code(0);
+        (plan.json()["parent"]["model"]["context"].clone(), plan.stderr.contains("context"))
+    };
+    assert_eq!(window("openai-chat/m"), (json!(9000), false));
+    assert_eq!(window("openai-chat/other"), (Value::Null, true));
+    assert_eq!(window("local/small"), (json!(16384), true));
+    assert_eq!(window("local/large"), (Value::Null, true));
+    // In a job, what it says itself goes first.
+    folder.write("job.yaml", JOB.replace("some-model", "small"));
+    run(&folder).arg("--dry-run").run().code(0).stdout_has("context: 16384");
+    folder.write("job.yaml", JOB.replace("local/some-model", "{ name: local/small, context: 500000 }"));
+    run(&folder).arg("--dry-run").run().code(0).stdout_has("context: 500000");
+}
+
 #[test]
 fn a_server_of_ones_own_is_asked_with_its_key() {
     for (api, end) in APIS {

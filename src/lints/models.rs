@@ -92,11 +92,12 @@ pub fn resolve(spec: &Spanned<ModelSpec>, servers: &Servers) -> Result<Model, Bo
     model.thinking = options.thinking.as_ref().map(|thinking| thinking.value);
     model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
     model.stop = options.stop.iter().flat_map(|stop| &stop.value).map(|text| text.value.clone()).collect();
-    model.context = options.context.as_ref().map(|context| context.value);
+    model.context = options.context.as_ref().map(|context| context.value).or(model.context);
     Ok(model)
 }
 
-/// A model as `--model` names it. It has no options: those of a job are about the model that stands beside them there.
+/// A model as `--model` names it. It has no options: those of a job are about the model that stands beside them there. How
+/// large its window is, the user's own file may say.
 ///
 /// # Errors
 /// Where it has no such form, or its provider is unknown.
@@ -175,7 +176,7 @@ fn parse(
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
-    Ok(Model { server, ..Model::new(provider, name) })
+    Ok(Model { server, context: servers.window(provider, name), ..Model::new(provider, name) })
 }
 
 /// What to write for the names that others give to providers.

@@ -59,11 +59,15 @@ impl Lint for Options {
 }
 
 /// What to say where another model takes the place of a job's own: their options are left behind, for what they mean
-/// depends on the model. `max_tokens` means the same to all and stays. A sentence for each model that has some.
+/// depends on the model. `max_tokens` means the same to all and stays, and so does `context` where the model is the same. A
+/// sentence for each model that has some.
 pub fn left_behind(job: &Job, model: &Model, servers: &Servers) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
-    for own in models::specs(job).filter_map(|spec| models::resolve(spec, servers).ok()) {
-        let options: Vec<&str> = own.options().iter().map(|(key, _)| *key).collect();
+    for spec in models::specs(job) {
+        let Ok(own) = models::resolve(spec, servers) else { continue };
+        let declares_window = spec.value.options().is_some_and(|options| options.context.is_some());
+        let stays = |key: &str| key == "context" && (!declares_window || own.is_same(model));
+        let options: Vec<&str> = own.options().iter().map(|(key, _)| *key).filter(|key| !stays(key)).collect();
         let verb = if options.len() == 1 { "isn't" } else { "aren't" };
         let sentence = format!("the {} of {own} {verb} asked of {model}", listed(options.iter().copied()));
         if !options.is_empty() && !said.contains(&sentence) {

@@ -234,9 +234,17 @@ impl Making<'_> {
         tools.iter().filter_map(grant).collect()
     }
 
+    /// The window that the job declares for a model.
+    fn declared_window(&self, model: &Model) -> Option<u64> {
+        let job = self.job();
+        let specs = std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model));
+        let mut models = specs.filter_map(|spec| resolve(spec, self.valid.servers()).ok());
+        models.find_map(|own| own.context.filter(|_| own.is_same(model)))
+    }
+
     fn model(&self, own: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {
         match &self.facts.model_override {
-            Some(model) => Some(model.clone()),
+            Some(model) => Some(Model { context: self.declared_window(model).or(model.context), ..model.clone() }),
             None => resolve(own.unwrap_or(&self.job().model), self.valid.servers()).ok(),
         }
     }

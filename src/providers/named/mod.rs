@@ -5,6 +5,7 @@
 //! api = "openai-chat"                      # a provider of ours that asks servers
 //! base_url = "http://127.0.0.1:8080/v1"    # may hold credentials
 //! key_env = "LOCAL_API_KEY"                # the variable with the key; without it, none is sent
+//! context = 32768                          # the window of its models, or a table with one for each: { qwen3 = 40960 }
 //! ```
 //!
 //! A job says `local/MODEL` then. It can't name an endpoint or a key itself: the file is the machine's, not the job's.
@@ -40,6 +41,17 @@ pub struct Servers {
     is_torn: bool,
     /// Those that a record tells of.
     recorded: Arc<[(String, Served)]>,
+    /// The windows of models at those, by the models' whole names.
+    recorded_windows: Arc<[(String, u64)]>,
+}
+
+/// How many tokens prompt and reply of a server's models may have together.
+#[derive(Debug, Clone, Default)]
+struct Windows {
+    /// Of any of them.
+    all: Option<u64>,
+    /// Of single ones.
+    models: Vec<(String, u64)>,
 }
 
 /// A server of the user's own.
@@ -50,6 +62,7 @@ pub struct Server {
     api: &'static str,
     base_url: String,
     key_env: Option<String>,
+    windows: Windows,
 }
 
 impl fmt::Debug for Server {
@@ -96,8 +109,13 @@ impl Server {
 impl Servers {
     /// Those that these models of a record were asked at. They can't be asked again by it.
     pub fn recorded<'a>(models: impl Iterator<Item = &'a Model>) -> Self {
-        let recorded = models.filter_map(|model| Some((model.provider.clone(), model.server.clone()?)));
-        Self { recorded: recorded.collect(), ..Self::default() }
+        let models: Vec<_> = models.filter_map(|model| Some((model, model.server.clone()?))).collect();
+        let windows = models.iter().filter_map(|(model, _)| Some((model.to_string(), model.context?)));
+        Self {
+            recorded_windows: windows.collect(),
+            recorded: models.iter().map(|(model, served)| (model.provider.clone(), served.clone())).collect(),
+            ..Self::default()
+        }
     }
 
     /// None yet, where the file would be.
@@ -119,6 +137,15 @@ impl Servers {
     pub fn served(&self, name: &str) -> Option<Served> {
         let recorded = || self.recorded.iter().find(|(known, _)| known == name).map(|(_, served)| served.clone());
         self.get(name).map(Server::served).or_else(recorded)
+    }
+
+    /// How many tokens prompt and reply of a model at the server of that name may have together, where the file says.
+    pub fn window(&self, name: &str, model: &str) -> Option<u64> {
+        let windows = self.get(name).map(|server| &server.windows);
+        let own = windows.and_then(|windows| windows.models.iter().find(|(known, _)| known == model));
+        let whole = format!("{name}/{model}");
+        let recorded = || self.recorded_windows.iter().find(|(known, _)| *known == whole).map(|(_, window)| *window);
+        own.map(|(_, window)| *window).or_else(|| windows?.all).or_else(recorded)
     }
 
     /// Whether the file holds something of that name, or may hold it, that can't be used.

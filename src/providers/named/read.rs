@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hidden::hidden;
-use super::{Server, Servers, apis};
+use super::{Server, Servers, Windows, apis};
 use crate::diagnostic::{Diagnostic, Place, Source, nearest, only_nearest};
 use crate::job::{NAME_FORM, is_name};
 use crate::providers::{PROVIDERS, address, find};
@@ -13,10 +13,10 @@ use crate::toml_file::{DeValue, Reading, Spanned};
 use crate::tools::environment::is_for_all;
 
 /// What a server's table holds.
-const KEYS: [&str; 3] = ["api", "base_url", "key_env"];
+const KEYS: [&str; 4] = ["api", "base_url", "key_env", "context"];
 
 /// What others call it.
-const SYNONYMS: [(&str, &str); 12] = [
+const SYNONYMS: [(&str, &str); 15] = [
     ("type", "api"),
     ("provider", "api"),
     ("protocol", "api"),
@@ -29,6 +29,9 @@ const SYNONYMS: [(&str, &str); 12] = [
     ("env", "key_env"),
     ("env_key", "key_env"),
     ("api_key_env", "key_env"),
+    ("context_window", "context"),
+    ("context_length", "context"),
+    ("window", "context"),
 ];
 
 /// What came of reading the file.
@@ -154,7 +157,7 @@ impl File<'_> {
             self.broken.push(text.to_owned());
             return None;
         };
-        let (mut api, mut base_url, mut key_env) = (None, None, None);
+        let (mut api, mut base_url, mut key_env, mut windows) = (None, None, None, Windows::default());
         let mut has = [false; KEYS.len()];
         for (key, value) in table {
             let Some(at) = KEYS.iter().position(|known| *known == key.get_ref().as_ref()) else {
@@ -164,6 +167,10 @@ impl File<'_> {
                 continue;
             };
             has[at] = true;
+            if KEYS[at] == "context" {
+                windows = self.windows(value);
+                continue;
+            }
             let DeValue::String(text) = value.get_ref() else {
                 self.wrong_type(value, "a string", "put it in quotes");
                 continue;
@@ -186,7 +193,36 @@ impl File<'_> {
             self.broken.push(text.to_owned());
             return None;
         }
-        Some(Server { name: text.to_owned(), file: Arc::clone(&self.file), api: api?, base_url: base_url?, key_env })
+        let (name, file) = (text.to_owned(), Arc::clone(&self.file));
+        Some(Server { name, file, api: api?, base_url: base_url?, key_env, windows })
+    }
+
+    /// A number of tokens for all models, or a table with one for each.
+    fn windows(&mut self, value: &Spanned<DeValue<'_>>) -> Windows {
+        let mut windows = Windows::default();
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                for (model, value) in table {
+                    let window = self.window(value);
+                    windows.models.extend(window.map(|window| (model.get_ref().to_string(), window)));
+                }
+            }
+            _ => windows.all = self.window(value),
+        }
+        windows
+    }
+
+    fn window(&mut self, value: &Spanned<DeValue<'_>>) -> Option<u64> {
+        let DeValue::Integer(number) = value.get_ref() else {
+            self.wrong_type(value, "a number of tokens", "write `context = 32768`, or `context = { MODEL = 32768 }`");
+            return None;
+        };
+        let tokens = u64::from_str_radix(number.as_str(), number.radix()).ok().filter(|tokens| *tokens > 0);
+        if tokens.is_none() {
+            let help = "leave it out for what the table of prices says";
+            self.found("out-of-range", value.span(), "`context` must be at least 1", help);
+        }
+        tokens
     }
 
     fn api(&mut self, text: &str, span: Range<usize>) -> Option<&'static str> {
@@ -249,7 +285,7 @@ impl File<'_> {
         self.report(match meant {
             Some(ours) => finding.help(format!("did you mean `{ours}`?")),
             None if folded.starts_with("model") => finding.help("remove it: jobs name the model, as in `NAME/MODEL`"),
-            None => finding.help("there are `api`, `base_url` and `key_env`"),
+            None => finding.help("there are `api`, `base_url`, `key_env` and `context`"),
         });
         KEYS.iter().position(|known| Some(*known) == meant)
     }

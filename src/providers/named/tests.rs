@@ -40,6 +40,38 @@ fn servers_are_read() {
 }
 
 #[test]
+fn a_server_says_how_large_its_models_windows_are() {
+    let server = |name: &str, rest: &str| {
+        format!("[providers.{name}]\napi = \"openai-chat\"\nbase_url = \"http://h\"\n{rest}\n")
+    };
+    let servers = read(
+        &[
+            server("none", ""),
+            server("all", "context = 32_768"),
+            server("each", "[providers.each.context]\n\"org/qwen3:8b\" = 40960\nsmall = 0x1000"),
+        ]
+        .concat(),
+    );
+    for (name, model, window) in [
+        ("none", "m", None),
+        ("all", "m", Some(32_768)),
+        ("each", "org/qwen3:8b", Some(40_960)),
+        ("each", "small", Some(4_096)),
+        ("each", "other", None),
+        ("nobody", "m", None),
+    ] {
+        assert_eq!(servers.window(name, model), window, "{name}/{model}");
+    }
+    let recorded = Model { server: servers.served("all"), context: Some(7), ..Model::new("all", "m") };
+    assert_eq!(Servers::recorded([&recorded].into_iter()).window("all", "m"), Some(7));
+    for wrong in
+        ["context = 0", "context = -1", "context = \"x\"", "context = 1.5", "context = { m = [] }", "window = 1"]
+    {
+        assert_eq!(found(&server("a", wrong)).lines().count(), 1, "{wrong}");
+    }
+}
+
+#[test]
 fn every_provider_that_asks_servers_is_an_api() {
     for entry in PROVIDERS.iter().filter(|entry| entry.name != "replay") {
         let home = entry.home.unwrap();
