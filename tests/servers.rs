@@ -50,9 +50,9 @@ fn a_window_is_kept_where_the_model_is_the_same() {
     assert_eq!(window("local/large"), (Value::Null, true));
     // In a job, what it says itself goes first.
     folder.write("job.yaml", JOB.replace("some-model", "small"));
-    run(&folder).arg("--dry-run").run().code(0).stdout_has("context: 16384");
+    run(&folder).arg("--dry-run").run().code(0).stdout_has("context 16384");
     folder.write("job.yaml", JOB.replace("local/some-model", "{ name: local/small, context: 500000 }"));
-    run(&folder).arg("--dry-run").run().code(0).stdout_has("context: 500000");
+    run(&folder).arg("--dry-run").run().code(0).stdout_has("context 500000");
 }
 
 #[test]
