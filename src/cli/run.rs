@@ -117,6 +117,9 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         Some(finding) => around.out.findings(&[finding]),
         None => {}
     }
+    if let Some((message, help)) = model.as_ref().and_then(lints::retirement) {
+        around.out.warning(&format!("{message}; {help}"));
+    }
     // Scripts take no wishes, and whoever tests with one knows.
     if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
         lints::left_behind(job.job(), model, &own.servers).iter().for_each(|warning| around.out.warning(warning));

@@ -18,6 +18,7 @@ mod options;
 mod price;
 mod prompts;
 mod rendered;
+mod retired;
 mod schemas;
 mod script;
 mod spending;
@@ -48,6 +49,7 @@ pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve, unknown_provider};
 pub use options::left_behind;
 pub use price::{Countable, unpriced};
+pub use retired::retirement;
 pub use schemas::Schemas;
 pub use script::check_script;
 pub use spending::COST_WARNINGS;
@@ -69,6 +71,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &names::Names,
     &inputs::Inputs,
     &models::Models,
+    &retired::RetiredModels,
     &options::Options,
     &prompts::Blank,
     &rendered::Rendered,

@@ -21,6 +21,7 @@ mod outside;
 #[cfg(test)]
 mod recorded;
 pub mod replay;
+mod retired;
 mod retry;
 #[cfg(test)]
 mod scripted;
