@@ -13,7 +13,7 @@ use crate::support::program::Ended;
 const MOST_DATA: u32 = 100_000;
 
 /// What is right in a job.
-const HEAD: &str = "model: anthropic/claude-sonnet-4-5\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
+const HEAD: &str = "model: anthropic/claude-sonnet-4-6\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
 
 /// The program with its data bounded, and with an end: nothing here takes as long if it is linear.
 fn bounded(folder: &Folder, arguments: &[&str]) -> Ended {

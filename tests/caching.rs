@@ -17,7 +17,7 @@ const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// The built-in system prompts, as these are what must hold nothing of a single run.
 const JOB: &str = "\
-model: anthropic/claude-sonnet-4-5
+model: anthropic/claude-sonnet-4-6
 parent: { prompt: Find out., tools: [bash, read_file, task], max_turns: 4 }
 subagents:
   explorer: { description: Looks around., tools: [read_file, glob] }

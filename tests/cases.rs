@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::folder::Folder;
 use crate::support::program::{Ended, Program};
 
-const JOB: &str = "model: anthropic/claude-sonnet-4-5\n\
+const JOB: &str = "model: anthropic/claude-sonnet-4-6\n\
                    parent: { prompt: Go., tools: [read_file, write_file, bash, task], max_turns: 5 }\n\
                    subagents: { helper: { tools: [read_file] } }\nlimits: { cost_usd: 1 }\n";
 

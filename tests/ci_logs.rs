@@ -156,7 +156,7 @@ fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
 #[test]
 fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
     let folder = Folder::new();
-    folder.write("job.yaml", "model: anthropic/claude-sonnet-4-5\nparent:\n  prompt: |\n    ::error::x\n  toolz: []\nlimits: { tokens: 9 }\n");
+    folder.write("job.yaml", "model: anthropic/claude-sonnet-4-6\nparent:\n  prompt: |\n    ::error::x\n  toolz: []\nlimits: { tokens: 9 }\n");
     let arguments = ["validate", "job.yaml", "--diff"];
     folder.legwork(&arguments).run().code(3).stdout_has("     ::error::x\n").nowhere("git apply");
     let ended = in_actions(folder.legwork(&arguments)).run();

@@ -47,7 +47,7 @@ input       folder = \"src\"
 input       token = (secret, for bash as $INPUT_TOKEN)
 
 parent
-  model       anthropic/claude-sonnet-4-5
+  model       anthropic/claude-sonnet-4-6
   max_turns   7
   max_tokens  8000
   tools       bash {\"allow\":[\"cargo fmt\"],\"timeout_ms\":90000}

@@ -180,7 +180,7 @@ fn no_file_of_the_workspace_gives_a_key_or_an_address() {
     {
         folder.write(name, &text);
     }
-    folder.write("jobs/job.yaml", format!("model: anthropic/claude-sonnet-4-5\n{JOB}"));
+    folder.write("jobs/job.yaml", format!("model: anthropic/claude-sonnet-4-6\n{JOB}"));
     folder.legwork(&["run", "jobs/job.yaml"]).run().code(5).stderr_has("ANTHROPIC_API_KEY is not set");
     assert_eq!(server.connections(), 0);
     assert!(!folder.exists("runs"), "nothing was begun");

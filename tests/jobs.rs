@@ -96,3 +96,19 @@ fn the_tour_writes_its_report_and_delegates_side_by_side() {
         .collect();
     assert_eq!(tasks, ["call_started", "call_started", "call_finished", "call_finished"], "both at once");
 }
+
+/// What the repository shows to begin with names models that go on; one that doesn't is warned of, in a job or not.
+#[test]
+fn no_job_names_a_model_that_is_turned_off() {
+    let folder = repository(1);
+    folder.legwork(&["init", "first", "--folder", "new"]).run().code(0);
+    let jobs: Vec<String> =
+        names().iter().map(|name| format!("jobs/{name}.yaml")).chain(["new/first.yaml".into()]).collect();
+    let validated = folder.legwork(&["validate"]).args(&jobs).run();
+    validated.code(0);
+    assert!(!validated.all().contains("retired-model"), "{}", validated.all());
+    let run = |model: &str| folder.legwork(&["run", "new/first.yaml", "--dry-run", "--model", model]).run();
+    let told = "`claude-opus-4-1` is turned off by its maker on 2026-08-05; name a newer one, such as `anthropic/claude-opus-5-5`";
+    run("anthropic/claude-opus-4-1").code(0).stderr_has(told);
+    run("anthropic/claude-opus-5-5").code(0).stderr_is("");
+}

@@ -16,7 +16,7 @@ pub(crate) const MODELS: [(&str, Api); 4] = [
 ];
 
 const JOB: &str = "\
-model: anthropic/claude-sonnet-4-5
+model: anthropic/claude-sonnet-4-6
 parent:
   system: You lead.
   prompt: Find out.

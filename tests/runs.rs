@@ -8,7 +8,7 @@ use crate::support::folder::Folder;
 use crate::support::program::Ended;
 use crate::support::server::{Answer, Script, Server};
 
-const MODEL: &str = "model: anthropic/claude-sonnet-4-5\n";
+const MODEL: &str = "model: anthropic/claude-sonnet-4-6\n";
 
 /// A folder with a job; the job gets its model.
 pub(crate) fn folder_with(job: &str) -> Folder {

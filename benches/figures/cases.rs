@@ -28,15 +28,15 @@ const RUN: &[&str] = &["run", "job.yaml"];
 const CHILDREN: usize = 8;
 const CHILD_TURNS: usize = 10;
 
-const SPEAK: &str = "model: anthropic/claude-sonnet-4-5
+const SPEAK: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [] }
 ";
 
-const WORK: &str = "model: anthropic/claude-sonnet-4-5
+const WORK: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [bash], max_turns: 200 }
 ";
 
-const DELEGATE: &str = "model: anthropic/claude-sonnet-4-5
+const DELEGATE: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [task] }
 subagents:
   worker: { description: Works., system: You work., tools: [bash], max_turns: 20 }

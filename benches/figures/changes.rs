@@ -35,7 +35,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
                 ("write_file", json!({ "path": "new.txt", "content": "1\n" })),
                 ("read_file", json!({ "path": "folder0/sub0/file0.rs" })),
             ] {
-                let job = format!("model: anthropic/claude-sonnet-4-5\nparent: {{ prompt: go, tools: [{tool}] }}\n");
+                let job = format!("model: anthropic/claude-sonnet-4-6\nparent: {{ prompt: go, tools: [{tool}] }}\n");
                 std::fs::write(folder.path().join(format!("{tool}.yaml")), job).expect("the job");
                 let turns = json!([{ "calls": [{ "tool": tool, "input": input }] }, { "text": "done" }]);
                 let replies = json!({ "parent": turns }).to_string();

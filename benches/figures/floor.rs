@@ -48,7 +48,7 @@ fn agent(address: &str, prompt: &str) -> String {
     let stream = TcpStream::connect(address).expect("the server");
     stream.set_nodelay(true).expect("no delay");
     let mut stream = BufReader::with_capacity(64 * 1024, stream);
-    let mut body = String::from(r#"{"model":"claude-sonnet-4-5","max_tokens":8000,"stream":true,"messages":["#);
+    let mut body = String::from(r#"{"model":"claude-sonnet-4-6","max_tokens":8000,"stream":true,"messages":["#);
     body.push_str(&json!({"role": "user", "content": prompt}).to_string());
     loop {
         let (text, calls) = ask(&mut stream, &body);

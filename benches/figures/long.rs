@@ -12,7 +12,7 @@ use crate::measure::{self, Figure};
 use crate::server::{Answer, Checks, KEY, Request, Server};
 use crate::{can_switch_the_sandbox_off, median};
 
-const JOB: &str = "model: anthropic/claude-sonnet-4-5
+const JOB: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [bash], max_turns: 5000 }
 limits: { tool_calls: none }
 ";

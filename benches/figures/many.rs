@@ -19,7 +19,7 @@ inputs:
   style: {{ type: string, enum: [{style}, {other}], default: {style} }}
   most_files: {{ type: integer, default: {turns} }}
 
-model: anthropic/claude-sonnet-4-5
+model: anthropic/claude-sonnet-4-6
 
 parent:
   system: |

@@ -47,7 +47,7 @@ fn call(legwork: &Path, tier: &str, option: &str) -> Result<f64, String> {
     let turn = json!({ "calls": [{ "tool": "bash", "input": { "command": "true" } }] });
     let turns: Vec<Value> = std::iter::repeat_n(turn, CALLS).chain([json!({ "text": "done" })]).collect();
     std::fs::write(at("replies.yaml"), json!({ "parent": turns }).to_string()).expect("the script");
-    let job = "model: anthropic/claude-sonnet-4-5\nparent: { prompt: go, tools: [bash], max_turns: 200 }\n";
+    let job = "model: anthropic/claude-sonnet-4-6\nparent: { prompt: go, tools: [bash], max_turns: 200 }\n";
     std::fs::write(at("work/job.yaml"), job).expect("the job");
     let mut command = Command::new(legwork);
     command.args(["run", "job.yaml", "--model", "replay/../replies.yaml", "--sandbox", option]);

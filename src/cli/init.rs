@@ -93,7 +93,7 @@ description: Says how this project is tested.
 inputs:
   folder: {{ type: path, default: ., description: The folder to look at }}
 
-model: anthropic/claude-sonnet-4-5
+model: anthropic/claude-sonnet-5-5
 
 parent:
   prompt: |

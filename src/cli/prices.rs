@@ -25,7 +25,7 @@ in legwork/prices.toml in your configuration folder ($XDG_CONFIG_HOME, else ~/.c
 Exit codes: 0, 1 where the price of a model that was named isn't known, 2 for a wrong command line, 5 where prices.toml or \
 providers.toml has mistakes.")]
 pub(super) struct Options {
-    /// A model as jobs write it, such as anthropic/claude-sonnet-4-5, or a provider alone for all of its models; without
+    /// A model as jobs write it, such as anthropic/claude-sonnet-5-5, or a provider alone for all of its models; without
     /// one, all models of all providers are listed
     #[arg(value_name = "MODEL")]
     models: Vec<String>,

@@ -87,7 +87,7 @@ impl<'de> Deserialize<'de> for ModelSpec {
     }
 }
 
-const EXPECTED: &str = "a model such as `anthropic/claude-sonnet-4-5`, or a mapping with `name`";
+const EXPECTED: &str = "a model such as `anthropic/claude-sonnet-5-5`, or a mapping with `name`";
 
 /// What stands there: nothing, too, where the reader makes up for a mistake.
 enum Read {

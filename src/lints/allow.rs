@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_comment_speaks_for_its_line_or_the_one_below() {
         let job = |first: &str, model: &str| format!("{first}model: {model}\n{REST}");
-        let model = "anthropic/claude-sonnet-4-5";
+        let model = "anthropic/claude-sonnet-5-5";
         for (text, expected) in [
             (job("", model), vec![(1, "no-cost-limit")]),
             (job("", &format!("{model} # legwork: allow no-cost-limit")), vec![]),
@@ -177,13 +177,13 @@ mod tests {
 
     #[test]
     fn a_text_is_no_comment() {
-        let text = "model: anthropic/claude-sonnet-4-5\nlimits: { tokens: 9 }\nparent:\n  prompt: |\n    # legwork: allow x\n  tools: []\n";
+        let text = "model: anthropic/claude-sonnet-5-5\nlimits: { tokens: 9 }\nparent:\n  prompt: |\n    # legwork: allow x\n  tools: []\n";
         assert_eq!(left(text), []);
     }
 
     #[test]
     fn nothing_is_unused_where_something_is_broken() {
-        let text = "# legwork: allow unused-input\ninputs: { a: { type: string } }\nmodel: anthropic/claude-sonnet-4-5\nlimits: { tokens: 9 }\nparent: { prompt: '{{ x', tools: [] }\n";
+        let text = "# legwork: allow unused-input\ninputs: { a: { type: string } }\nmodel: anthropic/claude-sonnet-5-5\nlimits: { tokens: 9 }\nparent: { prompt: '{{ x', tools: [] }\n";
         assert_eq!(left(text), [(5, "template-syntax")]);
     }
 }

@@ -133,7 +133,7 @@ fn parse(
     place: impl Fn(std::ops::Range<usize>) -> Place,
 ) -> Result<Model, Box<Diagnostic>> {
     let bad = |message: &str| Diagnostic::error("bad-model", place(0..text.len()), message);
-    let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-4-5`";
+    let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-5-5`";
     let Some((provider, name)) = text.split_once('/') else {
         let finding = bad("a model is named with its provider");
         // Letters that mean the same in every kind of quotes.
@@ -205,11 +205,11 @@ mod tests {
         let model = model_argument("replay/jobs/a b.yaml", &Servers::default()).unwrap();
         assert_eq!((model.provider.as_str(), model.name.as_str()), ("replay", "jobs/a b.yaml"));
         for (text, code) in [
-            ("claude-sonnet-4-5", "bad-model"),
+            ("claude-sonnet-5-5", "bad-model"),
             ("", "bad-model"),
             ("anthropic/", "bad-model"),
             ("anthropic/claude sonnet", "bad-model"),
-            ("antropic/claude-sonnet-4-5", "unknown-provider"),
+            ("antropic/claude-sonnet-5-5", "unknown-provider"),
             ("/x", "bad-model"),
         ] {
             assert_eq!(model_argument(text, &Servers::default()).unwrap_err().code, code, "{text}");

@@ -11,7 +11,7 @@ use crate::tools::{Builtin, TOOLS};
 
 /// Models to begin with.
 pub(super) const MODELS: &[&str] =
-    &["anthropic/claude-sonnet-4-5", "anthropic/claude-haiku-4-5", "openai/gpt-6.1-terra", "gemini/gemini-3.8-flash"];
+    &["anthropic/claude-sonnet-5-5", "anthropic/claude-haiku-5-5", "openai/gpt-6.1-terra", "gemini/gemini-3.8-flash"];
 
 /// Puts in what there is.
 pub(super) fn fill(schema: &mut Value) {

@@ -13,7 +13,7 @@ use crate::support::skipped;
 const MODELS: [&str; 3] = ["anthropic/claude-haiku-4-5", "openai/gpt-5.1", "openai-chat/some-model"];
 
 const JOB: &str = "\
-model: anthropic/claude-sonnet-4-5
+model: anthropic/claude-sonnet-4-6
 parent:
   system: You lead.
   prompt: Find out.

@@ -140,7 +140,7 @@ fn a_call_after_the_end_of_the_reply_does_not_run() {
         };
         [event, late.as_bytes()].concat()
     };
-    for model in ["anthropic/claude-sonnet-4-5", "openai/some-model", "openai-chat/some-model"] {
+    for model in ["anthropic/claude-sonnet-4-6", "openai/some-model", "openai-chat/some-model"] {
         let folder = folder_with("");
         folder.write("job.yaml", format!("model: {model}\nparent: {{ prompt: Go., tools: [bash] }}\n"));
         let server = Server::start(Script::of([Answer::text("Done.").form(form).chunk(1 << 20)]));

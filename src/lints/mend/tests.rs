@@ -19,7 +19,7 @@ fn mended(text: &str) -> (String, usize, usize) {
 
 #[test]
 fn everything_but_what_is_mended_stays_byte_for_byte() {
-    let text = "\u{feff}# häd\r\nmodel:   'antropic/claude-sonnet-4-5'  # c\r\n\r\ninputs: { topic: {type: string} }\r\n\
+    let text = "\u{feff}# häd\r\nmodel:   'antropic/claude-sonnet-5-5'  # c\r\n\r\ninputs: { topic: {type: string} }\r\n\
                 parnet:\r\n  prompt: >\r\n    ü {{topic}} {{ inputs.topik|uper }}\r\n\r\n  tools: [\"Read\", 'Grep',Task ]  # x\r\n\
                 limits: {tokens: 9}";
     let (after, count, left) = mended(text);
