@@ -44,8 +44,12 @@ pub(super) fn anew(asked: &[Value], reply: Option<&Value>, messages: &[Value]) -
         let prompt = prompt.split_once("\n\n[The conversation had to be").map_or(prompt.as_str(), |(prompt, _)| prompt);
         now.starts_with(prompt) && now.contains(SUMMED_UP) && !rest.is_empty() && rest[0]["role"] == "assistant"
     };
-    let fits = rest.iter().zip(tail).all(|(now, then)| is_less(then, now));
-    ((begun || summed_up) && fits).then_some(Anew::Less)
+    let pairs = || rest.iter().zip(tail.iter().copied()).chain(begun.then_some((first, whole[0])));
+    let fits = pairs().all(|(now, then)| is_less(then, now));
+    // Thinking is left out where what precedes it has changed, or where the server has refused it.
+    let may_lack_thinking = summed_up || reply.is_none() || pairs().any(|(now, then)| spoken(then) != spoken(now));
+    let keeps_thinking = || pairs().all(|(now, then)| blocks(then).len() == blocks(now).len());
+    ((begun || summed_up) && fits && (may_lack_thinking || keeps_thinking())).then_some(Anew::Less)
 }
 
 fn blocks(message: &Value) -> &[Value] {
@@ -63,10 +67,14 @@ fn all_text(value: &Value) -> String {
     }
 }
 
+/// What a message says, its thinking aside.
+fn spoken(message: &Value) -> Vec<Value> {
+    blocks(message).iter().filter(|block| !is_thought(block)).cloned().collect()
+}
+
 /// Whether a message is the same, but for results that were shortened and thinking, which may be left out: where it was
 /// left out because a server refused it, it comes again when the conversation begins anew.
 fn is_less(then: &Value, now: &Value) -> bool {
-    let spoken = |message| blocks(message).iter().filter(|block| !is_thought(block)).cloned().collect::<Vec<Value>>();
     let (then_spoken, now_spoken) = (spoken(then), spoken(now));
     let are_same = then_spoken.len() == now_spoken.len() && are_less(&then_spoken, &now_spoken);
     then["role"] == now["role"] && are_same
