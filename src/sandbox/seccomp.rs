@@ -148,14 +148,21 @@ pub(super) fn filter_alone(network: Network, abi: i32) -> Vec<u8> {
     ] {
         program.on(call, &[], Answer::Fail(EOPNOTSUPP));
     }
-    // Memory and queues that belong to no folder.
-    for call in
-        [libc::SYS_shmget, libc::SYS_shmat, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open, libc::SYS_mq_unlink]
-    {
-        program.on(call, &[], DENIED);
+    for call in SYSTEM_V {
+        program.on(*call, &[], DENIED);
     }
-    // Limits of others, the runner's among them.
-    program.on(libc::SYS_prlimit64, &[Test(&[(0, ALL, 0)], Answer::Allow)], DENIED);
+    // What is the runner's as well as others': each is only for the process or thread that calls, which is 0.
+    for call in OF_PROCESSES {
+        program.on(*call, &[Test(&[(0, ALL, 0)], Answer::Allow)], DENIED);
+    }
+    // These take processes, groups and users by number; 0 is one's own, but one's own user is the runner's, too.
+    for (call, kinds) in [
+        (libc::SYS_setpriority, [PRIO_PROCESS, PRIO_PGRP]),
+        (libc::SYS_ioprio_set, [IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP]),
+    ] {
+        let own = kinds.map(|kind| [(0, ALL, kind), (1, ALL, 0)]);
+        program.on(call, &own.each_ref().map(|is| Test(is, Answer::Allow)), DENIED);
+    }
     // Before its third version landlock knew nothing of truncation.
     let knows_truncation = abi >= 3;
     if !knows_truncation {
@@ -165,6 +172,41 @@ pub(super) fn filter_alone(network: Network, abi: i32) -> Vec<u8> {
     requests(&mut program, MARKING);
     program.finish()
 }
+
+/// Memory, semaphores and queues that belong to no folder and that anyone of the same user reaches by their numbers.
+const SYSTEM_V: &[c_long] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
+/// Limits, scheduling and places in memory of a process, which is the first argument.
+const OF_PROCESSES: &[c_long] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+
+/// See setpriority(2).
+const PRIO_PROCESS: u32 = 0;
+const PRIO_PGRP: u32 = 1;
+/// See ioprio_set(2).
+const IOPRIO_WHO_PROCESS: u32 = 1;
+const IOPRIO_WHO_PGRP: u32 = 2;
 
 /// Changes of modes, owners and times.
 const ASKED: &[c_long] = &[

@@ -27,8 +27,11 @@ enum Control {
 /// A command that prints [`GOT_IN`] or the planted secret where it succeeds.
 struct Attack(&'static str, Control, String);
 
-/// The process that runs the job, as far as a command can find it.
-const RUNNER: &str = "runner=$PPID; read -r name < /proc/$runner/comm; if [ \"$name\" != legwork ]; then runner=; \
+/// The process that runs the job, as far as a command can find it: the parent of the command's supervisor, which has the same
+/// name.
+const RUNNER: &str = "runner=$PPID; read -r name < /proc/$runner/comm; \
+                      read -r _ _ _ above _ < /proc/$runner/stat; read -r upper < /proc/$above/comm; \
+                      [ \"$upper\" = legwork ] && runner=$above; if [ \"$name\" != legwork ]; then runner=; \
                       for one in /proc/[0-9]*; do read -r name < $one/comm && [ \"$name\" = legwork ] && \
                       runner=${one#/proc/}; done; fi 2> /dev/null; [ -n \"$runner\" ] && ";
 
@@ -77,11 +80,32 @@ fn attacks(place: &Place, network: &Network) -> Vec<Attack> {
             "for file in /proc/sys/kernel/* /proc/sys/vm/* /proc/sys/fs/*; do case $file in */msg*|*/sem|*/shm*|*/auto_msgmni|*/ns_last_pid|*/pid_max) continue;; esac; (: >> $file) 2> /dev/null && GOT; done",
         ),
         shell("signal to the runner", Anyone, &format!("{RUNNER} kill -0 $runner && GOT")),
+        shell(
+            "signal to the supervisor",
+            Anyone,
+            "read -r name < /proc/$PPID/comm && [ $name = legwork ] && kill -0 $PPID && GOT",
+        ),
+        shell(
+            "the supervisor's memory",
+            Root,
+            "read -r name < /proc/$PPID/comm && [ $name = legwork ] && (: < /proc/$PPID/mem) && GOT",
+        ),
         shell("TCP by bash", Anyone, &format!("(: < /dev/tcp/127.0.0.1/{}) && GOT", network.port())),
         on_runner("ptrace", Root, "ptrace"),
         on_runner("process_vm_readv", Root, "process_vm"),
         on_runner("pidfd_getfd", Root, "pidfd"),
         on_runner("the runner's limits", Anyone, "prlimit"),
+        on_runner("the runner's nice value", Anyone, "renice"),
+        on_runner("the runner's processors", Anyone, "affinity"),
+        on_runner("the runner's scheduler", Anyone, "scheduler"),
+        on_runner("the runner's scheduler by its newer call", Anyone, "sched_attr"),
+        on_runner("the runner's input and output priority", Anyone, "ioprio"),
+        trial("others' shared memory by number", Anyone, &format!("shmctl {}", network.system_v.memory)),
+        trial("others' queues by number", Anyone, &format!("msgctl {}", network.system_v.queue)),
+        trial("messages to others' queues", Anyone, &format!("msgsnd {}", network.system_v.queue)),
+        trial("messages of others' queues", Anyone, &format!("msgrcv {}", network.system_v.queue)),
+        trial("others' semaphores by number", Anyone, &format!("semctl {}", network.system_v.semaphores)),
+        trial("others' semaphores", Anyone, &format!("semop {}", network.system_v.semaphores)),
         trial("TCP", Anyone, &format!("tcp 127.0.0.1:{}", network.port())),
         trial("unix socket", Anyone, &format!("unix {}", place.root().join("outside/service.sock").display())),
         trial(
@@ -114,6 +138,7 @@ fn attacks(place: &Place, network: &Network) -> Vec<Attack> {
 struct Network {
     tcp: TcpListener,
     name: String,
+    system_v: probe::SystemV,
     _unix: Vec<UnixListener>,
 }
 
@@ -131,7 +156,7 @@ impl Network {
         let files = ["outside/service.sock", "work/service.sock"];
         let mut unix = vec![UnixListener::bind_addr(&address).unwrap()];
         unix.extend(files.map(|name| UnixListener::bind(place.root().join(name)).unwrap()));
-        Self { tcp, name, _unix: unix }
+        Self { tcp, name, system_v: probe::SystemV::new(), _unix: unix }
     }
 
     fn port(&self) -> u16 {

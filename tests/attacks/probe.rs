@@ -67,6 +67,43 @@ fn handle(path: &str) -> bool {
     }
 }
 
+/// Objects that belong to no folder, which anyone on the machine may use; gone when this is dropped.
+pub(super) struct SystemV {
+    pub(super) memory: i32,
+    pub(super) queue: i32,
+    pub(super) semaphores: i32,
+}
+
+impl SystemV {
+    #[allow(unsafe_code)]
+    pub(super) fn new() -> Self {
+        // SAFETY: numbers only, and a message of its size with one byte of text.
+        unsafe {
+            let this = Self {
+                memory: libc::shmget(libc::IPC_PRIVATE, 4096, 0o666),
+                queue: libc::msgget(libc::IPC_PRIVATE, 0o666),
+                semaphores: libc::semget(libc::IPC_PRIVATE, 1, 0o666),
+            };
+            for _ in 0..8 {
+                libc::msgsnd(this.queue, [1_u64, 0].as_ptr().cast(), 1, libc::IPC_NOWAIT);
+            }
+            this
+        }
+    }
+}
+
+impl Drop for SystemV {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: numbers only.
+        unsafe {
+            libc::shmctl(self.memory, libc::IPC_RMID, std::ptr::null_mut());
+            libc::msgctl(self.queue, libc::IPC_RMID, std::ptr::null_mut());
+            libc::semctl(self.semaphores, 0, libc::IPC_RMID);
+        }
+    }
+}
+
 #[allow(unsafe_code)]
 fn call(name: &str, process: i32) -> bool {
     let mut room = [0_u64; 64];
@@ -126,6 +163,34 @@ fn call(name: &str, process: i32) -> bool {
                     if read < 0 && error == Some(libc::EFAULT) { 0 } else { read }
                 }
                 "prlimit" => libc::syscall(libc::SYS_prlimit64, process, libc::RLIMIT_NOFILE, 0, at),
+                // All of them set what a process of the same user may set, and mostly what is there anyway.
+                "renice" => libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, process, 19),
+                "affinity" => {
+                    at.write(u64::MAX);
+                    libc::syscall(libc::SYS_sched_setaffinity, process, 8, at)
+                }
+                "scheduler" => libc::syscall(libc::SYS_sched_setscheduler, process, libc::SCHED_OTHER, at),
+                "sched_attr" => {
+                    // The structure's size in its first version; the policy SCHED_OTHER, nice to all others.
+                    at.cast::<u32>().write(48);
+                    at.cast::<u32>().add(4).write(19);
+                    libc::syscall(libc::SYS_sched_setattr, process, at, 0)
+                }
+                // Processes by number; of the class for best effort the last.
+                "ioprio" => libc::syscall(libc::SYS_ioprio_set, 1, process, (2 << 13) | 7),
+                "shmctl" => libc::syscall(libc::SYS_shmctl, process, libc::IPC_STAT, at),
+                "msgctl" => libc::syscall(libc::SYS_msgctl, process, libc::IPC_STAT, at),
+                "msgsnd" => {
+                    at.write(1);
+                    libc::syscall(libc::SYS_msgsnd, process, at, 1, libc::IPC_NOWAIT)
+                }
+                "msgrcv" => libc::syscall(libc::SYS_msgrcv, process, at, 1, 0, libc::IPC_NOWAIT),
+                "semctl" => libc::syscall(libc::SYS_semctl, process, 0, libc::IPC_STAT, at),
+                "semop" => {
+                    // The first one grows by one.
+                    at.cast::<i16>().add(1).write(1);
+                    libc::syscall(libc::SYS_semop, process, at, 1)
+                }
                 "pidfd" => {
                     let file = libc::syscall(libc::SYS_pidfd_open, process, 0);
                     libc::syscall(libc::SYS_pidfd_getfd, file, 2, 0)
