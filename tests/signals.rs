@@ -27,7 +27,7 @@ const STUBBORN: &str = "exec 9>lock; flock -s 9; trap '' TERM INT HUP; \
                         setsid bash -c 'trap \"\" TERM INT HUP; touch one; sleep 301' & \
                         while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
 
-const SIGNALS: [(Signal, i32); 3] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
+const SIGNALS: [(Signal, i32); 4] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 143)];
 
 /// The journal of the newest run has this in it.
 fn wait_for_line(folder: &Folder, agent: &str, text: &str) {
@@ -88,6 +88,22 @@ fn a_signal_while_it_waits_for_an_answer() {
         peer.wait_for(at + 1);
         running.signal(signal);
         is_interrupted(&running.wait(), code);
+    }
+}
+
+/// Batch systems, timers and limits of processor time send these, and each would end the process by default.
+#[test]
+fn other_signals_that_end_a_process_count_as_sigterm() {
+    let peer = Peer::start(Manner::Silent);
+    let others = [Signal::USR1, Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::XCPU]
+        .into_iter()
+        .enumerate();
+    for (at, signal) in others {
+        let folder = folder_with(JOB);
+        let running = start(&folder, peer.url());
+        peer.wait_for(at + 1);
+        running.signal(signal);
+        is_interrupted(&running.wait(), 143);
     }
 }
 

@@ -26,8 +26,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on the first SIGINT, SIGTERM or SIGHUP, or the end of the process that started us, stops the run; a
-    /// second SIGINT, or 2.7 seconds without an end, ends the process and all that it has started. A file that may not grow any more (SIGXFSZ) is
+    /// From now on the first SIGINT, SIGTERM or SIGHUP, any other signal that would end the process, or the
+    /// end of the process that started us, stops the run; a second SIGINT, or 2.7 seconds without an end, ends the process and all that it has started. A file that may not grow any more (SIGXFSZ) is
     /// from now on a write that fails.
     ///
     /// # Errors
@@ -55,6 +55,7 @@ impl Signals {
             Caught {
                 interrupt: signal(SignalKind::interrupt())?,
                 terminate: signal(SignalKind::terminate())?,
+                others: others()?,
                 hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
                 parent: getppid(),
             }
@@ -105,9 +106,33 @@ async fn vanished(parent: Option<Pid>) {
     }
 }
 
+/// Signals that would end the process by default, and that users, batch systems and the kernel send for that: they count
+/// as SIGTERM. SIGPIPE is ignored; what a mistake in the program raises, such as SIGSEGV, ends it.
+const OTHERS: &[rustix::process::Signal] = &[
+    rustix::process::Signal::QUIT,
+    rustix::process::Signal::USR1,
+    rustix::process::Signal::USR2,
+    rustix::process::Signal::ALARM,
+    rustix::process::Signal::VTALARM,
+    rustix::process::Signal::PROF,
+    rustix::process::Signal::XCPU,
+];
+
+/// One stream of them all.
+fn others() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
+    let (tell, told) = tokio::sync::mpsc::channel(1);
+    for kind in OTHERS {
+        let mut signals = signal(SignalKind::from_raw(kind.as_raw()))?;
+        let tell = tell.clone();
+        tokio::spawn(async move { while signals.recv().await.is_some() && tell.send(()).await.is_ok() {} });
+    }
+    Ok(told)
+}
+
 struct Caught {
     interrupt: Signal,
     terminate: Signal,
+    others: tokio::sync::mpsc::Receiver<()>,
     hangup: Option<Signal>,
     /// Who started us; `None` where that is outside of our namespace of processes.
     parent: Option<Pid>,
@@ -126,6 +151,7 @@ impl Caught {
         tokio::select! {
             _ = self.interrupt.recv() => 2,
             _ = self.terminate.recv() => 15,
+            Some(()) = self.others.recv() => 15,
             _ = hung_up => 1,
             () = vanished(watched) => 15,
         }
