@@ -34,8 +34,8 @@ use crate::mask::Mask;
 use crate::record::START;
 use crate::tools::workspace::Workspace;
 
-/// How long the look at the start may take.
-pub const LONGEST_START: Duration = Duration::from_secs(10);
+/// How long the look at the start may take: the first tool that can change something waits for it.
+pub const LONGEST_START: Duration = Duration::from_secs(2);
 /// How long the comparison at the end may take.
 pub const LONGEST_END: Duration = Duration::from_secs(15);
 

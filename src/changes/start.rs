@@ -76,11 +76,18 @@ pub(super) fn take(looker: &Looker, name: &Path, pace: &Pace) -> io::Result<()> 
     if pace.in_haste() {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "the run ends"));
     }
+    if pace.is_over() {
+        // Half of it would show as if the other half hadn't changed.
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the workspace has too many files to be looked at in time",
+        ));
+    }
     look.left_over(looker, cut.as_deref())?;
     let mut gaps = Vec::new();
     if let Some(cut) = &cut {
         gaps.push(format!(
-            "files that come after `{}` weren't looked at: there are more than {MOST_FILES}, or it took too long",
+            "files that come after `{}` weren't looked at: there are more than {MOST_FILES}",
             cut.display()
         ));
     }

@@ -175,3 +175,25 @@ fn every_version_of_the_index_is_read_as_git_reads_it() {
     git(&root, &["update-index", "--split-index"]);
     assert!(Index::of(&Repository::of(&root).unwrap(), &root).is_none(), "its entries are in another file");
 }
+
+/// Half a look would show what wasn't reached as unchanged.
+#[test]
+fn a_look_that_takes_too_long_is_given_up() {
+    let outer = tempfile::tempdir().unwrap();
+    for name in ["work/folder", "record"] {
+        std::fs::create_dir_all(outer.path().join(name)).unwrap();
+    }
+    std::fs::write(outer.path().join("work/folder/file"), "x").unwrap();
+    let looker = Looker {
+        workspace: Arc::new(Workspace::open(&outer.path().join("work"), Vec::new(), Vec::new()).unwrap()),
+        record: outer.path().join("record"),
+        mask: Arc::default(),
+        git: None,
+    };
+    let late = looker.begin(&Pace::new(Duration::ZERO, || false)).unwrap_err();
+    assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);
+    assert!(!looker.has_start() && looker.changed(&Pace::new(Duration::from_secs(60), || false)).is_none());
+    looker.begin(&Pace::new(Duration::from_secs(60), || false)).unwrap();
+    let same = looker.changed(&Pace::new(Duration::from_secs(60), || false)).unwrap();
+    assert_eq!((same.changes.len(), same.incomplete), (0, None));
+}

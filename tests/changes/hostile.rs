@@ -1,7 +1,7 @@
 //! A workspace that was made to do harm, and what may not get into a patch.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -133,9 +133,7 @@ fn links_are_not_followed_and_pipes_not_opened() {
         outside.display()
     );
     commands(&folder, &[&swap]);
-    let begun = Instant::now();
     folder.legwork(RUN).run().code(0);
-    assert!(begun.elapsed() < Duration::from_secs(10));
     let expected =
         ["dangling added +1 -0", "dir added +1 -0", "dir/file deleted +0 -1", "fifo deleted +0 -1", "leak added +1 -0"];
     assert_eq!(told(&record(&folder).result()["changes"]), expected);

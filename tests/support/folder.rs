@@ -61,11 +61,11 @@ impl Folder {
         self.at(name).exists()
     }
 
-    /// Waits until a file is there; fails the test after ten seconds.
+    /// Waits until a file is there; fails the test after a minute.
     pub(crate) fn wait_for(&self, name: &str) -> &Self {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !self.exists(name) {
-            assert!(Instant::now() < deadline, "{name} didn't appear within ten seconds");
+            assert!(Instant::now() < deadline, "{name} didn't appear within a minute");
             std::thread::sleep(Duration::from_millis(2));
         }
         self

@@ -43,7 +43,7 @@ impl Program {
             .env("NO_PROXY", "127.0.0.1")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        Self { command, workspace: folder.path(), stdin: None, timeout: Duration::from_secs(60) }
+        Self { command, workspace: folder.path(), stdin: None, timeout: Duration::from_secs(180) }
     }
 
     pub(crate) fn arg(mut self, argument: impl AsRef<std::ffi::OsStr>) -> Self {
@@ -92,7 +92,7 @@ impl Program {
         self
     }
 
-    /// How long it may take, a minute otherwise; then it is killed and the test fails.
+    /// How long it may take, three minutes otherwise; then it is killed and the test fails.
     pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -11,7 +11,13 @@ fn bench_with(options: Value) -> Bench {
 }
 
 fn input(command: &str) -> String {
-    json!({ "command": command }).to_string()
+    json!({ "command": own(command) }).to_string()
+}
+
+/// The same with pauses of a length that nobody else has who runs these tests on this machine.
+fn own(text: &str) -> String {
+    let id = std::process::id();
+    text.replace(".25", &format!(".25{id}")).replace(".5", &format!(".5{id}"))
 }
 
 #[tokio::test]
@@ -137,7 +143,7 @@ async fn rules_hold_and_are_told() {
 fn processes(line: &str) -> usize {
     let entries = std::fs::read_dir(Path::new("/proc")).unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|found| String::from_utf8_lossy(found).replace('\0', " ").starts_with(line)).count()
+    lines.filter(|found| String::from_utf8_lossy(found).replace('\0', " ").starts_with(&own(line))).count()
 }
 
 fn check(yaml: &str) -> (Option<Value>, Vec<String>) {
