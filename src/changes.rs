@@ -90,14 +90,6 @@ impl Looker {
     }
 }
 
-/// Looks for git in folders that no tool can write to: not in `writable`, nor anywhere below.
-pub fn find_git(path: impl Iterator<Item = PathBuf>, writable: &[PathBuf]) -> Option<PathBuf> {
-    let found = path.filter(|folder| folder.is_absolute()).map(|folder| folder.join("git"));
-    let real = found.filter_map(|git| git.canonicalize().ok()).filter(|git| git.is_file());
-    let mut kept = real.filter(|git| !writable.iter().any(|folder| git.starts_with(folder)));
-    kept.next()
-}
-
 /// The name that git gives a content.
 fn object_name(content: &[u8], sha256: bool) -> Vec<u8> {
     fn named<D: Digest>(content: &[u8]) -> Vec<u8> {

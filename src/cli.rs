@@ -42,6 +42,7 @@ use crate::lints::provider_keys;
 use crate::price::Prices;
 use crate::providers::named::{Read, Servers};
 use crate::schema;
+use crate::tools::descriptors;
 
 /// Runs agent jobs declared in YAML: unattended, bounded, recorded.
 #[derive(Debug, Parser)]
@@ -174,6 +175,7 @@ fn perform(command: Command, around: &Surroundings) -> Result<u8, Error> {
         let servers = if runs_nothing { &Servers::default() } else { &around.read_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.keys().any(|key| key == name);
         shield::raise(|name| is_secret(name) || is_key(name));
+        descriptors::raise();
     }
     match command {
         Command::Run(options) => run::run(&options, around),

@@ -16,6 +16,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -136,6 +137,11 @@ impl Recorder {
     /// The run's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The folder's lock once more, for whoever is part of the run and may outlive this process.
+    pub fn lock(&self) -> Option<OwnedFd> {
+        self.lock.another()
     }
 
     /// The run's id: the folder's name.

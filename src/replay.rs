@@ -132,10 +132,11 @@ impl Replay {
             report.differences.extend(bites(&past, edited, prices));
         }
         report.sort(are_real);
-        report.stopped = match (stop.is_cancelled(), sandbox.breach()) {
+        let has_failed = sandbox.breach().is_some() || sandbox.failure().is_some();
+        report.stopped = match (stop.is_cancelled(), has_failed) {
             (true, _) => Some(crate::event::Outcome::Interrupted),
-            (false, Some(_)) => Some(crate::event::Outcome::EnvironmentFailed),
-            (false, None) => None,
+            (false, true) => Some(crate::event::Outcome::EnvironmentFailed),
+            (false, false) => None,
         };
         Ok(report)
     }

@@ -3,28 +3,47 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::faults::whole;
+use crate::faults::{wait_until, whole};
 use crate::runs::folder_with;
+use crate::signals::none_left;
 use crate::support::folder::Folder;
-use crate::support::server::{Answer, Script, Server};
+use crate::support::program::{Ended, Program, Running};
+use crate::support::server::{Answer, Request, Script, Server};
 use crate::support::skipped;
 
 /// What every process inherits: whoever can lock the file alone knows that none is left, wherever they were.
 const HOLD: &str = "exec 9>lock; flock -s 9; ";
 const LOOK: &str = "test -s pids || echo none was started; flock -n -x lock echo looked || echo some are left";
 
+/// The tiers, the one of landlock included: without a bwrap to be found it is the best.
+const TIERS: [&str; 3] = ["auto", "landlock", "off"];
+
+/// The program in a tier.
+fn in_tier(program: Program, tier: &str) -> Program {
+    match tier {
+        "landlock" => program.args(["--sandbox", "auto"]).env("PATH", "/nonexistent"),
+        tier => program.args(["--sandbox", tier]),
+    }
+}
+
+/// A command that finds its programs in each of the tiers.
+fn with_path(command: &str) -> String {
+    format!("PATH=/usr/local/bin:/usr/bin:/bin; {command}")
+}
+
 /// Runs one command in each of the tiers, and in the next turn looks for what it has left. What the answers say.
 fn leaves_nothing(tool: &str, command: &str) -> Vec<(String, bool)> {
-    let in_tier = |tier: &str| {
+    let of_tier = |tier: &str| {
         let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
         let server = Server::start(Script::of([
-            Answer::calls(&[("bash", json!({"command": format!("{HOLD}{command}")}))]),
-            Answer::calls(&[("bash", json!({"command": LOOK}))]),
+            Answer::calls(&[("bash", json!({"command": with_path(&format!("{HOLD}{command}"))}))]),
+            Answer::calls(&[("bash", json!({"command": with_path(LOOK)}))]),
             Answer::text("Done."),
         ]));
-        let ended = folder.legwork(&["run", "job.yaml", "--sandbox", tier]).provider(&server).run();
+        let ended = in_tier(folder.legwork(&["run", "job.yaml"]), tier).provider(&server).run();
         ended.code(0).stdout_is("Done.\n");
         let requests = server.finish();
         assert_eq!(requests[2].results()[0].text, "looked", "{tier}: {command}");
@@ -32,7 +51,7 @@ fn leaves_nothing(tool: &str, command: &str) -> Vec<(String, bool)> {
         let result = &requests[1].results()[0];
         (result.text.clone(), result.is_error)
     };
-    ["auto", "off"].map(in_tier).to_vec()
+    TIERS.map(of_tier).to_vec()
 }
 
 #[test]
@@ -95,6 +114,249 @@ fn a_fork_bomb_of_bounded_size_is_ended_whole() {
     // And one that goes on until the time is up.
     for (text, _) in leaves_nothing("{ bash: { timeout: 4s } }", &format!("{started}wait; sleep 413")) {
         assert_eq!(text, "timed out after 4s");
+    }
+}
+
+/// How many processes below a process, two generations deep, have ended and weren't reaped; and how many there are.
+fn unreaped(running: &Running) -> (usize, usize) {
+    let children = |pid: &str| {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let below = children(&running.pid().to_string());
+    let all: Vec<String> = below.iter().flat_map(|pid| children(pid)).chain(below.clone()).collect();
+    let has_ended = |pid: &&String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    };
+    (all.iter().filter(has_ended).count(), all.len())
+}
+
+#[test]
+fn what_a_command_leaves_is_reaped_while_the_command_goes_on() {
+    let command = "for each in $(seq 300); do (true &); (setsid true &); done; touch over; \
+                   while ! [ -e go ]; do sleep 0.01; done";
+    for tier in TIERS {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        let server = Server::start(Script::of([
+            Answer::calls(&[("bash", json!({"command": with_path(command)}))]),
+            Answer::text("Done."),
+        ]));
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).provider(&server).spawn();
+        wait_until(|| folder.exists("over"));
+        wait_until(|| matches!(unreaped(&running), (0, 1..)));
+        folder.write("go", "");
+        running.wait().code(0);
+    }
+}
+
+/// Nothing is left of a command whose run is killed, and the run doesn't go on before that.
+#[test]
+fn a_killed_run_takes_its_commands_with_it() {
+    let command = "trap '' TERM HUP INT; sleep 417 & setsid sleep 417 & env -i setsid /bin/sleep 417 & \
+                   ( ( setsid setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 417; touch never' & ) & ); \
+                   while ! [ -s pids ]; do sleep 0.01; done; touch begun; sleep 417; touch never";
+    for tier in TIERS {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        let server = Server::start(Script::of([
+            Answer::calls(&[("bash", json!({"command": with_path(&format!("{HOLD}{command}"))}))]),
+            Answer::calls(&[("bash", json!({"command": with_path(LOOK)}))]),
+            Answer::text("Done."),
+        ]));
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).provider(&server).spawn();
+        wait_until(|| folder.exists("begun"));
+        running.signal(Signal::KILL);
+        running.wait();
+        // At once, and nobody ends anything meanwhile.
+        let ended = in_tier(folder.legwork(&["resume", "latest"]), tier).provider(&server).run();
+        ended.code(0).stdout_is("Done.\n");
+        assert_eq!(server.finish()[2].results()[0].text, "looked", "{tier}");
+        none_left(&folder);
+        assert!(!folder.exists("never"), "{tier}");
+    }
+}
+
+/// The same where nobody resumes.
+#[test]
+fn a_killed_run_ends_its_commands_though_it_is_not_resumed() {
+    for tier in TIERS {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        let command = format!("{HOLD}(env -i setsid /bin/sleep 418 &); touch begun; sleep 418");
+        let server =
+            Server::start(move |_: &Request| Answer::calls(&[("bash", json!({"command": with_path(&command)}))]));
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).provider(&server).spawn();
+        wait_until(|| folder.exists("begun"));
+        running.signal(Signal::KILL);
+        running.wait();
+        none_left(&folder);
+    }
+}
+
+/// The program with no more descriptors than these, soft and hard.
+fn with_descriptors(folder: &Folder, server: &Server, tier: &str, most: &str) -> Ended {
+    let line = format!("ulimit -n {most} && exec \"$LEGWORK\" run job.yaml --sandbox {tier}");
+    let program = folder.program("/bin/bash", &["-c", &line]).provider(server).timeout(Duration::from_secs(300));
+    program.env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
+}
+
+#[test]
+fn a_hundred_children_with_few_descriptors_lose_no_command() {
+    const CHILDREN: usize = 110;
+    for tier in ["auto", "off"] {
+        let folder = folder_with(
+            "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n\
+             limits: { subagents: 200, parallel_subagents: 200 }\n",
+        );
+        let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
+            ("Go.", 0) => {
+                let tasks: Vec<String> = (0..CHILDREN).map(|number| format!("child {number}")).collect();
+                let calls: Vec<_> = tasks.iter().map(|task| ("task", json!({"prompt": task}))).collect();
+                Answer::calls(&calls)
+            }
+            ("Go.", _) | (_, 1) => Answer::text("Done."),
+            (_, _) => Answer::calls(&[("bash", json!({"command": "echo x >> lines"}))]),
+        });
+        let ended = with_descriptors(&folder, &server, tier, "128");
+        ended.code(0).stdout_is("Done.\n");
+        assert_eq!(folder.read("lines").lines().count(), CHILDREN, "{tier}");
+        let events = (1..=CHILDREN).flat_map(|number| ended.run_folder().events_of(&format!("a-{number}")));
+        let failed = events.filter(|event| event["data"]["result"]["is_error"] == true).count();
+        assert_eq!(failed, 0, "{tier}");
+    }
+}
+
+/// Programs that use select(2) know no numbers above 1023.
+#[test]
+fn the_soft_limit_of_descriptors_is_raised_and_commands_keep_theirs() {
+    let look = "ulimit -S -n; ulimit -H -n; grep -h 'Max open files' /proc/$PPID/limits";
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+    let server =
+        Server::start(Script::of([Answer::calls(&[("bash", json!({"command": look}))]), Answer::text("Done.")]));
+    let line = "ulimit -S -n 300 && ulimit -H -n 900 && exec \"$LEGWORK\" run job.yaml --sandbox off";
+    let program = folder.program("/bin/bash", &["-c", line]).provider(&server);
+    program.env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run().code(0);
+    let text = server.finish()[1].results()[0].text.clone();
+    assert!(
+        text.starts_with("300\n900\n") && text.split_whitespace().filter(|word| *word == "900").count() == 3,
+        "{text}"
+    );
+}
+
+/// What couldn't be started wasn't done, and no model can help it.
+#[test]
+fn a_command_that_cannot_be_started_ends_the_run() {
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+    let programs = folder.home().parent().unwrap().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    std::fs::copy("/bin/bash", programs.join("bash")).unwrap();
+    let remove = format!("/bin/rm {}", programs.join("bash").display());
+    let server = Server::start(Script::of([
+        Answer::calls(&[("bash", json!({"command": remove}))]),
+        Answer::calls(&[("bash", json!({"command": "echo lost"}))]),
+    ]));
+    let program = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server);
+    let ended = program.env("PATH", &programs).run();
+    ended.code(5).stderr_has("a command can't be started").stderr_has("legwork resume");
+    assert_eq!(ended.run_folder().result()["outcome"], "environment_failed");
+    assert_eq!(server.finish().len(), 2);
+}
+
+/// Bubblewrap that works when it is tried, and not any more later; and a command that says and returns the same.
+#[test]
+fn a_sandbox_that_cannot_be_made_is_not_the_commands_failure() {
+    let real = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].into_iter().find(|path| std::path::Path::new(path).exists());
+    let Some(real) = real else { return skipped("there is no bwrap") };
+    let broken = "bwrap: Creating new namespace failed: Resource temporarily unavailable";
+    for check in [false, true] {
+        let checks = if check { "checks: [{ name: c, run: 'echo fine' }]\n" } else { "" };
+        let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [bash]\n{checks}"));
+        let programs = folder.home().parent().unwrap().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        let text = format!(
+            "#!/bin/bash\n[ -e {0}/broken ] || exec {real} \"$@\"\necho '{broken}' >&2\nexit 1\n",
+            folder.path().display()
+        );
+        let bwrap = programs.join("bwrap");
+        std::fs::write(&bwrap, text).unwrap();
+        std::fs::set_permissions(&bwrap, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let call = |command: String| Answer::calls(&[("bash", json!({"command": command}))]);
+        let breaks = call("touch broken".to_owned());
+        let says = call(format!("echo '{broken}' >&2; exit 1"));
+        let server = match check {
+            true => Server::start(Script::of([says, breaks, Answer::text("Done.")])),
+            false => Server::start(Script::of([says, breaks, call("echo lost".to_owned())])),
+        };
+        let path = format!("{}:/usr/bin:/bin", programs.display());
+        let program = folder.legwork(&["run", "job.yaml", "--sandbox", "required"]).provider(&server).env("PATH", path);
+        let ended = program.run();
+        if ended.stderr.contains("bubblewrap can't be used") {
+            return skipped("bubblewrap doesn't work here");
+        }
+        ended.code(5).stderr_has("the sandbox can't be made").stderr_has("Resource temporarily unavailable");
+        assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{check}");
+        let requests = server.finish();
+        assert_eq!(requests.len(), 3);
+        assert!(requests[1].results()[0].text.ends_with("exit code 1"), "a command's own words are its own");
+    }
+}
+
+/// The workspace is beside the folder of the run, and goes away while the run goes on.
+#[test]
+fn a_workspace_that_is_moved_or_deleted_ends_the_run() {
+    let call = |tool: &str, input: serde_json::Value| Answer::calls(&[(tool, input)]);
+    for tier in TIERS {
+        for (is_deleted, what) in
+            [(false, "bash"), (true, "bash"), (false, "write_file"), (false, "check"), (true, "check")]
+        {
+            let checks = if what == "check" { "checks: [{ name: c, run: 'echo x > phantom' }]\n" } else { "" };
+            let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [bash, write_file]\n{checks}"));
+            folder.write("ws/file", "");
+            let (workspace, moved) = (folder.at("ws"), folder.at("moved"));
+            let server = Server::start(move |request: &Request| match (request.turn(), what) {
+                (0, _) => call("bash", json!({"command": with_path("echo x > first")})),
+                (_, what) => {
+                    if is_deleted {
+                        std::fs::remove_dir_all(&workspace).unwrap();
+                    } else {
+                        std::fs::rename(&workspace, &moved).unwrap();
+                    }
+                    match what {
+                        "bash" => call("bash", json!({"command": with_path("echo x > phantom; pwd")})),
+                        "write_file" => call("write_file", json!({"path": "phantom", "content": "x"})),
+                        _ => Answer::text("Done."),
+                    }
+                }
+            });
+            let program = folder.legwork(&["run", "job.yaml", "--workspace", "ws"]).provider(&server);
+            let ended = in_tier(program, tier).run();
+            ended.code(5).stderr_has("the workspace");
+            assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{tier} {what}");
+            assert!(!folder.exists("ws") && !folder.exists("moved/phantom"), "{tier} {what}");
+            assert_eq!(server.count(), 2, "{tier} {what}");
+        }
+    }
+}
+
+#[test]
+fn a_bash_of_the_workspace_is_not_started() {
+    for tier in ["auto", "off"] {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        folder.write("bin/bash", "#!/bin/sh\ntouch planted\n").write("bin/git", "#!/bin/sh\ntouch planted\n");
+        for name in ["bin/bash", "bin/git"] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(folder.at(name), mode).unwrap();
+        }
+        let link = folder.home().join("link");
+        std::os::unix::fs::symlink(folder.at("bin"), &link).unwrap();
+        let server = Server::start(Script::of([
+            Answer::calls(&[("bash", json!({"command": "echo real"}))]),
+            Answer::text("Done."),
+        ]));
+        let path = format!("{}:{}:/usr/bin:/bin", folder.at("bin").display(), link.display());
+        let ended = in_tier(folder.legwork(&["run", "job.yaml"]), tier).provider(&server).env("PATH", path).run();
+        ended.code(0);
+        assert_eq!(server.finish()[1].results()[0].text, "real", "{tier}");
+        assert!(!folder.exists("planted"), "{tier}");
     }
 }
 

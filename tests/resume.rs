@@ -29,7 +29,10 @@ fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
     let server = Server::with(
         Checks::AllButRepeats,
         Script::of([
-            Answer::calls(&[("bash", json!({"command": "echo begun >> log; kill -9 $PPID; sleep 61"}))]),
+            Answer::calls(&[(
+                "bash",
+                json!({"command": "echo begun >> log; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 61"}),
+            )]),
             Answer::text("Gone on."),
         ]),
     );
@@ -143,7 +146,7 @@ fn another_commit_is_refused_unless_forced() {
 fn a_secret_input_has_to_be_given_again() {
     let folder = Folder::new();
     folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n");
-    folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $PPID } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
+    folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $(cut -d' ' -f4 /proc/$PPID/stat) } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
     let given = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush");
     let give = |line: &[&str]| given(line).run();
     // A sandbox would keep the command from it.

@@ -249,10 +249,8 @@ impl<'t> Agent<'t> {
             seen,
         };
         self.tree.record(&self.id, event, Durability::Written)?;
-        match self.tree.sandbox.breach() {
-            Some(breach) => Err(Halt::breach(breach)),
-            None => Ok((result, child)),
-        }
+        self.tree.is_sound()?;
+        Ok((result, child))
     }
 
     /// Boxed because an agent that delegates runs agents.

@@ -99,10 +99,8 @@ impl Agent<'_> {
             duration_ms: reviewed.duration_ms,
         };
         self.tree.record(&self.id, finished.clone(), Durability::Written)?;
-        match self.tree.sandbox.breach() {
-            Some(breach) => Err(Halt::breach(breach)),
-            None => Ok(finished),
-        }
+        self.tree.is_sound()?;
+        Ok(finished)
     }
 }
 

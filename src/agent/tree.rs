@@ -25,6 +25,7 @@ use crate::plan::{Plan, PlannedAgent};
 use crate::price::{Prices, Rates};
 use crate::providers::{Fault, FaultKind, Model, Provider};
 use crate::sandbox::{Breach, Sandbox};
+use crate::tools::descriptors::agents_at_once;
 use crate::tools::environment::Environment;
 use crate::tools::task::Task;
 use crate::tools::toolbox::Toolbox;
@@ -133,6 +134,28 @@ impl Halt {
         }
     }
 
+    /// A command couldn't be started: what it was to do is not done.
+    fn unstarted(why: &str) -> Self {
+        Self {
+            outcome: Outcome::EnvironmentFailed,
+            message: why.to_owned(),
+            hint: Some(
+                "Give the run more descriptors (ulimit -n), processes or memory, or lower limits.parallel_subagents; \
+                 then `legwork resume` goes on."
+                    .into(),
+            ),
+        }
+    }
+
+    /// The workspace isn't where it was.
+    fn moved(error: &io::Error) -> Self {
+        Self {
+            outcome: Outcome::EnvironmentFailed,
+            message: error.to_string(),
+            hint: Some("Put it back, or name it with --workspace; then `legwork resume` goes on.".into()),
+        }
+    }
+
     /// Whether it ends an agent that is only summing up; a provider that fails then changes nothing.
     pub(super) fn spoils_a_closing(&self) -> bool {
         matches!(self.outcome, Outcome::EnvironmentFailed | Outcome::Interrupted)
@@ -164,7 +187,7 @@ impl Tree {
         let wall_clock = parts.plan.limits.wall_clock_ms.map_or(longest, std::time::Duration::from_millis).min(longest);
         let tree = Self {
             budget: Budget::new(parts.plan.limits.clone()),
-            children: Semaphore::new(parts.plan.limits.parallel_subagents.max(1) as usize),
+            children: Semaphore::new((parts.plan.limits.parallel_subagents.max(1) as usize).min(agents_at_once())),
             deadline: Instant::now() + wall_clock.saturating_sub(parts.elapsed),
             plan: parts.plan,
             prices: parts.prices,
@@ -280,6 +303,21 @@ impl Tree {
             return Err(self.timed_out());
         }
         Ok(())
+    }
+
+    /// Whether what tools and checks did can be trusted: they were started, kept to what they may change, and worked where
+    /// the workspace is.
+    pub(super) fn is_sound(&self) -> Result<(), Halt> {
+        if let Some(breach) = self.sandbox.breach() {
+            return Err(Halt::breach(breach));
+        }
+        if self.recorded.is_some() {
+            return Ok(());
+        }
+        if let Some(why) = self.sandbox.failure() {
+            return Err(Halt::unstarted(why));
+        }
+        self.workspace.is_there().map_err(|error| Halt::moved(&error))
     }
 
     /// Waits until something may change.

@@ -1,6 +1,7 @@
 //! What the command line says about the sandbox, and the search for one.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,13 +145,18 @@ impl Confined {
         self.found.as_ref().map(|(boundary, ..)| boundary.write.clone()).unwrap_or_default()
     }
 
-    /// The same for a run that is recorded in a folder, and what is protected, where it was looked for.
-    pub(super) fn recorded(self, record: &Path) -> (Arc<Sandbox>, Option<Protected>) {
+    /// The same for a run that is recorded in a folder, and what is protected, where it was looked for. The record's `lock`
+    /// is held until the last process of the last command has ended.
+    pub(super) fn recorded(self, record: &Path, lock: Option<OwnedFd>) -> (Arc<Sandbox>, Option<Protected>) {
+        let sandbox = match lock {
+            Some(lock) => self.sandbox.holding(lock),
+            None => self.sandbox,
+        };
         match self.found {
             Some((boundary, protected, records)) => {
-                (Arc::new(self.sandbox.watching(&boundary, &records, record)), Some(protected))
+                (Arc::new(sandbox.watching(&boundary, &records, record)), Some(protected))
             }
-            None => (Arc::new(self.sandbox), None),
+            None => (Arc::new(sandbox), None),
         }
     }
 }

@@ -9,8 +9,7 @@ use super::confidences::Confidences;
 use super::confine::Confined;
 use super::print::{printable, shell_word};
 use super::result_file::ResultFile;
-use super::{Surroundings, progress, script, step_summary};
-use crate::changes::find_git;
+use super::{Surroundings, outputs, progress, script, step_summary};
 use crate::error::Error;
 use crate::event::{Entry, Outcome, RunResult};
 use crate::formats;
@@ -21,6 +20,7 @@ use crate::plan::Plan;
 use crate::providers::{Connect, Fault, FaultKind, Provider};
 use crate::record::{Recorder, Trial};
 use crate::run::{self, Before, Observer, Run, Signals};
+use crate::sandbox::programs;
 use crate::sandbox::protected::repositories;
 
 /// A run that is about to begin or to go on.
@@ -80,8 +80,8 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
     let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
     let writable = [live.confined.writable(), vec![PathBuf::from(&live.plan.workspace), live.out.clone()]].concat();
-    let git = find_git(path, &writable);
-    let (sandbox, found) = live.confined.recorded(live.recorder.folder());
+    let git = programs::find("git", path, &writable);
+    let (sandbox, found) = live.confined.recorded(live.recorder.folder(), live.recorder.lock());
     let workspace = PathBuf::from(&live.plan.workspace);
     let has_commands = live.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
     let repositories = || if has_commands { repositories(&workspace, &live.out) } else { Vec::new() };

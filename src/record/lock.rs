@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -12,7 +14,7 @@ use crate::error::Error;
 /// The folder's lock. The system lets go of it when this process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _folder: File,
+    folder: File,
     /// The folder's device and inode.
     identity: (u64, u64),
 }
@@ -28,11 +30,31 @@ impl Lock {
         match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
                 let metadata = opened.metadata().map_err(failed)?;
-                Ok(Self { _folder: opened, identity: (metadata.dev(), metadata.ino()) })
+                Ok(Self { folder: opened, identity: (metadata.dev(), metadata.ino()) })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
         }
+    }
+
+    /// Takes it, and waits up to `longest` for another process to let go of it: what is left of a run that was killed ends
+    /// its commands first.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn take_within(folder: &Path, longest: Duration) -> Result<Self, Error> {
+        let begun = Instant::now();
+        loop {
+            match Self::take(folder) {
+                Err(Error::InUse { .. }) if begun.elapsed() < longest => std::thread::sleep(Duration::from_millis(5)),
+                taken => return taken,
+            }
+        }
+    }
+
+    /// The same lock once more: it is free when both are closed. `None` where the system has no descriptor left.
+    pub(super) fn another(&self) -> Option<OwnedFd> {
+        self.folder.try_clone().ok().map(OwnedFd::from)
     }
 
     /// Whether a path still leads to the folder: somebody may have moved it, and put another one in its place.

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::journal::{Entries, Flaw};
 use super::journals::Journals;
@@ -15,6 +16,9 @@ use super::trial::Trial;
 use super::{PATCH, Record, Recorder, files, journal_file, private};
 use crate::error::Error;
 use crate::event::{Entry, Event, PARENT};
+
+/// How long a process is waited for that still has the folder.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A folder that can be written again, and what it holds.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl Recorder {
     /// Where another process has it, the run has ended for good ([`Error::Ended`]), or its record is damaged.
     pub fn reopen(folder: &Path) -> Result<Reopened, Error> {
         let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
-        let lock = Lock::take(&folder)?;
+        let lock = Lock::take_within(&folder, PATIENCE)?;
         let record = Record::open(&folder)?;
         if let Some(result) = record.result.as_ref().filter(|result| !result.outcome.can_be_resumed()) {
             return Err(Error::Ended {

@@ -109,16 +109,24 @@ fn attend(line: OwnedFd, ground: &Ground) {
         });
         if events.next().is_some_and(|event| !event.is_empty()) {
             match line.as_ref().map(receive) {
-                Some(Ok(Some(listener))) => listeners.push(listener),
-                Some(Err(Errno::INTR)) => {}
-                _ => line = None,
+                Some(Ok(Received::Listener(listener))) => listeners.push(listener),
+                // Its calls fail, and nobody else's.
+                Some(Ok(Received::Lost) | Err(Errno::INTR)) => {}
+                Some(Ok(Received::End) | Err(_)) | None => line = None,
             }
         }
     }
 }
 
-/// The next listener; `None` at the line's end.
-fn receive(line: &OwnedFd) -> Result<Option<Listener>, Errno> {
+/// What comes over the line.
+enum Received {
+    Listener(Listener),
+    /// A listener for which this process had no descriptor left.
+    Lost,
+    End,
+}
+
+fn receive(line: &OwnedFd) -> Result<Received, Errno> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -126,13 +134,13 @@ fn receive(line: &OwnedFd) -> Result<Option<Listener>, Errno> {
     let mut data = [io::IoSliceMut::new(&mut word)];
     let received = recvmsg(line, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     if received.bytes == 0 {
-        return Ok(None);
+        return Ok(Received::End);
     }
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    Ok(file.map(|file| Listener { file, read_only: word[0] != 0 }))
+    Ok(file.map_or(Received::Lost, |file| Received::Listener(Listener { file, read_only: word[0] != 0 })))
 }
 
 /// Takes a call and answers it. One that was given up meanwhile is passed over.

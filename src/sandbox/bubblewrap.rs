@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
 
-use super::Boundary;
 use super::landlock::SocketScope;
 use super::layout::{Fixed, Layout};
 use super::private::Private;
 use super::probe::{self, Unfit};
 use super::seccomp;
+use super::{Boundary, Start};
 use crate::job::Network;
 
 /// What every command gets. No new privileges is bubblewrap's own doing.
@@ -45,14 +45,18 @@ struct Extras {
     fresh_processes: bool,
     /// No further user namespaces. Versions before 0.8 don't know it.
     no_further_users: bool,
+    /// A report of whether the command was started. Versions before 0.4 don't know it.
+    report: bool,
 }
 
 /// In the order in which they are tried.
-const EXTRAS: [Extras; 4] = [
-    Extras { fresh_processes: true, no_further_users: true },
-    Extras { fresh_processes: true, no_further_users: false },
-    Extras { fresh_processes: false, no_further_users: true },
-    Extras { fresh_processes: false, no_further_users: false },
+const EXTRAS: [Extras; 6] = [
+    Extras { fresh_processes: true, no_further_users: true, report: true },
+    Extras { fresh_processes: true, no_further_users: false, report: true },
+    Extras { fresh_processes: true, no_further_users: false, report: false },
+    Extras { fresh_processes: false, no_further_users: true, report: true },
+    Extras { fresh_processes: false, no_further_users: false, report: true },
+    Extras { fresh_processes: false, no_further_users: false, report: false },
 ];
 
 /// Starts commands through `bwrap`.
@@ -76,7 +80,7 @@ impl Bubblewrap {
     /// Why it can't be used, in a few words.
     pub(super) fn reach(boundary: Boundary, private: Arc<Private>) -> Result<(Self, Option<String>), Unusable> {
         let program = find(&boundary)?;
-        let shell = probe::shell(&boundary.path)
+        let shell = probe::shell(&boundary)
             .ok_or(Unusable { why: "there is no bash to try it with".to_owned(), remedy: Some("Install bash") })?;
         let fixed = Fixed::find(&boundary);
         let filter = seccomp::filter(boundary.network);
@@ -120,10 +124,10 @@ impl Bubblewrap {
 
     fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), Unfit> {
         for read_only in [false, true] {
-            let mut command = self
+            let mut start = self
                 .command(shell, &self.boundary.workspace, &BTreeMap::new(), read_only)
                 .map_err(|error| Unfit::Fails(error.to_string()))?;
-            probe::run(&mut command, !self.filter.is_empty(), deadline)?;
+            probe::run(&mut start.command, !self.filter.is_empty(), deadline)?;
         }
         Ok(())
     }
@@ -135,8 +139,8 @@ impl Bubblewrap {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
-    ) -> io::Result<Command> {
-        let Extras { fresh_processes, no_further_users } = self.extras;
+    ) -> io::Result<Start> {
+        let Extras { fresh_processes, no_further_users, report } = self.extras;
         let layout = Layout::new(&self.boundary, &self.fixed, &self.private, read_only, fresh_processes);
         let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
         if no_further_users {
@@ -169,8 +173,17 @@ impl Bubblewrap {
         if let Some(scope) = &self.scope {
             scope.enter(&mut command);
         }
+        let mut reader = None;
+        if report {
+            let (from, to) = io::pipe()?;
+            rustix::io::ioctl_fionbio(&from, true)?;
+            let descriptor = OwnedFd::from(to);
+            command.arg("--json-status-fd").arg(descriptor.as_raw_fd().to_string());
+            hand_over(&mut command, descriptor);
+            reader = Some(from);
+        }
         command.arg("--").arg(program);
-        Ok(command)
+        Ok(Start { command, is_supervised: false, report: reader })
     }
 }
 

@@ -54,6 +54,7 @@ impl Fixed {
 #[derive(Debug)]
 pub(super) struct Layout {
     mounts: BTreeMap<PathBuf, Mount>,
+    workspace: PathBuf,
     /// Where commands find their home folder.
     pub(super) home: PathBuf,
 }
@@ -67,7 +68,7 @@ impl Layout {
         read_only: bool,
         fresh_processes: bool,
     ) -> Self {
-        let mut layout = Self { mounts: BTreeMap::new(), home: private.home() };
+        let mut layout = Self { mounts: BTreeMap::new(), workspace: boundary.workspace.clone(), home: private.home() };
         let same = |writable| Mount::Same { writable };
         layout.put("/", same(false));
         layout.put("/dev", Mount::Devices);
@@ -183,6 +184,9 @@ impl Layout {
             |words: &[&dyn AsRef<std::ffi::OsStr>]| arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
         for (path, mount) in &self.mounts {
             match mount {
+                // Without the workspace a command would work in a folder that is gone with it.
+                Mount::Same { writable: true } if *path == self.workspace => say(&[&"--bind", path, path]),
+                Mount::Same { writable: false } if *path == self.workspace => say(&[&"--ro-bind", path, path]),
                 // What has vanished since is none of the command's business.
                 Mount::Same { writable: true } => say(&[&"--bind-try", path, path]),
                 Mount::Same { writable: false } => say(&[&"--ro-bind-try", path, path]),

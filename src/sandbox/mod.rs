@@ -23,6 +23,7 @@ mod powers;
 mod private;
 #[cfg(target_os = "linux")]
 mod probe;
+pub mod programs;
 pub mod protected;
 #[cfg(target_os = "linux")]
 mod readable;
@@ -31,14 +32,17 @@ pub mod restore;
 #[cfg(target_os = "linux")]
 pub mod seccomp;
 #[cfg(target_os = "linux")]
+pub mod supervisor;
+#[cfg(target_os = "linux")]
 mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, PipeReader};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(target_os = "linux")]
 use self::private::Private;
@@ -128,13 +132,31 @@ pub struct Sandbox {
     #[cfg(target_os = "linux")]
     watch: Option<watch::Watch>,
     breach: OnceLock<Breach>,
+    failure: OnceLock<String>,
+    /// Folders that commands may change.
+    writable: Vec<PathBuf>,
+    /// Kept open by the supervisors of commands.
+    held: Option<Arc<OwnedFd>>,
+}
+
+/// A command that is about to be started.
+#[derive(Debug)]
+pub struct Start {
+    /// The caller adds its arguments, standard streams and its own steps before exec; `arg0` and `env` aren't for it, for
+    /// it may be another program that starts this one.
+    pub command: Command,
+    /// Whether the process that is started is a [`supervisor`] of the command's.
+    pub is_supervised: bool,
+    /// Where the program that makes the sandbox says that the command has begun and ended; without a line of its end, the
+    /// command was never started.
+    pub report: Option<PipeReader>,
 }
 
 #[derive(Debug)]
 enum Kind {
     Open(Tier),
     #[cfg(target_os = "linux")]
-    Landlock(landlock::Landlock, std::sync::Arc<Private>),
+    Landlock(landlock::Landlock, Arc<Private>),
     #[cfg(target_os = "linux")]
     Bubblewrap(Box<bubblewrap::Bubblewrap>),
 }
@@ -157,6 +179,9 @@ impl Sandbox {
             #[cfg(target_os = "linux")]
             watch: None,
             breach: OnceLock::new(),
+            failure: OnceLock::new(),
+            writable: Vec::new(),
+            held: None,
         }
     }
 
@@ -166,18 +191,17 @@ impl Sandbox {
     /// # Errors
     /// Where no tier that would do works.
     pub fn reach(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
-        if wanted == Wanted::Off {
-            return Ok(Self::off());
-        }
-        Self::confined(wanted, boundary)
+        let writable = std::iter::once(&boundary.workspace).chain(&boundary.write).cloned().collect();
+        let sandbox = if wanted == Wanted::Off { Self::off() } else { Self::confined(wanted, boundary)? };
+        Ok(Self { writable, ..sandbox })
     }
 
     #[cfg(target_os = "linux")]
     fn confined(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
         let private = Private::create(&boundary)
             .map_err(|error| unreached(vec![format!("no folder can be made for HOME and /tmp ({error})")], None))?;
-        let private = std::sync::Arc::new(private);
-        let (first, remedy) = match bubblewrap::Bubblewrap::reach(boundary.clone(), std::sync::Arc::clone(&private)) {
+        let private = Arc::new(private);
+        let (first, remedy) = match bubblewrap::Bubblewrap::reach(boundary.clone(), Arc::clone(&private)) {
             Ok((bubblewrap, shortfall)) => return Ok(Self::new(Kind::Bubblewrap(Box::new(bubblewrap)), shortfall)),
             Err(unusable) => (format!("bubblewrap can't be used: {}", unusable.why), unusable.remedy),
         };
@@ -246,10 +270,19 @@ impl Sandbox {
         self.shortfall.as_deref()
     }
 
+    /// Keeps a descriptor open for as long as any process of a command lives, even where this program is killed.
+    #[must_use]
+    pub fn holding(self, held: OwnedFd) -> Self {
+        Self { held: Some(Arc::new(held)), ..self }
+    }
+
+    /// Folders that commands may change: the workspace, and what the command line opens.
+    pub fn writable(&self) -> &[PathBuf] {
+        &self.writable
+    }
+
     /// A command that runs `program` in `folder` with exactly these variables (but `HOME` and `TMPDIR`, which the tier
-    /// sets). The caller adds its arguments, standard streams and its own steps before exec; `arg0` and `env` aren't
-    /// for it, for it may be another program that starts this one. With `read_only` it changes nothing but the private
-    /// `HOME` and `/tmp`.
+    /// sets). With `read_only` it changes nothing but the private `HOME` and `/tmp`.
     ///
     /// # Errors
     /// Where the system refuses what a start takes.
@@ -259,7 +292,7 @@ impl Sandbox {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
-    ) -> io::Result<Command> {
+    ) -> io::Result<Start> {
         #[cfg(target_os = "linux")]
         if let Some(watch) = &self.watch {
             watch.begin();
@@ -268,18 +301,31 @@ impl Sandbox {
             Kind::Open(_) => {
                 let mut command = Command::new(program);
                 command.current_dir(folder).env_clear().envs(variables);
-                Ok(command)
+                Ok(self.supervised(command))
             }
             #[cfg(target_os = "linux")]
             Kind::Landlock(landlock, private) => {
                 let mut command = Command::new(program);
                 command.current_dir(folder).env_clear().envs(variables).env("HOME", private.home());
-                landlock.confine(&mut command, read_only);
-                Ok(command)
+                let mut start = self.supervised(command);
+                landlock.confine(&mut start.command, read_only);
+                Ok(start)
             }
             #[cfg(target_os = "linux")]
             Kind::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
         }
+    }
+
+    /// A command whose process tree is ended by a process of its own.
+    #[cfg(target_os = "linux")]
+    fn supervised(&self, mut command: Command) -> Start {
+        supervisor::supervise(&mut command, self.held.clone());
+        Start { command, is_supervised: true, report: None }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn supervised(&self, command: Command) -> Start {
+        Start { command, is_supervised: false, report: None }
     }
 
     /// Looks after a command whether anything is changed that no command may change.
@@ -292,6 +338,16 @@ impl Sandbox {
             return Err(self.breach.get_or_init(|| found).clone());
         }
         self.breach().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Takes note that a command couldn't be started for want of something that this machine lacks: the run must end.
+    pub fn fail(&self, why: String) {
+        let _ = self.failure.set(why);
+    }
+
+    /// Why a command couldn't be started, where one couldn't.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     /// The breach that was found, if one was.

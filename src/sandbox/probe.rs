@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::{Boundary, programs};
+
 /// How long all probes of a tier may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most that is read of what it prints, in bytes.
@@ -42,10 +44,12 @@ pub(super) fn deadline() -> Instant {
 }
 
 /// The shell to try it with.
-pub(super) fn shell(path: &[PathBuf]) -> Option<PathBuf> {
+pub(super) fn shell(boundary: &Boundary) -> Option<PathBuf> {
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
-    let files = path.iter().chain(&usual).map(|folder| folder.join("bash"));
-    files.into_iter().find(|file| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+    let writable: Vec<PathBuf> = std::iter::once(&boundary.workspace).chain(&boundary.write).cloned().collect();
+    let path = boundary.path.iter().cloned();
+    programs::find("bash", path.chain(usual), &writable)
+        .or_else(|| programs::find("bash", ["/bin".into()].into_iter(), &[]))
 }
 
 /// Runs a command that is a confined bash, and looks whether it has neither capabilities nor a way to new privileges.

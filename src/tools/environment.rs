@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::sandbox::programs;
+
 /// Variables that every command may see, besides `LC_*`: they say where programs are and how to speak, and hold no secret.
 const HARMLESS: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
@@ -73,14 +75,13 @@ impl Environment {
         Self { variables, shell: OnceLock::new() }
     }
 
-    /// Where `bash` is: looked for once. Relative entries of `PATH` are passed over, for they would find a program of the
-    /// workspace.
-    pub(super) fn shell(&self) -> &Path {
+    /// Where `bash` is: looked for once. Folders of `PATH` are passed over that are relative, or that lie in the workspace
+    /// or another folder which commands may change.
+    pub(super) fn shell(&self, workspace: &Path, writable: &[PathBuf]) -> &Path {
         self.shell.get_or_init(|| {
             let path = self.variables.get("PATH").map_or("", String::as_str);
-            let places = std::env::split_paths(path).filter(|folder| folder.is_absolute());
-            let runs = |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
-            places.map(|folder| folder.join("bash")).find(runs).unwrap_or_else(|| "/bin/bash".into())
+            let writable = [&[workspace.to_owned()], writable].concat();
+            programs::find("bash", std::env::split_paths(path), &writable).unwrap_or_else(|| "/bin/bash".into())
         })
     }
 
@@ -98,18 +99,23 @@ mod tests {
     fn the_shell_is_never_one_of_the_workspace() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::TempDir::new().unwrap();
-        for name in ["not-executable", "bin"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
+        for name in ["not-executable", "bin", "work/bin", "elsewhere"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         let not_executable = folder.path().join("not-executable/bash");
         std::fs::write(&not_executable, "").unwrap();
         std::fs::set_permissions(&not_executable, std::fs::Permissions::from_mode(0o644)).unwrap();
         symlink("/bin/sh", folder.path().join("bin/bash")).unwrap();
+        symlink("/bin/sh", folder.path().join("work/bin/bash")).unwrap();
+        std::fs::copy("/bin/sh", folder.path().join("work/bin/sh")).unwrap();
+        symlink("../work/bin/sh", folder.path().join("elsewhere/bash")).unwrap();
+        symlink("work/bin", folder.path().join("link")).unwrap();
         let found = |path: &str| {
             let snapshot = [("PATH".to_owned(), path.replace("DIR", folder.path().to_str().unwrap()))].into();
-            Environment::from(&snapshot, &[], &[]).shell().to_owned()
+            Environment::from(&snapshot, &[], &[]).shell(&folder.path().join("work"), &[]).to_owned()
         };
         assert_eq!(found("::.:tools:DIR/missing:DIR/not-executable:DIR/bin"), folder.path().join("bin/bash"));
+        assert_eq!(found("DIR/work/bin:DIR/link:DIR/elsewhere:DIR/bin"), folder.path().join("bin/bash"));
         assert!(found(".:bin:").is_absolute());
     }
 

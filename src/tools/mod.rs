@@ -8,6 +8,7 @@ mod bounds;
 pub mod command;
 #[cfg(target_os = "linux")]
 mod crowd;
+pub mod descriptors;
 mod edit_file;
 pub mod environment;
 mod glob;

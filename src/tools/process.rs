@@ -1,9 +1,8 @@
 //! Running a command: one shell, its output, and the end of all that it started.
 
-use std::io;
+use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +15,8 @@ use tokio::process::{Child, Command};
 
 use super::orphans::{self, Tree};
 use super::output::Output;
-use super::{Environment, Scope};
-use crate::sandbox::{Sandbox, Tier};
+use super::{Scope, descriptors};
+use crate::sandbox::Start;
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -27,6 +26,10 @@ const DRAINED: usize = 1 << 20;
 pub(super) const MOST_PROCESSES: usize = 2_000;
 /// How often they are counted.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How long a supervisor may take to end a process tree, beyond its own patience.
+const SUPERVISED: Duration = Duration::from_secs(8);
+/// How much of a command's first output is kept for what the program that makes the sandbox says, in bytes.
+const FIRST: usize = 400;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +45,8 @@ pub(super) enum Ended {
 }
 
 /// Runs `bash -c` and feeds what it prints to `output`; with more than `most` processes at once it is killed. When this
-/// returns, no process that it started is left; when it is dropped, they are killed.
+/// returns, no process that it started is left; when it is dropped, they are killed. A command that couldn't be started for
+/// want of something that the machine lacks is noted at the sandbox, for nothing can be done here any more.
 pub(super) async fn run(
     command: &str,
     scope: &Scope<'_>,
@@ -51,9 +55,27 @@ pub(super) async fn run(
     most: usize,
     output: &mut Output,
 ) -> io::Result<Ended> {
+    let ended = start_and_wait(command, scope, read_only, timeout, most, output).await;
+    if let Err(error) = &ended
+        && !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong)
+    {
+        scope.sandbox.fail(format!("a command can't be started: {error}"));
+    }
+    ended
+}
+
+async fn start_and_wait(
+    command: &str,
+    scope: &Scope<'_>,
+    read_only: bool,
+    timeout: Duration,
+    most: usize,
+    output: &mut Output,
+) -> io::Result<Ended> {
     let limits = scope.limits;
-    let (mut running, mut pipe) =
-        Running::start(command, scope.workspace.root(), scope.environment, scope.sandbox, read_only)?;
+    scope.workspace.is_there()?;
+    let (mut running, mut pipe) = Running::start(command, scope, read_only)?;
+    let mut first = Vec::new();
     let mut buffer = vec![0; 1 << 14];
     let deadline = tokio::time::sleep_until(limits.deadline.into());
     let timeout = tokio::time::sleep_until((Instant::now() + timeout).into());
@@ -70,12 +92,14 @@ pub(super) async fn run(
             }
             read = pipe.read(&mut buffer), if open => match read {
                 Ok(0) | Err(_) => open = false,
-                Ok(count) => output.push(&buffer[..count]),
+                Ok(count) => {
+                    first.extend_from_slice(&buffer[..count.min(FIRST.saturating_sub(first.len()))]);
+                    output.push(&buffer[..count]);
+                }
             },
             () = &mut timeout => {
                 if asked {
-                    running.signal(Signal::KILL);
-                    running.child.wait().await?;
+                    running.kill().await?;
                     break Ended::TimedOut;
                 }
                 asked = true;
@@ -83,12 +107,17 @@ pub(super) async fn run(
                 timeout.as_mut().reset((Instant::now() + GRACE).into());
             }
             _ = glance.tick() => if running.tree.is_above(most) {
-                running.signal(Signal::KILL);
-                running.child.wait().await?;
+                running.kill().await?;
                 break Ended::Crowded;
             },
-            () = limits.cancel.cancelled() => break running.stop("the run was cancelled").await?,
-            () = &mut deadline => break running.stop("the run's time is up").await?,
+            () = limits.cancel.cancelled() => {
+                running.kill().await?;
+                break Ended::Stopped("the run was cancelled");
+            }
+            () = &mut deadline => {
+                running.kill().await?;
+                break Ended::Stopped("the run's time is up");
+            }
         }
     };
     running.tree.end().await;
@@ -96,38 +125,47 @@ pub(super) async fn run(
     while open && drained < DRAINED {
         match pipe.try_read(&mut buffer) {
             Ok(0) | Err(_) => break,
-            Ok(count) => output.push(&buffer[..count]),
+            Ok(count) => {
+                first.extend_from_slice(&buffer[..count.min(FIRST.saturating_sub(first.len()))]);
+                output.push(&buffer[..count]);
+            }
         }
         drained += buffer.len();
     }
-    Ok(ended)
+    match ended {
+        Ended::Exited(status) if status.code().is_some_and(|code| code != 0) && !running.was_started() => {
+            let first = String::from_utf8_lossy(&first);
+            let line = first.lines().find(|line| line.contains("bwrap")).unwrap_or("it says nothing of why");
+            Err(io::Error::other(format!("the sandbox can't be made ({})", line.trim())))
+        }
+        ended => Ok(ended),
+    }
 }
 
 /// A started command.
 struct Running {
     child: Child,
     tree: Tree,
-    tier: Tier,
+    is_supervised: bool,
+    report: Option<PipeReader>,
 }
 
 impl Running {
-    fn start(
-        command: &str,
-        folder: &Path,
-        environment: &Environment,
-        sandbox: &Sandbox,
-        read_only: bool,
-    ) -> io::Result<(Self, Receiver)> {
+    fn start(command: &str, scope: &Scope<'_>, read_only: bool) -> io::Result<(Self, Receiver)> {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         static INHERITED: Once = Once::new();
         INHERITED.call_once(close_on_exec);
         let mark = format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
         let (reader, writer) = io::pipe()?;
-        let shell = sandbox.command(environment.shell(), folder, environment.variables(), read_only)?;
+        let (root, environment) = (scope.workspace.root(), scope.environment);
+        let bash = environment.shell(root, scope.sandbox.writable());
+        let Start { command: shell, is_supervised, report } =
+            scope.sandbox.command(bash, root, environment.variables(), read_only)?;
         let mut shell = Command::from(shell);
         shell.arg("-c").arg(command).env(orphans::MARK, &mark);
-        shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
-        detach(&mut shell);
+        // A supervisor that is killed can't end what is left.
+        shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(!is_supervised);
+        detach(&mut shell, is_supervised);
         let (child, tree) = Tree::start(mark, || {
             let child = shell.spawn()?;
             let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
@@ -135,7 +173,8 @@ impl Running {
         })?;
         // With our ends of the pipe closed, its end is seen when the last process lets go of it.
         drop(shell);
-        Ok((Self { child, tree, tier: sandbox.tier() }, Receiver::from_owned_fd(OwnedFd::from(reader))?))
+        let this = Self { child, tree, is_supervised, report };
+        Ok((this, Receiver::from_owned_fd(OwnedFd::from(reader))?))
     }
 
     /// Asks the command to end.
@@ -150,10 +189,10 @@ impl Running {
         }
     }
 
-    /// The process group of the command itself, where the process that we started is bubblewrap and only waits for it:
-    /// its one child is the first process of the sandbox, and leads the session in which the command is.
+    /// The process group of the command itself, where the process that we started only waits for it: the first child of
+    /// bubblewrap or of a supervisor leads the session in which the command is.
     fn inner(&self) -> Option<Pid> {
-        self.child.id().filter(|_| self.tier == Tier::Bubblewrap)?;
+        self.child.id().filter(|_| self.is_supervised || self.report.is_some())?;
         let own = self.tree.id().as_raw_nonzero();
         let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
@@ -167,16 +206,44 @@ impl Running {
         }
     }
 
-    async fn stop(&mut self, why: &'static str) -> io::Result<Ended> {
+    /// Kills the command and waits for its end.
+    async fn kill(&mut self) -> io::Result<()> {
+        if self.is_supervised {
+            self.ask_supervisor();
+            if let Ok(ended) = tokio::time::timeout(SUPERVISED, self.child.wait()).await {
+                return ended.map(drop);
+            }
+        }
         self.signal(Signal::KILL);
-        self.child.wait().await?;
-        Ok(Ended::Stopped(why))
+        self.child.wait().await.map(drop)
+    }
+
+    /// Asks the command's supervisor to kill all that the command has started.
+    fn ask_supervisor(&self) {
+        #[cfg(target_os = "linux")]
+        if self.child.id().is_some() {
+            crate::sandbox::supervisor::ask_to_end(self.tree.id());
+        }
+    }
+
+    /// Whether the command itself was started, for one that has ended: what makes the sandbox says so.
+    fn was_started(&mut self) -> bool {
+        let Some(report) = &mut self.report else { return true };
+        let (mut said, mut buffer) = (Vec::new(), [0; 1024]);
+        while let Ok(count @ 1..) = report.read(&mut buffer) {
+            said.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&said).contains("\"exit-code\"")
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        if self.is_supervised {
+            self.ask_supervisor();
+        } else {
+            self.signal(Signal::KILL);
+        }
     }
 }
 
@@ -193,24 +260,28 @@ pub(super) fn close_on_exec() {
     }
 }
 
-/// Gives the command a session of its own (so it has no terminal and its group is known), no core dumps, and an end when
-/// this process ends.
+/// Gives the command a session of its own (so it has no terminal and its group is known), no core dumps, the limit of open
+/// files that this program was started with, and an end when this process ends, unless it has a supervisor.
 #[allow(unsafe_code)]
-fn detach(shell: &mut Command) {
+fn detach(shell: &mut Command, is_supervised: bool) {
     let parent = rustix::process::getpid();
+    let files = descriptors::original();
     let prepare = move || {
         rustix::process::setsid()?;
+        if let Some(files) = files {
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, files)?;
+        }
         let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
         rustix::process::setrlimit(rustix::process::Resource::Core, none)?;
         #[cfg(target_os = "linux")]
-        {
+        if !is_supervised {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(parent) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = parent;
+        let _ = (parent, is_supervised);
         Ok(())
     };
     // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.

@@ -144,6 +144,7 @@ impl Toolbox {
         if let Some(why) = &call.broken {
             return Err(Refusal(why.clone()));
         }
+        self.workspace.is_there().map_err(|error| Refusal(error.to_string()))?;
         let scope = Scope {
             call_id: &call.id,
             workspace: &self.workspace,

@@ -81,6 +81,23 @@ impl Workspace {
         &self.root
     }
 
+    /// Whether the folder's path still leads to it. Where it was moved or deleted, or another one took its place, what tools
+    /// do would be done elsewhere than whoever started the run looks for it.
+    ///
+    /// # Errors
+    /// Where it doesn't.
+    pub fn is_there(&self) -> io::Result<()> {
+        let gone =
+            |why: &str| io::Error::new(io::ErrorKind::NotFound, format!("the workspace {} {why}", self.root.display()));
+        let found =
+            rustix::fs::stat(&self.root).map_err(|error| gone(&format!("can't be found any more ({error})")))?;
+        let open = rustix::fs::fstat(&self.folder)?;
+        if (found.st_dev, found.st_ino) == (open.st_dev, open.st_ino) {
+            return Ok(());
+        }
+        Err(gone("was moved, and another folder is in its place"))
+    }
+
     /// The open folder.
     pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()

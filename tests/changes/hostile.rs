@@ -180,7 +180,13 @@ fn a_secret_is_neither_in_the_patch_nor_in_the_start() {
     folder.write("job.yaml", "").commit_all();
     // Not ignored and not tracked: its content is kept at the start.
     folder.write("dot.env", "a=1\nTOKEN=hush-hush-hush\nb=2\n");
-    commands(&folder, &["sed -i s/a=1/a=2/ dot.env; echo \"t: $INPUT_TOKEN\" > new.txt; kill -9 $PPID", "true"]);
+    commands(
+        &folder,
+        &[
+            "sed -i s/a=1/a=2/ dot.env; echo \"t: $INPUT_TOKEN\" > new.txt; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)",
+            "true",
+        ],
+    );
     let job = folder.read("job.yaml");
     folder.write("job.yaml", format!("{job}inputs: {{ token: {{ type: string, secret: true }} }}\n"));
     let give = ["--set-env", "token=T", "--sandbox", "off"];

@@ -148,7 +148,10 @@ fn a_run_that_was_killed_compares_with_its_very_beginning() {
     folder.write("untracked.txt", "1\n");
     commands(
         &folder,
-        &["echo one >> untracked.txt; echo 4 >> a.txt; kill -9 $PPID", "echo two >> untracked.txt; rm src/gone.txt"],
+        &[
+            "echo one >> untracked.txt; echo 4 >> a.txt; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)",
+            "echo two >> untracked.txt; rm src/gone.txt",
+        ],
     );
     let cut = folder.legwork(RUN).args(["--sandbox", "off"]).run();
     assert_eq!(cut.signal(), Some(9));
@@ -168,7 +171,7 @@ fn a_start_that_is_lost_or_damaged_is_nobodys_look() {
     for damage in ["rm", "sed -i s/untracked/untrackeD/", "truncate -s 10"] {
         let folder = prepared();
         folder.write("untracked.txt", "1\n");
-        commands(&folder, &["echo one >> untracked.txt; kill -9 $PPID", "true"]);
+        commands(&folder, &["echo one >> untracked.txt; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)", "true"]);
         folder.legwork(RUN).args(["--sandbox", "off"]).run();
         sh(&format!("{damage} {}", record(&folder).path().join("workspace.start").display()));
         let out = folder.home().join("runs").display().to_string();

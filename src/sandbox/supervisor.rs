@@ -1,0 +1,296 @@
+//! The process between this program and a command that has no process namespace of its own. It reaps what the command
+//! leaves behind as soon as that ends, and it ends the command's whole process tree: when the command itself has ended,
+//! when it is asked to by a signal, and when this program is gone, however that ended.
+//!
+//! It is forked between fork and exec, so it is a copy of this program that never becomes another one. Nothing here may
+//! allocate, lock or panic: only system calls are made, and /proc is read into buffers on the stack.
+//!
+//! Whatever else has to be done once a run was killed, such as putting files back that commands may not change, belongs at
+//! the end of [`outlive`], where the tree has ended and nothing of it can interfere. Work that allocates has to be another
+//! program by then: exec one that was prepared before the fork.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
+use rustix::path::DecInt;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, wait};
+
+/// How long the supervisor tries to end a tree. A process that the kernel can't end (it waits for a device), or that isn't
+/// ours to end (it has other rights), is given up then.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest pause between two looks for what is left.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How many processes are found in one look; those beyond are found by the next one.
+const FOUND: usize = 4096;
+/// The signals that ask the supervisor to end the tree.
+const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// Puts a supervisor before a command. `held` stays open for as long as the supervisor lives: the lock of the run's record
+/// isn't free before the run's processes have ended. To be called before any other step that is taken between fork and
+/// exec, for the supervisor must not be confined.
+#[allow(unsafe_code)]
+pub(super) fn supervise(command: &mut Command, held: Option<Arc<OwnedFd>>) {
+    let runner = getpid();
+    let enter = move || -> io::Result<()> {
+        let held = held.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        rustix::process::setsid()?;
+        rustix::process::set_child_subreaper(Some(getpid()))?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        let supervisor = getpid();
+        let before = block_signals()?;
+        match fork()? {
+            Some(command) => outlive(command, runner, held),
+            None => {
+                set_signals(&before)?;
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                if getppid() == Some(supervisor) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+            }
+        }
+    };
+    // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
+    unsafe {
+        command.pre_exec(enter);
+    }
+}
+
+/// Asks a supervisor to end its tree.
+pub fn ask_to_end(supervisor: Pid) {
+    for signal in [Signal::TERM, Signal::CONT] {
+        // It may be gone already. One that somebody has stopped hears nothing until it goes on.
+        let _ = kill_process(supervisor, signal);
+    }
+}
+
+/// Forks without the steps that the C library adds for programs of several threads.
+#[allow(unsafe_code)]
+fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: no memory is shared, and the child goes on with a copy of this stack. Only plain system calls follow.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => Ok(None),
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(Pid::from_raw(child as i32)),
+    }
+}
+
+/// The supervisor's own life.
+fn outlive(command: Pid, runner: Pid, held: RawFd) -> ! {
+    // The pipes of the command's output and of its start among them: whoever reads them waits for their end.
+    close_all_but(held);
+    let mut ended = None;
+    while ended.is_none() && getppid() == Some(runner) {
+        let is_asked = next_signal(None).is_some_and(|signal| ENDING.contains(&signal));
+        reap(command, &mut ended);
+        if is_asked {
+            break;
+        }
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if reap(command, &mut ended) == Left::Nothing {
+            break;
+        }
+        end_tree();
+        if reap(command, &mut ended) == Left::Nothing {
+            break;
+        }
+        next_signal(Some(PAUSE));
+    }
+    end_like(ended)
+}
+
+#[derive(PartialEq, Eq)]
+enum Left {
+    Something,
+    Nothing,
+}
+
+/// Takes note of all children that have ended, those of others that were left to us included.
+fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> Left {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((process, status))) if process == command => *ended = Some(status),
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => return Left::Something,
+            Err(_) => return Left::Nothing,
+        }
+    }
+}
+
+/// Kills all that descends from this process. First every one is stopped, parents before their children: one that is
+/// stopped starts nothing more and doesn't see the others end, so that none takes another's place.
+fn end_tree() {
+    let own = getpid();
+    // Each with the parent that it was found at.
+    let mut found = [(0, 0); FOUND];
+    let mut count = 0;
+    add_children(own, &mut found, &mut count);
+    let mut at = 0;
+    while at < count {
+        let (process, parent) = found[at];
+        at += 1;
+        let Some(process) = Pid::from_raw(process) else { continue };
+        // Its number may be another's by now. One whose parent has ended is ours.
+        let now = parent_of(process);
+        if now != parent && now != own.as_raw_nonzero().get() {
+            found[at - 1].0 = 0;
+            continue;
+        }
+        let _ = kill_process(process, Signal::STOP);
+        add_children(process, &mut found, &mut count);
+    }
+    for (process, _) in found.iter().take(count) {
+        if let Some(process) = Pid::from_raw(*process) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+/// Adds the children of all threads of a process.
+fn add_children(process: Pid, found: &mut [(i32, i32); FOUND], count: &mut usize) {
+    const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    let parent = process.as_raw_nonzero().get();
+    let open = |folder: &dyn AsFd, name: &CStr| openat(folder.as_fd(), name, FOLDER, Mode::empty());
+    let Ok(all) = open(&CWD, c"/proc") else { return };
+    let Ok(own) = openat(&all, DecInt::new(parent), FOLDER, Mode::empty()) else { return };
+    let Ok(threads) = open(&own, c"task") else { return };
+    let mut space = [MaybeUninit::uninit(); 2048];
+    let mut names = RawDir::new(&threads, &mut space);
+    while let Some(Ok(thread)) = names.next() {
+        if thread.file_name().to_bytes().starts_with(b".") {
+            continue;
+        }
+        let Ok(thread) = open(&threads, thread.file_name()) else { continue };
+        let Ok(list) = openat(&thread, c"children", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { continue };
+        let mut number = 0_i32;
+        let mut buffer = [0; 1024];
+        while let Ok(length) = rustix::io::read(&list, &mut buffer) {
+            // The last number has a blank behind it, too.
+            for byte in buffer.iter().take(length) {
+                if byte.is_ascii_digit() {
+                    number = number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0'));
+                } else if number > 0 {
+                    if let Some(place) = found.get_mut(*count) {
+                        *place = (number, parent);
+                        *count += 1;
+                    }
+                    number = 0;
+                }
+            }
+            if length == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// The parent of a process, see proc_pid_stat(5); 0 for one that is gone.
+fn parent_of(process: Pid) -> i32 {
+    let mut buffer = [0; 512];
+    let length = openat(CWD, c"/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|all| {
+            let number = DecInt::new(process.as_raw_nonzero().get());
+            openat(&all, number, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        })
+        .and_then(|own| openat(&own, c"stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
+        .and_then(|stat| rustix::io::read(&stat, &mut buffer));
+    let text = buffer.get(..length.unwrap_or(0)).unwrap_or_default();
+    // The name before it is in parentheses and can hold anything; behind it stands the state, one letter.
+    let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return 0 };
+    let digits = text.iter().skip(end + 4).take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0_i32, |number, byte| number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0')))
+}
+
+/// Blocks every signal, and gives the mask that was there.
+#[allow(unsafe_code)]
+fn block_signals() -> io::Result<libc::sigset_t> {
+    // SAFETY: both sets are on the stack and outlive the calls; an all-zero set is a valid one.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        if libc::sigprocmask(libc::SIG_SETMASK, &raw const all, &raw mut before) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(before)
+    }
+}
+
+#[allow(unsafe_code)]
+fn set_signals(mask: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set outlives the call, and no old one is asked for.
+    match unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for the next of the blocked signals; `None` where there was none in time.
+#[allow(unsafe_code)]
+fn next_signal(longest: Option<Duration>) -> Option<Signal> {
+    let time = longest.map(|longest| libc::timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: set and time outlive the call, which needs no room for what it knows of the signal.
+    let number = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigtimedwait(&raw const all, std::ptr::null_mut(), time)
+    };
+    Signal::from_named_raw(number)
+}
+
+/// Closes every descriptor but one; the number is negative where none is kept.
+#[allow(unsafe_code)]
+fn close_all_but(kept: RawFd) {
+    let close = |first: u32, last: u32| {
+        // SAFETY: this process uses none of them, and it never returns to whoever does.
+        if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+            return;
+        }
+        // A kernel before 5.9.
+        for number in first..=last.min(1 << 16) {
+            // SAFETY: as above.
+            unsafe {
+                libc::close(number as RawFd);
+            }
+        }
+    };
+    match u32::try_from(kept) {
+        Ok(kept) => {
+            if kept > 0 {
+                close(0, kept - 1);
+            }
+            close(kept + 1, i32::MAX as u32);
+        }
+        Err(_) => close(0, i32::MAX as u32),
+    }
+}
+
+/// Ends this process as the command has ended.
+#[allow(unsafe_code)]
+fn end_like(ended: Option<WaitStatus>) -> ! {
+    let (code, signal) = match ended {
+        Some(status) => (status.exit_status(), status.terminating_signal()),
+        // It was ended with its tree, and couldn't be.
+        None => (None, Some(libc::SIGKILL)),
+    };
+    // SAFETY: plain system calls on this very process, which ends here.
+    unsafe {
+        if let Some(signal) = signal {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+            libc::signal(signal, libc::SIG_DFL);
+            let mut nothing: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut nothing);
+            libc::kill(libc::getpid(), signal);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const nothing, std::ptr::null_mut());
+        }
+        libc::_exit(code.unwrap_or(128 + signal.unwrap_or_default()))
+    }
+}
