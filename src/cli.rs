@@ -7,6 +7,7 @@ mod explain;
 mod init;
 mod input;
 mod live;
+mod outputs;
 mod own;
 mod prices;
 mod print;
@@ -157,6 +158,7 @@ pub fn main() -> u8 {
         out.error(&error);
         error.exit_code()
     });
+    out.finish();
     match out.take_failure() {
         Some(source) => {
             let unprinted = Error::Environment { message: "the answer can't be printed".into(), source };

@@ -123,6 +123,7 @@ impl Replay {
             past: HashMap::new(),
             elapsed: Duration::ZERO,
             ready: tokio::sync::watch::channel(true).1,
+            keeps_up: tokio::sync::watch::channel(true).1,
             recorded: Some(Arc::clone(&guide) as Arc<_>),
         });
         Agent::parent(&tree).await;

@@ -86,6 +86,8 @@ pub struct Run<'a> {
     pub before: Option<Before>,
     /// What stops it.
     pub signals: Signals,
+    /// False while those who read the output don't keep up: agents wait for them.
+    pub keeps_up: watch::Receiver<bool>,
 }
 
 /// Opens every provider that the plan needs; contacts nobody. A missing key is found here.
@@ -204,6 +206,7 @@ impl Run<'_> {
             mask,
             environment,
             ready,
+            keeps_up: self.keeps_up,
             sandbox: self.sandbox,
             review: Arc::new(checks),
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,

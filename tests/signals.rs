@@ -208,7 +208,7 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
     assert_eq!(server.count(), 1);
 }
 
-/// A run that can't end by itself: a subagent is in a tool, and the program waits for the reader of its output.
+/// A run that can't end by itself: a subagent is in a tool, and nobody reads what the program prints.
 fn held_up(folder: &Folder, server: &Server) -> Child {
     let child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", "jsonl"])
@@ -260,7 +260,6 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     none_left(&folder);
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
-    assert!(!record.has("result.json"));
     assert!(!record.events().is_empty() && !record.events_of("b-1").is_empty(), "the journals are whole");
 }
 
@@ -274,6 +273,63 @@ fn one_signal_ends_a_run_that_is_held_up_and_its_tools() {
     wait_until(|| child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(143));
     none_left(&folder);
+}
+
+/// The program, whose stdout is a pipe that nobody reads.
+fn unread(folder: &Folder, server: &Server, format: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args(["run", "job.yaml", "--format", format])
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("ANTHROPIC_BASE_URL", server.url())
+        .env("ANTHROPIC_API_KEY", KEY)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn ended(mut child: Child) -> (Option<i32>, String) {
+    wait_until(|| child.try_wait().unwrap().is_some());
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    (child.wait().unwrap().code(), text)
+}
+
+/// Each reply alone is more than a pipe holds.
+#[test]
+fn the_wall_clock_holds_while_nobody_reads_the_output() {
+    let folder =
+        folder_with("parent:\n  prompt: Go.\n  tools: [todo]\n  max_turns: 1000\nlimits: { wall_clock: 2s }\n");
+    let server = Server::start(|_: &Request| {
+        let todo = json!({"items": [{"text": "more", "status": "pending"}]});
+        Answer::calls(&[("todo", todo)]).then_block(json!({"type": "text", "text": "x".repeat(300_000)}))
+    });
+    let (code, text) = ended(unread(&folder, &server, "jsonl"));
+    assert_eq!(code, Some(4), "{text}");
+    let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
+    whole(&record);
+    assert_eq!(record.result()["outcome"], "timed_out");
+    // The agent waits for the reader after the first megabyte.
+    assert!(server.count() < 8, "{}", server.count());
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_given_up_when_the_time_is_up() {
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { wall_clock: 8s }\n");
+    let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
+    let (code, text) = ended(unread(&folder, &server, "text"));
+    let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
+    if record.result()["outcome"] == "timed_out" {
+        // A machine too slow for one answer in that time: what is printed then fits into the pipe.
+        assert_eq!(code, Some(4), "{text}");
+        return;
+    }
+    assert_eq!(record.result()["outcome"], "completed");
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("took nothing until the run's time was up"), "{text}");
 }
 
 /// Runs the program from a shell: `$LEGWORK` is it.

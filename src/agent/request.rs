@@ -46,6 +46,7 @@ impl Agent<'_> {
             Kind::Turn | Kind::Closing => (self.left_by_the_window(self.planned.max_tokens), None),
             Kind::Summary { kept_turns, max_tokens } => (max_tokens, Some(kept_turns)),
         };
+        self.tree.is_heard().await?;
         self.tree.may(&self.id, Step::Request(!is_closing))?;
         let (tree, model) = (self.tree, &self.planned.model);
         let rates = tree.rates(model, self.prompt_tokens());

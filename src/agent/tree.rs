@@ -61,6 +61,8 @@ pub struct TreeParts {
     pub elapsed: Duration,
     /// Becomes true, or is dropped, when something may change: the workspace was looked at as it was.
     pub ready: watch::Receiver<bool>,
+    /// False while those who read the output don't keep up.
+    pub keeps_up: watch::Receiver<bool>,
     /// The record that is replayed, where one is.
     pub recorded: Option<Arc<dyn Recorded>>,
 }
@@ -87,6 +89,7 @@ pub struct Tree {
     notes: Mutex<Vec<(Outcome, String)>>,
     past: Mutex<HashMap<String, Past>>,
     ready: watch::Receiver<bool>,
+    keeps_up: watch::Receiver<bool>,
     pub(super) recorded: Option<Arc<dyn Recorded>>,
 }
 
@@ -206,6 +209,7 @@ impl Tree {
             notes: Mutex::default(),
             past: Mutex::new(parts.past),
             ready: parts.ready,
+            keeps_up: parts.keeps_up,
             recorded: parts.recorded,
         };
         tree.spend_the_past();
@@ -322,10 +326,20 @@ impl Tree {
 
     /// Waits until something may change.
     pub(super) async fn ready(&self) -> Result<(), Halt> {
-        if *self.ready.borrow() {
+        self.wait_for(&self.ready).await?;
+        self.is_heard().await
+    }
+
+    /// Waits until those who read the output have caught up.
+    pub(super) async fn is_heard(&self) -> Result<(), Halt> {
+        self.wait_for(&self.keeps_up).await
+    }
+
+    async fn wait_for(&self, ready: &watch::Receiver<bool>) -> Result<(), Halt> {
+        if *ready.borrow() {
             return Ok(());
         }
-        let mut ready = self.ready.clone();
+        let mut ready = ready.clone();
         tokio::select! {
             biased;
             halt = self.stopped() => Err(halt),

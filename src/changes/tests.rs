@@ -189,6 +189,7 @@ fn a_look_that_takes_too_long_is_given_up() {
         record: outer.path().join("record"),
         mask: Arc::default(),
         git: None,
+        outputs: Vec::new(),
     };
     let late = looker.begin(&Pace::new(Duration::ZERO, || false)).unwrap_err();
     assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);

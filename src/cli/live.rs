@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::confidences::Confidences;
 use super::confine::Confined;
@@ -22,6 +23,9 @@ use crate::record::{Recorder, Trial};
 use crate::run::{self, Before, Observer, Run, Signals};
 use crate::sandbox::programs;
 use crate::sandbox::protected::repositories;
+
+/// How long readers of the output are waited for where the run has no limit of its own: a year.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A run that is about to begin or to go on.
 pub(super) struct Live<'a> {
@@ -78,6 +82,10 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
         .enable_all()
         .build()
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
+    let longest = live.plan.limits.wall_clock_ms.map_or(NO_LIMIT, Duration::from_millis).min(NO_LIMIT);
+    let left = longest.saturating_sub(live.before.as_ref().map(Before::elapsed).unwrap_or_default());
+    let keeps_up = outputs::queue(Instant::now() + left)
+        .map_err(|source| Error::Environment { message: "outputs can't be written".into(), source })?;
     let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
     let writable = [live.confined.writable(), vec![PathBuf::from(&live.plan.workspace), live.out.clone()]].concat();
     let git = programs::find("git", path, &writable);
@@ -109,6 +117,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             scripts: scripts.collect(),
             before: live.before,
             signals: live.signals,
+            keeps_up,
         }
         .live(),
     )?;

@@ -1,12 +1,13 @@
 //! What reaches the terminal: the answer on stdout, everything else on stderr.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Mutex;
 
 use rustix::fs::{FileType, Stat};
 
+use super::outputs::{self, Stream};
 use crate::changes::FileId;
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
@@ -101,14 +102,23 @@ impl Out {
 
     /// Prints to stdout and ends the line.
     pub(super) fn answer(self, text: &str) {
-        let mut out = io::stdout().lock();
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-        let printed =
-            out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes())).and_then(|()| out.flush());
-        if let Err(error) = printed
-            && error.kind() != io::ErrorKind::BrokenPipe
-        {
+        if let Err(error) = outputs::write(Stream::Stdout, format!("{text}{end}").as_bytes()) {
+            self.fail(error);
+        }
+    }
+
+    /// Takes note that stdout lacks something, unless its reader went away.
+    fn fail(self, error: io::Error) {
+        if error.kind() != io::ErrorKind::BrokenPipe {
             UNPRINTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Waits for the readers of what was printed while a run went on.
+    pub(super) fn finish(self) {
+        if let Err(error) = outputs::finish() {
+            self.fail(error);
         }
     }
 
@@ -139,9 +149,9 @@ impl Out {
 
     /// Prints to stderr and ends the line.
     pub(super) fn beside(self, text: &str) {
-        let mut out = io::stderr().lock();
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-        let _ = out.write_all(format!("{text}{end}").as_bytes());
+        // A reader who went away is no error.
+        let _ = outputs::write(Stream::Stderr, format!("{text}{end}").as_bytes());
     }
 
     /// Prints a warning to stderr.

@@ -51,7 +51,7 @@ impl Before {
     }
 
     /// How long it ran, pauses not counted.
-    pub(super) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         let resumed = self.resumed();
         let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
         times.sort();

@@ -1,9 +1,11 @@
 //! The part of the terminal that the live lines stand in.
 
-use std::io::{self, Write, stderr};
+use std::io::{self, stderr};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::TermLike;
+
+use crate::cli::outputs::{self, Stream};
 
 /// Columns at the right that stay free: what a terminal shows of a pressed key (`^C`) must not begin a line of its own,
 /// or clearing the lines would miss one.
@@ -87,9 +89,7 @@ impl TermLike for Screen {
 
     fn flush(&self) -> io::Result<()> {
         let frame = std::mem::take(&mut *self.frame.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut out = stderr().lock();
-        out.write_all(frame.text.as_bytes())?;
-        out.flush()
+        outputs::write(Stream::Stderr, frame.text.as_bytes())
     }
 }
 
