@@ -136,6 +136,7 @@ pub struct Sandbox {
     /// Folders that commands may change.
     writable: Vec<PathBuf>,
     /// Kept open by the supervisors of commands.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are supervisors on Linux only"))]
     held: Option<Arc<OwnedFd>>,
 }
 
