@@ -63,6 +63,8 @@ pub struct Wish {
 pub struct Reservation<'b> {
     /// The output tokens that the request may ask for: as wished, or what is left.
     pub max_tokens: u32,
+    /// The key of the limit that left less than wished, where that is so.
+    pub limit: &'static str,
     /// Tokens set aside.
     pub tokens: u64,
     /// What they cost at most in US dollars; 0 where no rates were given.
@@ -138,12 +140,12 @@ impl Budget {
     /// `None` where it must wait.
     fn try_reserve(&self, wish: Wish) -> Result<Option<Reservation<'_>>, LimitHit> {
         let mut spent = self.lock();
-        let alone = self.room(&spent, false, &wish)?.max_tokens();
+        let Room { max_tokens: alone, limit } = self.room(&spent, false, &wish)?;
         let max_tokens = if spent.reservations == 0 {
             alone
         } else {
             match self.room(&spent, true, &wish) {
-                Ok(room) if room.max_tokens() >= alone => alone,
+                Ok(room) if room.max_tokens >= alone => alone,
                 _ => return Ok(None),
             }
         };
@@ -151,7 +153,7 @@ impl Budget {
         spent.reservations += 1;
         spent.reserved_tokens = spent.reserved_tokens.saturating_add(tokens);
         spent.reserved_cost += cost;
-        Ok(Some(Reservation { max_tokens, tokens, cost, budget: self }))
+        Ok(Some(Reservation { max_tokens, limit, tokens, cost, budget: self }))
     }
 
     fn room(&self, spent: &Spent, with_reservations: bool, wish: &Wish) -> Result<Room, LimitHit> {

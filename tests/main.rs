@@ -42,6 +42,7 @@ mod properties;
 mod proved;
 mod provider_faults;
 mod providers;
+mod raised_limits;
 mod replay;
 mod results;
 mod resume;
@@ -54,4 +55,5 @@ mod storage;
 mod strangers;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
+mod trust;
 mod validate;

@@ -4,10 +4,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::Error;
+
+/// A process that was killed lets go of its lock a little after it is seen to have ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The folder's lock. The system lets go of it when this process ends, however it ends.
 #[derive(Debug)]
@@ -18,14 +23,21 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes it, without waiting. A file system that knows no locks gives one that holds nobody off.
+    /// Takes it, and waits for it no longer than a second. A file system that knows no locks gives one that holds nobody
+    /// off.
     ///
     /// # Errors
     /// Where another process has it, or the folder can't be opened.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = File::open(folder).map_err(failed)?;
-        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        let began = Instant::now();
+        let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
+        while taken == Err(rustix::io::Errno::WOULDBLOCK) && began.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+            taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
+        }
+        match taken {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
                 let metadata = opened.metadata().map_err(failed)?;
                 Ok(Self { _folder: opened, identity: (metadata.dev(), metadata.ino()) })
@@ -59,5 +71,21 @@ mod tests {
         assert!(matches!(Lock::take(folder.path()), Err(Error::InUse { .. })));
         drop(first);
         Lock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn one_that_is_let_go_of_soon_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lock::take(folder.path()).unwrap();
+        let (began, begun) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            begun.recv().unwrap();
+            // Some pauses of whoever waits.
+            std::thread::sleep(5 * PAUSE);
+            drop(first);
+        });
+        began.send(()).unwrap();
+        Lock::take(folder.path()).unwrap();
+        holder.join().unwrap();
     }
 }
