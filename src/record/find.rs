@@ -109,7 +109,7 @@ mod tests {
         fs::create_dir_all(out.path().join("b/other")).unwrap();
         assert!(find("latest").unwrap().ends_with("dddddd"), "it was cut off before it had a plan");
         let foreign = |run: &Path| run.canonicalize().unwrap().to_string_lossy().ends_with(['d', 'b']);
-        assert!(find_run(out.path(), "latest", &foreign).unwrap().ends_with("cccccc"));
+        assert!(find_run(out.path(), "latest", &foreign).unwrap().ends_with("20260103-000000-cccccc"));
         assert!(matches!(find_run(out.path(), "a/latest", &foreign), Err(Error::NoSuchRun { .. })));
         assert!(find_run(out.path(), "20260102", &foreign).is_ok(), "by its name it is meant");
     }
