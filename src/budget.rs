@@ -15,9 +15,12 @@ use crate::price::Rates;
 /// A reply needs room for at least this many tokens; where less is left, the limit is reached.
 pub const LEAST_REPLY_TOKENS: u32 = 256;
 
-/// So many tokens may come to a prompt between two requests, as far as room is kept for them: answers to calls, a
-/// subagent's summary, our own note. More is possible, and may then leave no room for the last request.
+/// A subagent's summary may come to so many tokens, as far as room is kept for it.
 pub const NEWS_TOKENS: u64 = 1_024;
+
+/// So many tokens are kept for what comes to a prompt before the last request: short answers to calls, and our own note.
+/// Where longer answers leave no room, they are shortened for that request.
+const LAST_NEWS_TOKENS: u64 = 256;
 
 /// A limit of the tree that leaves no room for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]

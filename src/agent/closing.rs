@@ -1,7 +1,7 @@
 //! The end by a limit: one last request, to sum up.
 
 use super::room::Effort;
-use super::{Agent, Halt};
+use super::{Agent, Answer, Halt};
 use crate::budget::LimitHit;
 use crate::event::{Dropped, LimitReached, Outcome, Told};
 use crate::message::{Message, Reply};
@@ -40,10 +40,25 @@ impl Agent<'_> {
         self.record(Told { text: note.clone() })?;
         let pending = self.pending.get_or_insert_default();
         pending.text = Some(pending.text.take().map_or(note.clone(), |before| format!("{before}\n{note}")));
-        match self.ask(false, Effort::default()).await {
-            Ok(_) => Ok(outcome),
+        match self.ask_to_sum_up().await {
+            Ok(()) => Ok(outcome),
             Err(halt) if halt.spoils_a_closing() => Err(halt),
             Err(_) => Ok(outcome),
         }
+    }
+
+    /// Makes the last request. Where the limits have no room for it with all that the last calls answered, results are
+    /// shortened until they have: a summary of less is better than none.
+    async fn ask_to_sum_up(&mut self) -> Result<(), Halt> {
+        let mut below = u64::MAX;
+        while let Answer::Limit(_) = self.ask(false, Effort::default()).await? {
+            let Some((call_ids, chars)) = self.messages.all_results(1, below) else { break };
+            if self.past.ends() || self.tree.recorded.is_some() {
+                break;
+            }
+            self.shorten(&call_ids, chars)?;
+            below = chars;
+        }
+        Ok(())
     }
 }

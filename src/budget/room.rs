@@ -1,6 +1,6 @@
 //! How long a reply may be so that no limit is overshot.
 
-use super::{NEWS_TOKENS, LEAST_REPLY_TOKENS, Wish};
+use super::{LAST_NEWS_TOKENS, LEAST_REPLY_TOKENS, Wish};
 use crate::price::Rates;
 
 /// The limits' keys in the job file.
@@ -47,7 +47,7 @@ impl Room {
 /// The next prompt holds this prompt and this reply: so with a last request to come, the reply counts twice.
 fn by_tokens(wish: &Wish, left: u64, least: u32) -> u32 {
     let longest = if wish.leaves_a_last_one {
-        let last = wish.prompt_tokens.saturating_add(NEWS_TOKENS).saturating_add(u64::from(least));
+        let last = wish.prompt_tokens.saturating_add(LAST_NEWS_TOKENS).saturating_add(u64::from(least));
         left.saturating_sub(wish.prompt_tokens).saturating_sub(last) / 2
     } else {
         left.saturating_sub(wish.prompt_tokens)
@@ -61,7 +61,7 @@ fn by_cost(wish: &Wish, left: f64, least: u32) -> u32 {
     let (input, output) = dearest(rates);
     let prompt = wish.prompt_tokens as f64 * input;
     let (left, each) = if wish.leaves_a_last_one {
-        let last = prompt + NEWS_TOKENS as f64 * input + f64::from(least) * output;
+        let last = prompt + LAST_NEWS_TOKENS as f64 * input + f64::from(least) * output;
         (left - prompt - last, output + input)
     } else {
         (left - prompt, output)
