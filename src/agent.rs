@@ -10,6 +10,7 @@ mod listener;
 mod masked;
 mod messages;
 mod past;
+mod raised;
 mod recall;
 mod recorded;
 mod request;
@@ -26,6 +27,8 @@ use self::failures::Failures;
 use self::messages::Messages;
 use self::past::Calls;
 pub use self::past::{Past, Stopwatch};
+use self::raised::MAX_TURNS;
+pub use self::raised::{Raised, Split};
 pub use self::recall::INTERRUPTED;
 use self::request::{Answer, Kind};
 pub use self::review::{Review, Reviewed};
@@ -59,8 +62,8 @@ pub struct Agent<'t> {
     toolbox: Toolbox,
     pending: Option<UserMessage>,
     limit: Option<LimitHit>,
-    /// What the budget left of `max_tokens` for the last reply, where that was less.
-    lowered: Option<u32>,
+    /// What the budget left of `max_tokens` for the last reply, where that was less, and the limit that left no more.
+    lowered: Option<(u32, &'static str)>,
     failures: Failures,
     /// Tokens of the conversation as the last reply counted them, and its size in bytes by then.
     known: Option<(u64, usize)>,
@@ -160,8 +163,11 @@ impl<'t> Agent<'t> {
             system: planned.system.clone(),
             tools: toolbox.specs(),
         })?;
-        let past = tree.past_of(&id);
-        Ok(Self {
+        let mut past = tree.past_of(&id);
+        if let Some(raised) = past.raised.take() {
+            tree.record(&id, raised, Durability::Written)?;
+        }
+        let mut agent = Self {
             tree,
             id,
             subagent,
@@ -188,7 +194,9 @@ impl<'t> Agent<'t> {
             submitted: Submitted::new(tree, planned)?,
             past,
             calls: Calls::default(),
-        })
+        };
+        agent.count_undone();
+        Ok(agent)
     }
 
     async fn converse(&mut self, prompt: String) -> Result<Outcome, Halt> {
@@ -208,12 +216,12 @@ impl<'t> Agent<'t> {
                 let hit = self.tree.limit(&self.id, hit);
                 return self.close(Outcome::BudgetExceeded, hit.limit, &hit.message).await;
             }
-            if self.turns >= self.planned.max_turns {
-                let message = match self.planned.max_turns {
+            if self.is_out_of_turns() {
+                let message = match self.turns {
                     1 => "the one turn of this agent is used".to_owned(),
                     turns => format!("all {turns} turns of this agent are used"),
                 };
-                return self.close(Outcome::TurnLimit, "max_turns", &message).await;
+                return self.close(Outcome::TurnLimit, MAX_TURNS, &message).await;
             }
             let reply = match self.ask(true, std::mem::take(&mut effort)).await? {
                 Answer::Reply(reply) => reply,
@@ -228,7 +236,7 @@ impl<'t> Agent<'t> {
             match reply.stop {
                 Stop::MaxTokens if self.lowered.is_some() => return self.cut_by_the_budget(reply).await,
                 Stop::MaxTokens if calls.is_empty() => return Ok(Outcome::ReplyCut),
-                Stop::MaxTokens if asked_again || self.turns >= self.planned.max_turns => return Ok(Outcome::ReplyCut),
+                Stop::MaxTokens if asked_again || self.was_the_last_turn() => return Ok(Outcome::ReplyCut),
                 Stop::MaxTokens => {
                     asked_again = true;
                     self.record(Dropped {
@@ -280,6 +288,22 @@ impl<'t> Agent<'t> {
                 }
             }
         }
+    }
+
+    /// Whether the agent's turns are used up. What the journal has already was decided by the limit of that time.
+    fn is_out_of_turns(&self) -> bool {
+        if self.past.is_over() {
+            return self.turns >= self.tree.max_turns(&self.id, self.planned);
+        }
+        self.past.limit().is_some_and(|hit| hit.limit == MAX_TURNS)
+    }
+
+    /// Whether a reply that can't be used may not be asked for again, for lack of turns.
+    fn was_the_last_turn(&self) -> bool {
+        if self.past.is_over() {
+            return self.turns >= self.tree.max_turns(&self.id, self.planned);
+        }
+        self.past.ends()
     }
 
     /// Takes note of why the model refused, where its provider says so.

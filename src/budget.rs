@@ -15,9 +15,12 @@ use crate::price::Rates;
 /// A reply needs room for at least this many tokens; where less is left, the limit is reached.
 pub const LEAST_REPLY_TOKENS: u32 = 256;
 
-/// So many tokens may come to a prompt between two requests, as far as room is kept for them: answers to calls, a
-/// subagent's summary, our own note. More is possible, and may then leave no room for the last request.
+/// A subagent's summary may come to so many tokens, as far as room is kept for it.
 pub const NEWS_TOKENS: u64 = 1_024;
+
+/// So many tokens are kept for what comes to a prompt before the last request: short answers to calls, and our own note.
+/// Where longer answers leave no room, they are shortened for that request.
+const LAST_NEWS_TOKENS: u64 = 256;
 
 /// A limit of the tree that leaves no room for the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct Wish {
 pub struct Reservation<'b> {
     /// The output tokens that the request may ask for: as wished, or what is left.
     pub max_tokens: u32,
+    /// The key of the limit that left less than wished, where that is so.
+    pub limit: &'static str,
     /// Tokens set aside.
     pub tokens: u64,
     /// What they cost at most in US dollars; 0 where no rates were given.
@@ -138,12 +143,12 @@ impl Budget {
     /// `None` where it must wait.
     fn try_reserve(&self, wish: Wish) -> Result<Option<Reservation<'_>>, LimitHit> {
         let mut spent = self.lock();
-        let alone = self.room(&spent, false, &wish)?.max_tokens();
+        let Room { max_tokens: alone, limit } = self.room(&spent, false, &wish)?;
         let max_tokens = if spent.reservations == 0 {
             alone
         } else {
             match self.room(&spent, true, &wish) {
-                Ok(room) if room.max_tokens() >= alone => alone,
+                Ok(room) if room.max_tokens >= alone => alone,
                 _ => return Ok(None),
             }
         };
@@ -151,7 +156,7 @@ impl Budget {
         spent.reservations += 1;
         spent.reserved_tokens = spent.reserved_tokens.saturating_add(tokens);
         spent.reserved_cost += cost;
-        Ok(Some(Reservation { max_tokens, tokens, cost, budget: self }))
+        Ok(Some(Reservation { max_tokens, limit, tokens, cost, budget: self }))
     }
 
     fn room(&self, spent: &Spent, with_reservations: bool, wish: &Wish) -> Result<Room, LimitHit> {

@@ -26,12 +26,14 @@ use std::time::Duration;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
+use self::index::Index;
 pub use self::pace::Pace;
 pub use self::patch::sections;
 use self::stored::Start;
 use crate::event::Changed;
 use crate::mask::Mask;
 use crate::record::START;
+use crate::sandbox::git::Repository;
 use crate::tools::workspace::Workspace;
 
 /// How long the look at the start may take: the first tool that can change something waits for it.
@@ -88,6 +90,13 @@ impl Looker {
     pub fn forget(&self) {
         let _ = fs::remove_file(self.start());
     }
+}
+
+/// Whether git tracks any file of a folder: it came with a checkout.
+pub fn is_tracked(folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let index = Repository::of(&folder).and_then(|repository| Index::of(&repository, &folder));
+    index.is_some_and(|index| !index.files.is_empty())
 }
 
 /// The name that git gives a content.

@@ -42,6 +42,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The record of a run that has begun takes nothing more.
+    #[error("{}: the run's record can't be written any more", path.display())]
+    BrokenRecord {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The workspace can't be opened.
     #[error("the workspace {} can't be opened", path.display())]
     Workspace {
@@ -81,6 +89,20 @@ pub enum Error {
     InUse {
         /// The folder.
         path: PathBuf,
+    },
+    /// The record wasn't made here, so that what it grants was granted by nobody here.
+    #[error("{}: this record wasn't made here, or not with this key", path.display())]
+    ForeignRecord {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The record is a copy of another one that is there, too.
+    #[error("{}: this is a copy of the record {}, which can go on itself", path.display(), original.display())]
+    Copied {
+        /// The folder.
+        path: PathBuf,
+        /// The record that it was made from.
+        original: PathBuf,
     },
     /// The run has ended, so that it can't be resumed.
     #[error("the run {run_id} has ended: {outcome}")]
@@ -137,6 +159,9 @@ impl Error {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Provider(fault) => fault.hint.clone(),
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
+            Self::BrokenRecord { path, .. } => {
+                Some(format!("Make room for the record, then go on: legwork resume {}", path.display()))
+            }
             Self::Workspace { .. } => Some("Choose a folder that exists with --workspace DIR.".into()),
             Self::NoSuchRun { .. } => {
                 Some("Name a folder, a run id or the start of one, JOB/latest, or latest.".into())
@@ -149,6 +174,16 @@ impl Error {
                 Some(format!("Legwork {version}, which wrote it, can read it."))
             }
             Self::OtherFormat { version: None, .. } => Some("The legwork that wrote it can read it.".into()),
+            Self::ForeignRecord { .. } => Some(
+                "Look at what it grants, and go on with it all the same with --trust-record. Machines that share runs have \
+                 the same LEGWORK_RECORD_KEY."
+                    .into(),
+            ),
+            Self::Copied { original, .. } => Some(format!(
+                "Go on with the original: legwork resume {}. With --force the copy goes on, too, and what follows happens \
+                 twice.",
+                original.display()
+            )),
             Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
             Self::Ended { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
             Self::Unconfined(Unreached { remedy: Some(remedy), .. }) => {
@@ -172,14 +207,18 @@ impl Error {
             | Self::NoRuns { .. }
             | Self::SeveralRuns { .. }
             | Self::Moved { .. }
+            | Self::ForeignRecord { .. }
+            | Self::Copied { .. }
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::Ended { exit_code, .. } => *exit_code,
             Self::InUse { .. } | Self::Unconfined(_) => EXIT_ENVIRONMENT,
             Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
-            Self::Configuration(_) | Self::Record { .. } | Self::Workspace { .. } | Self::Environment { .. } => {
-                EXIT_ENVIRONMENT
-            }
+            Self::Configuration(_)
+            | Self::Record { .. }
+            | Self::BrokenRecord { .. }
+            | Self::Workspace { .. }
+            | Self::Environment { .. } => EXIT_ENVIRONMENT,
             Self::Provider(fault) => match fault.kind {
                 FaultKind::Rejected | FaultKind::ContextFull => Outcome::ProviderRejected.exit_code(None),
                 FaultKind::Failed => Outcome::ProviderFailed.exit_code(None),

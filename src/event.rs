@@ -11,6 +11,7 @@ mod result;
 use std::collections::BTreeMap;
 use std::io;
 
+use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -100,6 +101,8 @@ events! {
     Told = "told",
     /// A limit bit.
     LimitReached = "limit_reached",
+    /// The limit that had ended an agent was raised, and the agent goes on from before it.
+    LimitRaised = "limit_raised",
     /// One of the job's checks is about to be run.
     CheckStarted = "check_started",
     /// One of the job's checks has ended.
@@ -136,10 +139,47 @@ pub struct RunStarted {
     /// The scripts that models of the plan answer from, by the model's name, absolute.
     #[serde(default)]
     pub scripts: BTreeMap<String, String>,
+    /// The record's folder, absolute: where the run began.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub folder: String,
+    /// What the command line asked for, as far as it holds when the run goes on.
+    #[serde(default, skip_serializing_if = "RunOptions::is_empty")]
+    pub options: RunOptions,
     /// The job file's text: `job.yaml`.
     pub job_file: String,
     /// What runs: `plan.json`.
     pub plan: Box<Plan>,
+}
+
+/// What the command line asked for, as far as it holds when the run goes on. Paths are absolute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RunOptions {
+    /// `--sandbox`, where it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// `--allow-read`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_read: Vec<String>,
+    /// `--allow-write`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_write: Vec<String>,
+    /// `--result`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// `--untrusted`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub untrusted: bool,
+    /// `--offline`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
+}
+
+impl RunOptions {
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The run goes on after it was cut off.
@@ -153,6 +193,19 @@ pub struct Resumed {
     pub sandbox: String,
     /// The commit that is checked out in the workspace, where there is one.
     pub commit: Option<String>,
+    /// The limits that `--limit` replaced, from here on: `cost_usd`, `max_turns`, `explorer.max_turns`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+    /// When the part before was last seen to go on, where it was killed: its time counts up to then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub last_seen: Option<Timestamp>,
+    /// The record's folder, absolute: where it is now.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub folder: String,
+    /// What the command line asked for, this time or before.
+    #[serde(default, skip_serializing_if = "RunOptions::is_empty")]
+    pub options: RunOptions,
 }
 
 /// An agent begins.
@@ -297,6 +350,20 @@ pub struct LimitReached {
     pub limit: String,
     /// What happened, in one sentence.
     pub message: String,
+}
+
+/// The limit that had ended an agent was raised. What the agent did because of the limit, its last request without tools
+/// above all, is no longer part of its conversation; what that used stays spent.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LimitRaised {
+    /// The limit, as `limit_reached` named it.
+    pub limit: String,
+    /// The subagents that the limit had ended. They go on, too, and their `task` calls are answered again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subagents: Vec<String>,
+    /// The ids of the calls that were refused because of the limit. They are run now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<String>,
 }
 
 /// One of the job's checks is about to be run.

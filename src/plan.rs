@@ -5,6 +5,7 @@ mod checks;
 pub mod difference;
 mod given;
 mod inputs;
+mod limits;
 mod masked;
 mod most_cost;
 mod secrets;
@@ -28,6 +29,7 @@ use crate::tools::{Grant, TOOLS};
 
 pub use build::RunFacts;
 pub use given::{Contents, Given, MAX_VALUE_BYTES, RULES};
+pub use limits::BadLimit;
 pub use most_cost::MostCost;
 pub use secrets::Secrets;
 

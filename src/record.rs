@@ -3,6 +3,7 @@
 mod derived;
 mod files;
 mod find;
+mod heartbeat;
 mod journal;
 mod journals;
 mod lock;
@@ -10,6 +11,8 @@ mod read;
 mod rebuild;
 mod reopen;
 mod reserve;
+mod seal;
+mod temporary;
 mod trial;
 
 use std::collections::hash_map::RandomState;
@@ -24,6 +27,8 @@ use std::sync::Mutex;
 use jiff::Timestamp;
 
 pub use self::find::find_run;
+use self::heartbeat::Heartbeat;
+use self::journal::is_sealed;
 pub use self::journal::{Entries, Flaw};
 use self::journals::{Journals, make_folder_of};
 use self::lock::Lock;
@@ -31,6 +36,8 @@ pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
 pub use self::reopen::Reopened;
 use self::reserve::Reserve;
+pub use self::seal::RecordKey;
+pub use self::temporary::temporary;
 pub use self::trial::Trial;
 use crate::error::Error;
 use crate::event::{CallStarted, Durability, Entry, Event, PARENT};
@@ -72,17 +79,30 @@ pub struct Recorder {
     reserve: Reserve,
     /// Held as long as the run goes on.
     lock: Lock,
+    /// Where `latest` led before, as long as the run hasn't begun: then neither it nor its folder is to stay.
+    unbegun: Mutex<Option<Unbegun>>,
+    heartbeat: Mutex<Option<Heartbeat>>,
+    /// What says that the record was made here.
+    key: Option<RecordKey>,
     /// What is to go wrong, for tests.
     pub trial: Trial,
 }
 
+/// What there was before a run that hasn't begun.
+#[derive(Debug)]
+struct Unbegun {
+    latest: PathBuf,
+    /// Its target, where it was there.
+    target: Option<PathBuf>,
+}
+
 impl Recorder {
     /// Makes the folder `out/<job>/<run id>` and points `out/<job>/latest` at it. A folder `out` that wasn't there
-    /// gets a `.gitignore` for everything.
+    /// gets a `.gitignore` for everything. With a key, the record can be told from one that was made elsewhere.
     ///
     /// # Errors
     /// Where the folder can't be made.
-    pub fn create(out: &Path, job: &str, started: Timestamp) -> Result<Self, Error> {
+    pub fn create(out: &Path, job: &str, started: Timestamp, key: Option<RecordKey>) -> Result<Self, Error> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::Record { path, source }
@@ -121,17 +141,25 @@ impl Recorder {
         };
         let reserve = Reserve::hold(&folder);
         let lock = Lock::take(&folder)?;
-        let recorder = Self { folder, run_id, journals: Mutex::default(), reserve, lock, trial: Trial::default() };
-        let fresh = of_job.join(format!(".latest-{}", recorder.run_id));
-        std::os::unix::fs::symlink(&recorder.run_id, &fresh).and_then(|()| fs::rename(&fresh, &latest)).map_err(
-            |error| {
-                // Nothing has begun, so nothing stays.
-                let _ = fs::remove_file(&fresh);
-                let _ = fs::remove_dir(&recorder.folder);
-                failed(&latest)(error)
-            },
-        )?;
+        let unbegun = Unbegun { latest: latest.clone(), target: fs::read_link(&latest).ok() };
+        let recorder = Self {
+            folder,
+            run_id,
+            journals: Mutex::default(),
+            reserve,
+            lock,
+            unbegun: Mutex::new(Some(unbegun)),
+            heartbeat: Mutex::default(),
+            key,
+            trial: Trial::default(),
+        };
+        point(&latest, Path::new(&recorder.run_id)).map_err(failed(&latest))?;
         Ok(recorder)
+    }
+
+    /// From now on the record says again and again that the run goes on, until it is finished.
+    pub fn keep_alive(&self, clock: fn() -> Timestamp) {
+        *lock(&self.heartbeat) = Some(Heartbeat::begin(&self.folder, clock));
     }
 
     /// The run's folder.
@@ -162,7 +190,11 @@ impl Recorder {
         }
         let journal = journals.of(agent, &self.folder, &self.trial)?;
         let entry = Entry { seq: journal.next(), at, agent: agent.to_owned(), event };
-        journal.append(&entry, durability, &self.trial)?;
+        let key = self.key.as_ref().filter(|_| is_sealed(&entry.event));
+        journal.append(&entry, durability, &self.trial, key)?;
+        if matches!(entry.event, Event::RunStarted(_)) {
+            lock(&self.unbegun).take();
+        }
         self.trial.event();
         let ended = matches!(&entry.event, Event::AgentFinished(finished) if finished.id == agent && agent != PARENT);
         if ended {
@@ -186,8 +218,7 @@ impl Recorder {
         let path = self.folder.join(name);
         self.trial.operation()?;
         let folder = make_folder_of(&path, &self.folder)?;
-        // tempfile makes its files 0600.
-        let mut file = io::BufWriter::with_capacity(64 * 1024, tempfile::NamedTempFile::new_in(folder)?);
+        let mut file = io::BufWriter::with_capacity(64 * 1024, temporary(folder)?);
         write(&mut file)?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         let found = compare(&path, file.path());
@@ -202,6 +233,39 @@ impl Recorder {
         file.persist(path).map_err(|error| error.error)?;
         Ok(found)
     }
+}
+
+impl Drop for Recorder {
+    /// A run that couldn't begin leaves nothing: an empty record would be the newest one.
+    fn drop(&mut self) {
+        let Some(Unbegun { latest, target }) = lock(&self.unbegun).take() else { return };
+        if self.lock.is_at(&self.folder).is_err() {
+            return;
+        }
+        if fs::read_link(&latest).is_ok_and(|found| found == Path::new(&self.run_id)) {
+            let _ = match target {
+                Some(target) => point(&latest, &target),
+                None => fs::remove_file(&latest),
+            };
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Makes a link, or has it lead elsewhere.
+fn point(link: &Path, target: &Path) -> io::Result<()> {
+    let mut name = std::ffi::OsString::from(".latest-");
+    name.push(target.file_name().unwrap_or_default());
+    let fresh = link.with_file_name(name);
+    let made = std::os::unix::fs::symlink(target, &fresh).and_then(|()| fs::rename(&fresh, link));
+    if made.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    made
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// What stands in the place of a file that is to come there.

@@ -4,6 +4,7 @@ mod before;
 mod checkout;
 mod looks;
 mod signals;
+mod used_limit;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,13 +19,14 @@ pub use self::before::Before;
 pub use self::checkout::commit;
 use self::looks::First;
 pub use self::signals::Signals;
+pub use self::used_limit::UsedLimit;
 use crate::agent::{Agent, Halt, Tree, TreeParts};
 use crate::changes::{FileId, Looker};
 use crate::checks::Checks;
 use crate::error::Error;
 use crate::event::{
-    AgentFinished, Course, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunResult,
-    RunStarted, Sink, Trouble,
+    AgentFinished, Course, Durability, Entry, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunOptions,
+    RunResult, RunStarted, Sink, Trouble,
 };
 use crate::job::{Compaction, Keep};
 use crate::mask::Mask;
@@ -82,6 +84,8 @@ pub struct Run<'a> {
     pub clock: fn() -> Timestamp,
     /// The scripts that models of the plan answer from, by the model's name, absolute.
     pub scripts: BTreeMap<String, String>,
+    /// What the command line asked for.
+    pub options: RunOptions,
     /// What it did before it was cut off; `None` for a new run.
     pub before: Option<Before>,
     /// What stops it.
@@ -123,6 +127,7 @@ impl Run<'_> {
         let signals = self.signals;
         let folder = self.recorder.folder().to_owned();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
+        let broken = |source| Error::BrokenRecord { path: folder.clone(), source };
         let root = Path::new(&self.plan.workspace);
         let commit = commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
@@ -150,7 +155,8 @@ impl Run<'_> {
             observers: self.observers,
             clock: self.clock,
             course: Mutex::new(course),
-            has_acted: AtomicBool::new(self.before.as_ref().is_some_and(Before::has_acted)),
+            has_acted: AtomicBool::new(false),
+            failed: Mutex::default(),
             replied: Mutex::new(self.before.as_ref().map(Before::replied).unwrap_or_default()),
         });
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -167,12 +173,26 @@ impl Run<'_> {
                 commit,
                 protected: names,
                 scripts: self.scripts,
+                folder: folder.to_string_lossy().into_owned(),
+                options: self.options,
                 job_file: self.job_file.to_owned(),
                 plan: Box::new(self.plan.clone()),
             }
             .into(),
-            Some(_) => Resumed { version, workspace: workspace_name, sandbox: sandbox.clone(), commit }.into(),
+            Some(before) => Resumed {
+                version,
+                workspace: workspace_name,
+                sandbox: sandbox.clone(),
+                commit,
+                limits: before.given_limits().clone(),
+                last_seen: before.last_seen,
+                folder: folder.to_string_lossy().into_owned(),
+                options: self.options,
+            }
+            .into(),
         };
+        let has_acted = self.before.as_ref().is_some_and(Before::has_acted);
+        let changed_before = self.before.as_ref().and_then(Before::changed);
         let needed: BTreeMap<_, _> = self.plan.agents().map(|agent| (agent.model.source(), &agent.model)).collect();
         self.prices.load_in_background(needed.into_values().map(Model::item));
         let (workspace, mask) = (Arc::new(workspace), Arc::new(self.mask));
@@ -216,7 +236,8 @@ impl Run<'_> {
             recorded: None,
         });
         keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
-        keeper.recorder.forget_result().map_err(record_failed)?;
+        keeper.recorder.forget_result().map_err(broken)?;
+        keeper.recorder.keep_alive(self.clock);
 
         let parent = Agent::parent(&tree).await;
         let unasked = keeper.unasked(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
@@ -224,9 +245,16 @@ impl Run<'_> {
             Some(halt) => (halt.outcome, Some(halt.trouble())),
             None => (parent.outcome, trouble(&tree, &parent)),
         };
+        let error = error.map(|error| keeper.with_a_way_on(error));
         let exit_code = outcome.exit_code(signals.first());
+        let acts = keeper.has_acted.load(Ordering::Relaxed);
         let changed = match first {
-            Some(first) if keeper.has_acted.load(Ordering::Relaxed) => first.compare(&signals).await,
+            // It was killed between its last steps, and has done nothing since.
+            Some(first) if !acts && changed_before.is_some() => {
+                first.give_up().await;
+                changed_before
+            }
+            Some(first) if acts || has_acted => first.compare(&signals).await,
             Some(first) => Some(first.give_up().await),
             None => None,
         };
@@ -236,38 +264,50 @@ impl Run<'_> {
         }
         let closing = RunFinished { outcome, exit_code, error };
         let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
-        let unknown = || record_failed(io::Error::other("nothing is known of how the run went"));
+        let unknown = || broken(io::Error::other("nothing is known of how the run went"));
         let mut result = keeper.course().result().ok_or_else(unknown)?;
         // A journal that broke earlier takes no last line either; what broke it is said already.
         if let Err(failure) = last_line
             && result.outcome != Outcome::EnvironmentFailed
         {
-            spoil(&mut result, &failure);
+            spoil(&mut result, &failure, &folder);
         }
         let keep = match self.plan.keep {
             Keep::Always => true,
             Keep::OnFailure => result.outcome != Outcome::Completed,
             // Resuming such a run needs them.
-            Keep::Never => result.outcome.can_be_resumed(),
+            Keep::Never => result.outcome.can_be_resumed() || result.outcome.is_a_limit(),
         };
         if let Err(failure) = keeper.recorder.finish(&self.plan, &result, changed.as_ref(), keep) {
             if result.outcome != Outcome::EnvironmentFailed {
-                spoil(&mut result, &failure);
+                spoil(&mut result, &failure, &folder);
             }
-            keeper.recorder.write_result(&result).map_err(|_| record_failed(failure))?;
+            keeper.recorder.write_result(&result).map_err(|_| broken(failure))?;
         }
         Ok(result)
     }
 }
 
-fn spoil(result: &mut RunResult, failure: &io::Error) {
+fn spoil(result: &mut RunResult, failure: &io::Error, folder: &Path) {
     result.outcome = Outcome::EnvironmentFailed;
     result.exit_code = result.outcome.exit_code(None);
     result.error = Some(Trouble {
         code: result.outcome.to_string(),
         message: format!("the run's record can't be written: {failure}"),
-        hint: Some("Make room or choose another folder with --out.".into()),
+        hint: Some(way_on(failure, folder)),
     });
+}
+
+/// What to do where a record that was begun takes nothing more.
+fn way_on(failure: &io::Error, folder: &Path) -> String {
+    use io::ErrorKind::{InvalidData, NotFound};
+    match failure.kind() {
+        NotFound | InvalidData => {
+            "Another program moved, deleted or changed the record: start the job anew, and keep the record from that."
+                .into()
+        }
+        _ => format!("Make room for the record, then go on: legwork resume {}", folder.display()),
+    }
 }
 
 fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
@@ -282,8 +322,16 @@ fn trouble(tree: &Tree, parent: &AgentFinished) -> Option<Trouble> {
             let hint = "Their output is in transcript.md; with `repairs` it goes back to the parent, which works on.";
             ("a check doesn't pass", Some(hint))
         }
-        Outcome::TurnLimit => ("the parent used all its turns", Some("Raise parent.max_turns, or delegate more.")),
-        Outcome::BudgetExceeded => ("a limit of the run was reached", Some("Raise it below `limits`.")),
+        Outcome::TurnLimit => (
+            "the parent used all its turns",
+            Some(
+                "Raise parent.max_turns or delegate more; `legwork resume --limit max_turns=N` goes on with this run.",
+            ),
+        ),
+        Outcome::BudgetExceeded => (
+            "a limit of the run was reached",
+            Some("Raise it below `limits`; `legwork resume --limit NAME=VALUE` goes on with this run."),
+        ),
         Outcome::Stuck => ("the same failure came over and over", Some("Read the last calls in transcript.md.")),
         Outcome::ReplyCut => ("the last answer was cut by max_tokens", Some("Raise parent.max_tokens.")),
         Outcome::Refused => {
@@ -322,8 +370,10 @@ struct Keeper {
     clock: fn() -> Timestamp,
     /// What the events come to.
     course: Mutex<Course>,
-    /// Whether any call or check was begun.
+    /// Whether any call or check was begun in this part of the run.
     has_acted: AtomicBool,
+    /// What to do, where the record took no more.
+    failed: Mutex<Option<String>>,
     /// How many replies each agent got.
     replied: Mutex<BTreeMap<String, usize>>,
 }
@@ -339,14 +389,16 @@ impl Sink for Keeper {
             self.course().note(&event, at);
         }
         if matches!(event, Event::Replied(_)) {
-            *self.replied().entry(agent.to_owned()).or_default() += 1;
+            let mut replied = self.replied();
+            let count = replied.entry(agent.to_owned()).or_default();
+            *count = count.saturating_add(1);
         }
-        let entry = self.recorder.append(agent, event, durability, at)?;
+        let entry = self.recorder.append(agent, event, durability, at).inspect_err(|error| self.fail(error))?;
         if let Event::AgentFinished(finished) = &entry.event
             && agent == PARENT
             && finished.subagent.is_some()
         {
-            self.recorder.write_summary(finished)?;
+            self.recorder.write_summary(finished).inspect_err(|error| self.fail(error))?;
         }
         for observer in &self.observers {
             observer.event(&entry);
@@ -362,6 +414,21 @@ impl Sink for Keeper {
 }
 
 impl Keeper {
+    /// The first failure says what to do.
+    fn fail(&self, error: &io::Error) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert_with(|| way_on(error, self.recorder.folder()));
+    }
+
+    /// Says what to do about a record that took no more.
+    fn with_a_way_on(&self, mut error: Trouble) -> Trouble {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hint) = failed.as_ref().filter(|_| error.code == Outcome::EnvironmentFailed.as_str()) {
+            error.hint = Some(hint.clone());
+        }
+        error
+    }
+
     fn replied(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         self.replied.lock().unwrap_or_else(PoisonError::into_inner)
     }

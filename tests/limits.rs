@@ -161,6 +161,23 @@ fn a_last_word_before_any_turn_is_called_so() {
 }
 
 #[test]
+fn results_that_leave_no_room_for_the_last_request_are_shortened_for_it() {
+    let folder = folder_with("parent:\n  prompt: Work.\n  tools: [read_file]\nlimits: { tokens: 9000 }\n");
+    folder.write("long.txt", "some words to fill a line\n".repeat(1_500));
+    let read = Answer::calls(&[("read_file", json!({"path": "long.txt"}))]).usage(900, 50);
+    let server = Server::start(Script::of([read, Answer::text("It is long.").usage(3_000, 20)]));
+    let ended = run(&folder, &server);
+    ended.stdout_is("It is long.\n");
+    let result = is(&ended, 4, "budget_exceeded");
+    assert_eq!(result["turns"], 1);
+    let requests = server.finish();
+    let told = requests[1].results();
+    assert!(told[0].text.len() < 25_000 && told[0].text.contains("some words"), "{}", told[0].text.len());
+    assert!(!requests[1].may_call());
+    folder.legwork(&["replay", "latest"]).run().code(0);
+}
+
+#[test]
 fn what_half_failed_requests_cost_counts() {
     let folder =
         folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { cost_usd: 0.03 }\n");

@@ -43,6 +43,7 @@ mod properties;
 mod proved;
 mod provider_faults;
 mod providers;
+mod raised_limits;
 mod reading;
 mod replay;
 mod results;
@@ -56,4 +57,5 @@ mod storage;
 mod strangers;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
+mod trust;
 mod validate;

@@ -169,3 +169,101 @@ fn a_journal_that_was_changed_is_refused() {
     folder.legwork(&["resume", "latest"]).run().code(2).stdout_is("").stderr_has("was changed after it was written");
     assert!(!folder.exists("log") || folder.read("log") == "one\n");
 }
+
+/// The command waits until it has seen the sign of life change, so that time passes, however slow the machine is.
+#[test]
+fn time_in_a_command_that_was_killed_counts() {
+    let folder = Folder::new();
+    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\n");
+    let command = "for i in 1 2; do was=$(cat runs/job/latest/heartbeat); while [ \"$was\" = \"$(cat runs/job/latest/heartbeat)\" ]; \
+                   do sleep 0.05; done; done; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)";
+    let script = json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": command}}]}, {"text": "Over."}]});
+    folder.write("r.yaml", script.to_string());
+    // A sandbox would keep the command from it.
+    let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).run();
+    assert_eq!(cut.signal(), Some(9));
+    assert!(cut.run_folder().has("heartbeat"));
+    let ended = folder.legwork(&["resume", "latest"]).run();
+    ended.code(0).stdout_is("Over.\n");
+    let record = ended.run_folder();
+    assert!(!record.has("heartbeat"), "it has ended");
+    let events = record.events();
+    let at = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let begun = events.iter().find(|event| event["type"] == "call_started").unwrap();
+    let resumed = events.iter().find(|event| event["type"] == "resumed").unwrap();
+    let ran = at(&resumed["data"]["last_seen"]).duration_since(at(&begun["at"])).as_millis();
+    assert!(ran >= 900, "{ran}");
+    let counted = record.result()["duration_ms"].as_u64().unwrap();
+    assert!(u128::from(counted) >= ran as u128, "{counted} of {ran} ms");
+}
+
+#[test]
+fn changes_are_known_where_a_kill_came_between_the_last_steps() {
+    for left in ["result.json", "result.json and workspace.start"] {
+        let folder = Work::short().folder();
+        let ended = folder.legwork(RUN).run();
+        let record = ended.run_folder();
+        let changes = record.result()["changes"].clone();
+        let patch = record.file("changes.patch");
+        assert!(!changes.as_array().unwrap().is_empty());
+        assert!(!record.has("workspace.start"), "it goes last");
+        // As a kill leaves it that came before the result was written.
+        std::fs::remove_file(record.path().join("result.json")).unwrap();
+        if left == "result.json" {
+            std::fs::write(record.path().join("workspace.start"), "").unwrap();
+        }
+        let resumed = folder.legwork(&["resume", "latest"]).run();
+        resumed.code(0);
+        assert_eq!(
+            (record.result()["changes"].clone(), record.file("changes.patch")),
+            (changes, patch),
+            "without {left}"
+        );
+    }
+}
+
+#[test]
+fn what_a_kill_left_half_written_goes() {
+    let folder = Work::short().folder();
+    folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "30").run();
+    let latest = folder.at("runs/job/latest").canonicalize().unwrap();
+    for name in [".tmp-legwork-abcdef", "subagents/.tmp-legwork-ghijkl", ".tmp-mine"] {
+        std::fs::create_dir_all(latest.join("subagents")).unwrap();
+        std::fs::write(latest.join(name), "half").unwrap();
+    }
+    let ended = folder.legwork(&["resume", "latest"]).run();
+    ended.code(0);
+    let left: Vec<String> = folder.list().into_iter().filter(|name| name.contains(".tmp")).collect();
+    assert!(left.len() == 1 && left[0].ends_with(".tmp-mine"), "{left:?}");
+}
+
+#[test]
+fn a_run_that_could_not_begin_leaves_no_record() {
+    let folder = Work::short().folder();
+    folder.legwork(RUN).run().code(0);
+    let (before, latest) = (folder.list(), std::fs::read_link(folder.at("runs/job/latest")).unwrap());
+    let mut begun = false;
+    for number in 1..20 {
+        let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", number.to_string()).run();
+        failed.code(5);
+        if folder.list() != before {
+            begun = true;
+            break;
+        }
+        failed.stderr_has("--out").nowhere("resume");
+        assert_eq!(std::fs::read_link(folder.at("runs/job/latest")).unwrap(), latest, "{number}");
+    }
+    assert!(begun);
+    assert_ne!(std::fs::read_link(folder.at("runs/job/latest")).unwrap(), latest);
+}
+
+#[test]
+fn a_record_that_breaks_amid_the_run_says_how_to_go_on() {
+    let folder = Work::short().folder();
+    let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", "40").run();
+    failed.code(5).stderr_has("help:").nowhere("--out");
+    let run = failed.run_folder();
+    failed.stderr_has(&format!("Make room for the record, then go on: legwork resume {}", run.path().display()));
+    let ended = folder.legwork(&["resume"]).arg(run.path()).run();
+    ended.code(0);
+}

@@ -216,7 +216,9 @@ fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
     // A command that stays leaves what the run had kept of the workspace.
     let server = Server::start(Script::of([
         Answer::calls(&[("write_file", input)]),
-        bash("echo more >> w-$INPUT_TOKEN/a.txt; echo new > new-$INPUT_TOKEN; echo plain > plain; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)"),
+        bash(
+            "echo more >> w-$INPUT_TOKEN/a.txt; echo new > new-$INPUT_TOKEN; echo plain > plain; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)",
+        ),
         Answer::text("ok"),
     ]));
     let started = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN", "--sandbox", "off"]);

@@ -44,7 +44,7 @@ pub(crate) fn compare(runs: usize) {
 
 /// Microseconds an event, and the bytes that were written.
 fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
-    let recorder = Recorder::create(out, "bench", Timestamp::now()).expect("a run's folder");
+    let recorder = Recorder::create(out, "bench", Timestamp::now(), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
     let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, seen: None }.into();
     // The first makes the file.

@@ -8,6 +8,7 @@ use super::{Halt, Tree};
 use crate::budget::{LimitHit, Reservation, Wish};
 use crate::event::AgentFinished;
 use crate::message::{ToolCall, ToolResult, Usage};
+use crate::plan::PlannedAgent;
 
 /// What an agent is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,9 @@ pub trait Recorded: Send + Sync {
     /// # Errors
     /// The limit that had no room for it.
     fn subagent(&self, agent: &str, call: &ToolCall) -> Result<(), LimitHit>;
+
+    /// How many turns the agent has, where the plan says `planned`.
+    fn max_turns(&self, agent: &str, planned: u32) -> u32;
 
     /// The limit that ended the agent, in the words in which it was told; `hit` where none did.
     fn limit(&self, agent: &str, hit: LimitHit) -> LimitHit;
@@ -153,6 +157,14 @@ impl Tree {
         match &self.recorded {
             None => self.budget.count_subagent(),
             Some(recorded) => recorded.subagent(agent, call),
+        }
+    }
+
+    /// How many turns an agent has.
+    pub(super) fn max_turns(&self, agent: &str, planned: &PlannedAgent) -> u32 {
+        match &self.recorded {
+            None => planned.max_turns,
+            Some(recorded) => recorded.max_turns(agent, planned.max_turns),
         }
     }
 

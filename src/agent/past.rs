@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::raised::{Raised, Split};
 use super::room::Way;
 use crate::budget::LimitHit;
-use crate::event::{AgentFinished, AskFailed, Asked, CheckFinished, Entry, Event, Outcome, Replied, Shortened};
+use crate::event::{
+    AgentFinished, AskFailed, Asked, CheckFinished, Entry, Event, LimitRaised, Outcome, Replied, Shortened,
+};
 use crate::message::{ToolResult, Usage};
 use crate::tools::Seen;
 
@@ -18,6 +21,10 @@ pub struct Past {
     steps: VecDeque<Entry>,
     /// How long the agent ran in it.
     pub(super) elapsed: Duration,
+    /// What a raised limit took out of it.
+    undone: Vec<Entry>,
+    /// What has to be recorded before the agent goes on from before a limit.
+    pub(super) raised: Option<LimitRaised>,
 }
 
 /// A request that was made.
@@ -69,23 +76,40 @@ impl Calls {
 }
 
 impl Past {
-    /// What an agent's journal holds. `resumed` are the times at which the run went on, in order.
-    pub fn new(agent: &str, entries: impl IntoIterator<Item = Entry>, resumed: &[Timestamp]) -> Self {
+    /// What an agent's journal holds. `resumed` are the times at which the run went on, in order; `raised` the limits from
+    /// before which it goes on now.
+    pub fn new(agent: &str, entries: impl IntoIterator<Item = Entry>, resumed: &[Timestamp], raised: &Raised) -> Self {
         let mut steps = VecDeque::new();
         let mut clock = Stopwatch::new(resumed);
-        for entry in entries {
-            clock.note(entry.at);
+        let entries = entries.into_iter().inspect(|entry| clock.note(entry.at));
+        let split = Split::new(agent, entries, raised);
+        for entry in split.kept {
             let is_a_step = match &entry.event {
                 Event::RunStarted(_) | Event::Resumed(_) | Event::Changed(_) | Event::RunFinished(_) => false,
                 // Such an end was the run's, and the agent goes on from there.
-                Event::AgentFinished(finished) => !finished.outcome.can_be_resumed(),
+                Event::AgentFinished(finished) => !finished.outcome.was_cut_off(),
                 _ => entry.agent == agent,
             };
             if is_a_step {
                 steps.push_back(entry);
             }
         }
-        Self { steps, elapsed: clock.total }
+        Self { steps, elapsed: clock.total, undone: split.undone, raised: split.raised }
+    }
+
+    /// The agent has run for so long, by what else is known than its journal.
+    pub fn ran_for(&mut self, elapsed: Duration) {
+        self.elapsed = elapsed;
+    }
+
+    /// What requests used that are no longer part of the conversation.
+    pub(super) fn undone_spent(&self) -> Vec<Spent> {
+        spent(&self.undone)
+    }
+
+    /// How many replies there were to them.
+    pub(super) fn undone_replies(&self) -> usize {
+        self.undone.iter().filter(|entry| matches!(entry.event, Event::Replied(_))).count()
     }
 
     /// Whether the journal holds nothing more.
@@ -210,25 +234,8 @@ impl Past {
 
     /// Every request of it with what it used: what it had reserved, where nobody knows.
     pub fn spent(&self) -> Vec<Spent> {
-        let mut all = Vec::new();
-        let mut under_way: Option<(Timestamp, &Asked)> = None;
-        for entry in &self.steps {
-            let known = |usage| under_way.map(|(at, _)| Spent { at, usage, reserved_cost_usd: None });
-            match &entry.event {
-                Event::Retrying(retrying) => {
-                    all.extend(known(retrying.retry.spent));
-                    continue;
-                }
-                Event::Replied(replied) => all.extend(known(replied.reply.usage)),
-                Event::AskFailed(failed) => all.extend(known(failed.spent)),
-                _ => all.extend(under_way.map(|(at, asked)| Spent::unknown(asked, at))),
-            }
-            under_way = match &entry.event {
-                Event::Asked(asked) => Some((entry.at, asked)),
-                _ => None,
-            };
-        }
-        all.extend(under_way.map(|(at, asked)| Spent::unknown(asked, at)));
+        let mut all = self.undone_spent();
+        all.extend(spent(&self.steps));
         all
     }
 
@@ -248,6 +255,30 @@ impl Past {
         });
         started.fold((0, 0), |(all, children), child| (all + 1, children + child))
     }
+}
+
+/// Every request of a journal with what it used.
+fn spent<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<Spent> {
+    let mut all = Vec::new();
+    let mut under_way: Option<(Timestamp, &Asked)> = None;
+    for entry in entries {
+        let known = |usage| under_way.map(|(at, _)| Spent { at, usage, reserved_cost_usd: None });
+        match &entry.event {
+            Event::Retrying(retrying) => {
+                all.extend(known(retrying.retry.spent));
+                continue;
+            }
+            Event::Replied(replied) => all.extend(known(replied.reply.usage)),
+            Event::AskFailed(failed) => all.extend(known(failed.spent)),
+            _ => all.extend(under_way.map(|(at, asked)| Spent::unknown(asked, at))),
+        }
+        under_way = match &entry.event {
+            Event::Asked(asked) => Some((entry.at, asked)),
+            _ => None,
+        };
+    }
+    all.extend(under_way.map(|(at, asked)| Spent::unknown(asked, at)));
+    all
 }
 
 /// What a request used.
@@ -364,7 +395,7 @@ mod tests {
         };
         let events = [asked(1), failed(7), asked(1), asked(1), failed(9), asked(2)];
         let entry = |event| Entry { seq: 1, at: at(1), agent: "parent".to_owned(), event };
-        let mut past = Past::new("parent", events.map(entry), &[]);
+        let mut past = Past::new("parent", events.map(entry), &[], &Raised::default());
         let sum = |all: &[Spent]| {
             all.iter().fold(Usage::default(), |mut sum, spent| {
                 sum += spent.usage;

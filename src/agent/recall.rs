@@ -31,7 +31,7 @@ impl Agent<'_> {
                 Kind::Turn | Kind::Closing => self.planned.max_tokens,
                 Kind::Summary { max_tokens, .. } => max_tokens,
             };
-            self.lowered = Some(asked.max_tokens).filter(|left| *left < wished);
+            self.lowered = Some((asked.max_tokens, "limits")).filter(|(left, _)| *left < wished);
             match end {
                 End::Replied(replied) => {
                     self.conversation.recall();
@@ -48,6 +48,16 @@ impl Agent<'_> {
                 // It is made again.
                 End::Failed(_) | End::Lost => {}
             }
+        }
+    }
+
+    /// Counts what was asked for before a limit was raised, and isn't part of the conversation.
+    pub(super) fn count_undone(&mut self) {
+        for spent in self.past.undone_spent() {
+            self.count(&spent);
+        }
+        for _ in 0..self.past.undone_replies() {
+            self.conversation.recall();
         }
     }
 

@@ -65,7 +65,7 @@ impl Agent<'_> {
             Ok(reservation) => reservation,
             Err(hit) => return Ok(Answer::Limit(hit)),
         };
-        self.lowered = Some(reservation.max_tokens).filter(|left| *left < max_tokens);
+        self.lowered = Some((reservation.max_tokens, reservation.limit)).filter(|(left, _)| *left < max_tokens);
         let tools_allowed = matches!(kind, Kind::Turn);
         let turn = if tools_allowed { self.turns + 1 } else { self.turns };
         self.record(Asked {

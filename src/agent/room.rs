@@ -231,7 +231,7 @@ impl Agent<'_> {
         self.planned.max_tokens.min(SUMMARY_TOKENS).min(u32::try_from(most).unwrap_or(u32::MAX))
     }
 
-    fn shorten(&mut self, call_ids: &[String], chars: u64) -> Result<(), Halt> {
+    pub(super) fn shorten(&mut self, call_ids: &[String], chars: u64) -> Result<(), Halt> {
         let before = (self.window_tokens(), self.conversation.size());
         let call_ids = self.messages.shorten(call_ids, chars);
         if let Some(recorded) = &self.tree.recorded {

@@ -110,7 +110,8 @@ impl Halt {
         Self {
             outcome: Outcome::EnvironmentFailed,
             message: format!("the run's record can't be written: {error}"),
-            hint: Some("Make room or choose another folder with --out.".into()),
+            // Who keeps the record knows what to do about it.
+            hint: None,
         }
     }
 
@@ -361,7 +362,11 @@ impl Tree {
         Halt {
             outcome: Outcome::TimedOut,
             message: format!("the run's time is up: limits.wall_clock is {seconds} s"),
-            hint: Some("Raise limits.wall_clock, or give the job less to do.".into()),
+            hint: Some(
+                "Raise limits.wall_clock or give the job less to do; `legwork resume --limit wall_clock=TIME` goes on with \
+                 this run."
+                    .into(),
+            ),
         }
     }
 

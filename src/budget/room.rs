@@ -1,6 +1,6 @@
 //! How long a reply may be so that no limit is overshot.
 
-use super::{LEAST_REPLY_TOKENS, NEWS_TOKENS, Wish};
+use super::{LAST_NEWS_TOKENS, LEAST_REPLY_TOKENS, Wish};
 use crate::price::Rates;
 
 /// The limits' keys in the job file.
@@ -15,7 +15,12 @@ pub(super) struct Rest {
 }
 
 /// Room for a request.
-pub(super) struct Room(u32);
+pub(super) struct Room {
+    /// The longest reply.
+    pub(super) max_tokens: u32,
+    /// The key of the limit that makes it shorter than wished; `limits` where none does.
+    pub(super) limit: &'static str,
+}
 
 impl Room {
     /// The longest reply, at most as wished, that the rest has room for.
@@ -24,31 +29,25 @@ impl Room {
     /// The key of the limit that leaves too little.
     pub(super) fn of(wish: &Wish, rest: &Rest) -> Result<Self, &'static str> {
         let least = LEAST_REPLY_TOKENS.min(wish.max_tokens);
-        let mut longest = wish.max_tokens;
-        if let Some(left) = rest.tokens {
-            longest = longest.min(by_tokens(wish, left, least));
+        let mut room = Self { max_tokens: wish.max_tokens, limit: "limits" };
+        let by_tokens = rest.tokens.map(|left| (TOKENS, by_tokens(wish, left, least)));
+        let by_cost = rest.cost.map(|left| (COST, by_cost(wish, left, least)));
+        for (limit, longest) in by_tokens.into_iter().chain(by_cost) {
             if longest < least {
-                return Err(TOKENS);
+                return Err(limit);
+            }
+            if longest < room.max_tokens {
+                room = Self { max_tokens: longest, limit };
             }
         }
-        if let Some(left) = rest.cost {
-            longest = longest.min(by_cost(wish, left, least));
-            if longest < least {
-                return Err(COST);
-            }
-        }
-        Ok(Self(longest))
-    }
-
-    pub(super) fn max_tokens(&self) -> u32 {
-        self.0
+        Ok(room)
     }
 }
 
 /// The next prompt holds this prompt and this reply: so with a last request to come, the reply counts twice.
 fn by_tokens(wish: &Wish, left: u64, least: u32) -> u32 {
     let longest = if wish.leaves_a_last_one {
-        let last = wish.prompt_tokens.saturating_add(NEWS_TOKENS).saturating_add(u64::from(least));
+        let last = wish.prompt_tokens.saturating_add(LAST_NEWS_TOKENS).saturating_add(u64::from(least));
         left.saturating_sub(wish.prompt_tokens).saturating_sub(last) / 2
     } else {
         left.saturating_sub(wish.prompt_tokens)
@@ -62,7 +61,7 @@ fn by_cost(wish: &Wish, left: f64, least: u32) -> u32 {
     let (input, output) = dearest(rates);
     let prompt = wish.prompt_tokens as f64 * input;
     let (left, each) = if wish.leaves_a_last_one {
-        let last = prompt + NEWS_TOKENS as f64 * input + f64::from(least) * output;
+        let last = prompt + LAST_NEWS_TOKENS as f64 * input + f64::from(least) * output;
         (left - prompt - last, output + input)
     } else {
         (left - prompt, output)

@@ -142,12 +142,12 @@ fn work_leaves_room_for_a_last_request() {
         match try_now(&budget, work(500, 3_000)).unwrap() {
             Ok(reservation) => {
                 // At worst it uses everything, and all of the news that room was kept for comes to the prompt.
-                let prompt = reservation.tokens + NEWS_TOKENS;
+                let prompt = reservation.tokens + LAST_NEWS_TOKENS;
                 let all = reservation.tokens;
                 reservation.settle(&used(all), None);
                 assert!(now(&budget, wish(prompt, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{left}");
             }
-            Err(hit) => assert!(left < 2 * 500 + 3 * 256 + NEWS_TOKENS, "{left}: {hit:?}"),
+            Err(hit) => assert!(left < 2 * 500 + 3 * 256 + LAST_NEWS_TOKENS, "{left}: {hit:?}"),
         }
     }
     for cents in 0..500 {
@@ -156,10 +156,30 @@ fn work_leaves_room_for_a_last_request() {
             let (tokens, cost) = (reservation.tokens, reservation.cost);
             // A little less, for sums of fractions aren't exact.
             reservation.settle(&used(tokens), Some(cost - 1e-9));
-            assert!(now(&budget, wish(tokens + NEWS_TOKENS, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{cents}");
+            assert!(now(&budget, wish(tokens + LAST_NEWS_TOKENS, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{cents}");
         } else {
             assert!(cents < 100, "{cents}");
         }
+    }
+}
+
+/// The prompt stays as long as it is, and each reply is short: turn after turn, and then the request to sum up.
+#[test]
+fn little_more_than_one_request_stays_unused() {
+    const REPLY: u64 = 60;
+    for (limit, prompt) in (2_000..40_000).step_by(97).flat_map(|limit| [300, 500, 1_500].map(|prompt| (limit, prompt)))
+    {
+        let budget = of_tokens(limit);
+        let mut unused = limit;
+        while let Ok(reservation) = try_now(&budget, work(prompt, 8_000)).unwrap() {
+            reservation.settle(&used(prompt + REPLY), None);
+            unused -= prompt + REPLY;
+        }
+        if let Ok(last) = try_now(&budget, wish(prompt, 8_000)).unwrap() {
+            last.settle(&used(prompt + REPLY), None);
+            unused -= prompt + REPLY;
+        }
+        assert!(unused < prompt + 4 * u64::from(LEAST_REPLY_TOKENS), "{unused} of {limit}, at {prompt} a prompt");
     }
 }
 

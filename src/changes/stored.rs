@@ -15,6 +15,7 @@ use tempfile::NamedTempFile;
 use super::hex;
 use super::marks::{Marks, Time};
 use super::walk::Ignored;
+use crate::record::temporary;
 use crate::sandbox::git;
 use crate::tools::ignored::Texts;
 
@@ -116,8 +117,7 @@ pub(super) struct Writing {
 impl Writing {
     /// Begins in the record's folder; nothing is to be seen there before [`Writing::end`].
     pub(super) fn begin(record: &Path) -> io::Result<Self> {
-        // tempfile makes its files 0600.
-        Ok(Self { out: BufWriter::with_capacity(64 << 10, NamedTempFile::new_in(record)?), sum: Sha256::new() })
+        Ok(Self { out: BufWriter::with_capacity(64 << 10, temporary(record)?), sum: Sha256::new() })
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -9,16 +9,17 @@ use clap::ValueEnum;
 
 use super::Surroundings;
 use crate::error::Error;
+use crate::event::RunOptions;
 use crate::plan::Plan;
 use crate::sandbox::protected::{Protected, canonical_as_far_as_possible};
 use crate::sandbox::{Boundary, Sandbox, Tier, Wanted};
 
 /// What `run`, `resume`, `replay --tools` and `test` have in common.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Confinement {
-    /// How commands are confined
-    #[arg(long, value_enum, default_value = "auto")]
-    sandbox: Choice,
+    /// How commands are confined; default: auto, or what a run that goes on was given
+    #[arg(long, value_enum)]
+    sandbox: Option<Choice>,
     /// Let commands read this file or folder, too: what lies in HOME, say; may be repeated
     #[arg(long, value_name = "DIR")]
     allow_read: Vec<PathBuf>,
@@ -37,24 +38,65 @@ enum Choice {
     Off,
 }
 
+impl Choice {
+    /// As the command line names it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Required => "required",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// What no sandbox means.
 const UNCONFINED: &str = "they can do whatever you can do";
 
 impl Confinement {
     /// Whether commands are not to be confined.
     pub(super) fn is_off(&self) -> bool {
-        self.sandbox == Choice::Off
+        self.choice() == Choice::Off
+    }
+
+    fn choice(&self) -> Choice {
+        self.sandbox.unwrap_or(Choice::Auto)
+    }
+
+    /// What a run keeps of it for when it goes on; `folder` is the current one.
+    pub(super) fn kept(&self, folder: &Path) -> RunOptions {
+        let absolute = |paths: &[PathBuf]| -> Vec<String> {
+            paths.iter().map(|path| folder.join(path).to_string_lossy().into_owned()).collect()
+        };
+        RunOptions {
+            sandbox: self.sandbox.map(|choice| choice.name().to_owned()),
+            allow_read: absolute(&self.allow_read),
+            allow_write: absolute(&self.allow_write),
+            ..RunOptions::default()
+        }
+    }
+
+    /// The same, with what a run was given earlier where it isn't given anew.
+    pub(super) fn or(&self, earlier: &RunOptions) -> Self {
+        let paths = |now: &[PathBuf], then: &[String]| match now {
+            [] => then.iter().map(PathBuf::from).collect(),
+            now => now.to_vec(),
+        };
+        let then = earlier.sandbox.as_deref().and_then(|name| Choice::from_str(name, false).ok());
+        Self {
+            sandbox: self.sandbox.or(then),
+            allow_read: paths(&self.allow_read, &earlier.allow_read),
+            allow_write: paths(&self.allow_write, &earlier.allow_write),
+        }
     }
 
     /// Whether the command line says anything about it.
     pub(super) fn is_default(&self) -> bool {
-        self.sandbox == Choice::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
+        self.choice() == Choice::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
     }
 
     /// The same as arguments of a command that is started elsewhere.
     pub(super) fn arguments(&self, folder: &Path) -> Vec<OsString> {
-        let choice = self.sandbox.to_possible_value().map(|value| value.get_name().to_owned());
-        let mut arguments = vec![OsString::from("--sandbox"), choice.unwrap_or_default().into()];
+        let mut arguments = vec![OsString::from("--sandbox"), self.choice().name().into()];
         for (option, paths) in [("--allow-read", &self.allow_read), ("--allow-write", &self.allow_write)] {
             for path in paths {
                 arguments.extend([option.into(), folder.join(path).into_os_string()]);
@@ -68,7 +110,7 @@ impl Confinement {
         if !plan.starts_commands() {
             return "unused: nothing can start a command".to_owned();
         }
-        let tier = match self.sandbox {
+        let tier = match self.choice() {
             Choice::Auto => "auto: bubblewrap, or landlock where that doesn't work".to_owned(),
             Choice::Required => "required: bubblewrap".to_owned(),
             Choice::Off => format!("off: commands are not confined, {UNCONFINED}"),
@@ -76,7 +118,7 @@ impl Confinement {
         let more = [("read", &self.allow_read), ("change", &self.allow_write)].into_iter();
         let more = more.flat_map(|(what, paths)| paths.iter().map(move |path| format!("{what} {}", path.display())));
         match more.collect::<Vec<_>>().join(", ") {
-            more if more.is_empty() || self.sandbox == Choice::Off => tier,
+            more if more.is_empty() || self.is_off() => tier,
             more => format!("{tier}; commands may also {more}"),
         }
     }
@@ -116,7 +158,7 @@ impl Confinement {
             home,
             path: path.filter(|entry| entry.is_absolute()).collect(),
         };
-        let wanted = match self.sandbox {
+        let wanted = match self.choice() {
             Choice::Auto => Wanted::Auto,
             Choice::Required => Wanted::Required,
             Choice::Off => Wanted::Off,

@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::{Surroundings, format_parser};
+use crate::changes::is_tracked;
 use crate::changes::sections;
 use crate::error::Error;
 use crate::event::{Change, Changed, Course, Event, PARENT};
@@ -33,7 +34,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn diff(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let read = |run: &str| Told::read(&find_run(&options.out, run)?, around);
+    let read = |run: &str| Told::read(&find_run(&options.out, run, &is_tracked)?, around);
     let (one, other) = (read(&options.before)?, read(&options.after)?);
     let comparison = Comparison {
         format: 1,

@@ -12,10 +12,10 @@ use super::print::{printable, shell_word};
 use super::result_file::ResultFile;
 use super::{Surroundings, outputs, progress, script, step_summary};
 use crate::error::Error;
-use crate::event::{Entry, Outcome, RunResult};
+use crate::event::{Entry, Outcome, RunOptions, RunResult};
 use crate::formats;
 use crate::job::Job;
-use crate::lints::Countable;
+use crate::lints::{Countable, Own};
 use crate::mask::Mask;
 use crate::plan::Plan;
 use crate::providers::{Connect, Fault, FaultKind, Provider};
@@ -46,6 +46,7 @@ pub(super) struct Live<'a> {
     pub(super) recorder: Recorder,
     /// The file for the data that it ends with.
     pub(super) result_file: Option<ResultFile>,
+    pub(super) options: RunOptions,
     pub(super) before: Option<Before>,
     pub(super) signals: Signals,
     /// Who else looks on.
@@ -115,6 +116,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             observers,
             clock: around.clock,
             scripts: scripts.collect(),
+            options: live.options,
             before: live.before,
             signals: live.signals,
             keeps_up,
@@ -154,6 +156,19 @@ fn warn_of_planted(around: &Surroundings, workspace: &Path, planted: &[PathBuf])
     ));
 }
 
+/// Whether a limit on cost can be kept: every model has a price. A lint says so of the job's own limit and models; this is
+/// for a limit from the command line, and for a run that goes on with other prices or servers.
+pub(super) fn bound(plan: &Plan, own: &Own) -> Result<(), Error> {
+    for model in plan.agents().map(|agent| &agent.model).filter(|_| plan.limits.cost_usd.is_some()) {
+        if Countable::of(model, plan.limits.tokens.is_some(), own) == Countable::No {
+            let what = format!("the price of `{model}` isn't known, so limits.cost_usd can't be kept");
+            let hint = format!("say what it costs at `[models.\"{model}\"]` in your prices.toml");
+            return Err(Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint)));
+        }
+    }
+    Ok(())
+}
+
 /// Opens what the plan's models need. Where the job is known, scripts have to fit it.
 pub(super) fn connect(
     around: &Surroundings,
@@ -166,14 +181,7 @@ pub(super) fn connect(
     let variable = |name: &str| around.variables.get(name).cloned();
     let own = around.own()?;
     let servers = &own.servers;
-    for model in plan.agents().map(|agent| &agent.model).filter(|_| plan.limits.cost_usd.is_some()) {
-        // Only what is resumed gets here: where it began there was a price, or the server was on the machine.
-        if Countable::of(model, plan.limits.tokens.is_some(), &own) == Countable::No {
-            let what = format!("the price of `{model}` isn't known, so limits.cost_usd can't be kept");
-            let hint = format!("say what it costs at `[models.\"{model}\"]` in your prices.toml");
-            return Err(Error::Provider(Fault::new(FaultKind::Rejected, what).hint(hint)));
-        }
-    }
+    bound(plan, &own)?;
     let providers = run::connect(plan, |model| {
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(Connect {

@@ -70,6 +70,7 @@ fn line(entry: &Entry) -> Option<String> {
         Event::Shortened(shortened) => figures::shortened(shortened),
         Event::SummedUp(summed_up) => figures::summed_up(summed_up),
         Event::LimitReached(limit) => format!("{}: {}", limit.limit, limit.message),
+        Event::LimitRaised(raised) => format!("{} raised: {}", raised.limit, figures::RAISED),
         Event::CheckStarted(started) => format!("check {}{}", started.name, attempt(started.attempt)),
         Event::CheckFinished(finished) if finished.passed => {
             format!("check {} passed in {}", finished.name, figures::duration(finished.duration_ms))
@@ -166,7 +167,13 @@ impl Observer for Live {
                 shown.doing.retain(|(call, _)| call != CHECK);
                 self.above(entry);
             }
-            Event::Retrying(_) | Event::LimitReached(_) | Event::Shortened(_) | Event::SummedUp(_) => self.above(entry),
+            Event::Retrying(_)
+            | Event::LimitReached(_)
+            | Event::LimitRaised(_)
+            | Event::Shortened(_)
+            | Event::SummedUp(_) => {
+                self.above(entry);
+            }
             _ => {}
         }
         if let Some(shown) = agents.get(&entry.agent) {

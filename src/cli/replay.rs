@@ -11,6 +11,7 @@ use super::print::printable;
 use super::resume::runs;
 use super::run::{given_secrets, pair, workspace};
 use super::{Surroundings, input};
+use crate::changes::is_tracked;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::formats::harmless;
@@ -83,7 +84,7 @@ pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Err
             hint: Some("Add --tools, or leave them out.".into()),
         });
     }
-    let folder = find_run(&options.out, &options.run)?;
+    let folder = find_run(&options.out, &options.run, &is_tracked)?;
     let record = Record::open(&folder)?;
     let replay = Replay::read(&record)?;
     // Of what was recorded nothing is priced again.

@@ -1,5 +1,8 @@
 //! `legwork resume`: goes on with a run that was cut off.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::confidences::Confidences;
@@ -7,12 +10,14 @@ use super::confine::Confinement;
 use super::live::{Live, connect, live};
 use super::print::printable;
 use super::result_file::ResultFile;
-use super::run::{given_secrets, pair, workspace};
-use super::{Surroundings, format_parser};
+use super::run::{bad_limit, given_secrets, limits, pair, workspace};
+use super::{Surroundings, format_parser, grants};
+use crate::changes::is_tracked;
 use crate::error::Error;
+use crate::event::{Entry, Event, PARENT, RunOptions};
 use crate::formats::Subject;
 use crate::record::{LATEST, RUNS, Record, Recorder, Reopened, find_run};
-use crate::run::{Before, Signals, commit};
+use crate::run::{Before, Signals, UsedLimit, commit};
 
 /// Options of `legwork resume`.
 #[derive(Debug, clap::Args)]
@@ -28,9 +33,16 @@ pub(super) struct Options {
     /// The folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Go on even where another commit is checked out than the run began with
+    /// Go on even where another commit is checked out than the run began with, or the record is a copy of one that is there
     #[arg(long)]
     force: bool,
+    /// Go on with a record that was made elsewhere, and say what it grants
+    #[arg(long)]
+    trust_record: bool,
+    /// Put this limit in the place of the run's: cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents,
+    /// max_turns, or SUBAGENT.max_turns; may be repeated. A run that a limit ended goes on where that one is raised
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    limit: Vec<String>,
     /// Where the runs lie
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
@@ -45,20 +57,28 @@ pub(super) struct Options {
 }
 
 pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let folder = find_run(&options.out, options.run.as_deref().unwrap_or(LATEST))?;
-    let result_file = ResultFile::prepare(options.result.as_deref())?;
+    let folder = find_run(&options.out, options.run.as_deref().unwrap_or(LATEST), &is_tracked)?;
     let signals = Signals::catch()?;
-    let reopened = match Recorder::reopen(&folder) {
-        Err(ended @ Error::Ended { .. }) => {
+    let limits = limits(&options.limit);
+    let reopened = match Recorder::reopen(&folder, !limits.is_empty(), around.record_key()?) {
+        Err(ended @ Error::Ended { outcome, .. }) => {
             let ended_so = printable(&ended.to_string());
-            let newest = match &options.run {
-                None => "; this is the newest run, name another with `legwork resume RUN`",
-                Some(_) => "",
-            };
-            around.out.beside(&format!("{ended_so}; only one that was cut off can go on{newest}"));
-            if let Some(file) = &result_file {
+            if outcome.is_a_limit() {
+                around.out.beside(&ended_so);
+                if let Some(used) = used_limit(&Record::open(&folder)?)? {
+                    around.out.beside(&format!("help:   {}", go_on(&used, &folder)));
+                }
+            } else {
+                let newest = match &options.run {
+                    None => "; this is the newest run, name another with `legwork resume RUN`",
+                    Some(_) => "",
+                };
+                around.out.beside(&format!("{ended_so}; only one that was cut off can go on{newest}"));
+            }
+            if let Some(file) = ResultFile::prepare(options.result.as_deref())? {
                 let record = Record::open(&folder)?;
                 ResultFile::check(options.result.as_deref(), &record.plan)?;
+                file.make_folder()?;
                 file.make_folder()?;
                 record.result.iter().try_for_each(|result| file.write(result))?;
             }
@@ -66,20 +86,47 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
         }
         reopened => reopened?,
     };
-    let Reopened { recorder, record, journals } = reopened;
+    let Reopened { recorder, record, journals, last_seen, is_ours } = reopened;
     let mut plan = record.plan;
     let servers = around.servers()?;
     for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
         agent.model.server = servers.served(&agent.model.provider);
     }
-    ResultFile::check(options.result.as_deref(), &plan)?;
-    if let Some(file) = &result_file {
-        file.make_folder()?;
+    let mut before = begun(journals, &folder)?;
+    if !is_ours {
+        grants::show(around, &plan);
+        if !options.trust_record {
+            return Err(Error::ForeignRecord { path: folder });
+        }
     }
-    let before = Before::new(journals).ok_or_else(|| Error::NotARecord {
-        path: folder.clone(),
-        why: "it was cut off before anything happened; start the job anew".to_owned(),
-    })?;
+    if !options.force
+        && let Some(original) = original(before.folder(), recorder.folder(), &before.started().run_id)
+    {
+        return Err(Error::Copied { path: folder, original });
+    }
+    let earlier = match is_ours {
+        true => before.options().clone(),
+        // What only a command line can grant, it has to grant here.
+        false => RunOptions { untrusted: before.options().untrusted, ..RunOptions::default() },
+    };
+    let confinement = options.confinement.or(&earlier);
+    if earlier.untrusted && confinement.is_off() {
+        return Err(Error::Usage {
+            message: "an untrusted job is not run without a sandbox".into(),
+            hint: Some("Leave out --sandbox off.".into()),
+        });
+    }
+    let result_path = options.result.clone().or(earlier.result.as_ref().map(PathBuf::from));
+    ResultFile::check(result_path.as_deref(), &plan)?;
+    before.last_seen = last_seen;
+    let used = record.result.as_ref().map_or(Ok(None), |result| before.used_limit(result)).map_err(bad_limit)?;
+    before.replace_limits(&mut plan, limits).map_err(bad_limit)?;
+    if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
+        return Err(Error::Usage {
+            message: format!("the run ended at its limit `{}`, and --limit doesn't raise that", used.name),
+            hint: Some(go_on(&used, &folder)),
+        });
+    }
     let (last, then) = before.place();
     let workspace = workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
     let now = commit(&workspace);
@@ -94,7 +141,11 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     let providers = connect(around, &plan, &scripts, &confidences.mask, None)?;
     let out = runs(recorder.folder(), &before.started().run_id, &plan.job);
     let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();
-    let confined = options.confinement.reach(around, &plan, &protected, &out)?;
+    let confined = confinement.reach(around, &plan, &protected, &out)?;
+    let result_file = ResultFile::prepare(result_path.as_deref())?;
+    if let Some(file) = &result_file {
+        file.make_folder()?;
+    }
     live(
         Live {
             plan,
@@ -109,12 +160,48 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
             scripts,
             recorder,
             result_file,
+            options: RunOptions {
+                result: result_path.map(|file| around.folder.join(file).to_string_lossy().into_owned()),
+                untrusted: earlier.untrusted,
+                offline: earlier.offline,
+                ..confinement.kept(&around.folder)
+            },
             before: Some(before),
             signals,
             observer: None,
         },
         around,
     )
+}
+
+/// The record that this one is a copy of, where that is there.
+fn original(then: &Path, now: &Path, run_id: &str) -> Option<PathBuf> {
+    let identity = |folder: &Path| Some((fs::metadata(folder).ok()?.dev(), fs::metadata(folder).ok()?.ino()));
+    if then == now || !then.is_absolute() || identity(then)? == identity(now)? {
+        return None;
+    }
+    let first = Record::open(then).ok()?.entries(PARENT).ok()?.next()?.ok()?;
+    let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == run_id);
+    is_same.then(|| then.to_owned())
+}
+
+fn begun(journals: BTreeMap<String, Vec<Entry>>, folder: &Path) -> Result<Before, Error> {
+    Before::new(journals).ok_or_else(|| Error::NotARecord {
+        path: folder.to_owned(),
+        why: "it was cut off before anything happened; start the job anew".to_owned(),
+    })
+}
+
+/// The limit that ended a run that isn't to go on.
+fn used_limit(record: &Record) -> Result<Option<UsedLimit>, Error> {
+    let before = begun(record.journals()?, record.folder())?;
+    record.result.as_ref().map_or(Ok(None), |result| before.used_limit(result)).map_err(bad_limit)
+}
+
+/// How a run goes on that a limit ended.
+fn go_on(used: &UsedLimit, folder: &Path) -> String {
+    let run = printable(&folder.to_string_lossy());
+    format!("{}; give it more: legwork resume {run} --limit {}", used.used(), used.argument())
 }
 
 /// The folder of all runs that a run's folder lies in. A record that was moved elsewhere is by itself: what lies around

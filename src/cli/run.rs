@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 
 use super::confidences::Confidences;
 use super::confine::Confinement;
-use super::live::{Live, connect, live};
+use super::live::{Live, bound, connect, live};
 use super::result_file::ResultFile;
 use super::save_case::Saving;
 use super::stay_inside::stay_inside;
 use super::{Surroundings, format_parser, input};
 use crate::diagnostic::Severity;
 use crate::error::Error;
+use crate::event::RunOptions;
 use crate::formats::{self, Preview, Subject};
 use crate::job::Network;
 use crate::lints::{self, Origin, ValidJob};
-use crate::plan::{Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
+use crate::plan::{BadLimit, Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
 use crate::record::{RUNS, Recorder};
 use crate::run::Signals;
 
@@ -44,6 +45,10 @@ pub(super) struct Options {
     /// Where runs are recorded
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
+    /// Put this limit in the place of the job's: cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents,
+    /// max_turns, or SUBAGENT.max_turns; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "save_case")]
+    limit: Vec<String>,
     #[command(flatten)]
     confinement: Confinement,
     /// What stdout gets: the last text, result.json, or the events as they happen
@@ -93,11 +98,15 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     let checked = lints::check_from(&source, folder.as_ref(), origin, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &own.servers)).transpose();
+    let replaced = limits(&options.limit);
     let mut findings = checked.findings;
     if let Ok(Some(model)) = &model
         && model.provider == "replay"
     {
         findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));
+    }
+    if replaced.contains_key("cost_usd") {
+        findings.retain(|finding| finding.code != "no-cost-limit");
     }
     if !findings.is_empty() {
         around.out.findings(&findings);
@@ -111,6 +120,9 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         model_override: model.clone(),
     };
     let (plan, secrets) = planned(options, &job, &given, &facts("<run.id>", "<run.date>"))?;
+    if replaced.contains_key("cost_usd") {
+        bound(&plan, &own)?;
+    }
     // The job's own models were looked at; one from the command line takes their place.
     match model.as_ref().and_then(|model| lints::unpriced(&job.job().limits, model, &own)) {
         Some(finding) if finding.severity == Severity::Error => return Err(invalid(finding)),
@@ -150,7 +162,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     protected.iter().try_for_each(|path| in_utf8(path))?;
     protected.extend(around.own_files_below(&workspace));
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
-    let recorder = Recorder::create(&out, job.name(), started)?;
+    let recorder = Recorder::create(&out, job.name(), started, around.record_key()?)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
     let today = started.strftime("%Y-%m-%d").to_string();
     let (plan, _) = planned(options, &job, &given, &facts(recorder.run_id(), &today))?;
@@ -170,6 +182,12 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
             scripts,
             recorder,
             result_file,
+            options: RunOptions {
+                result: options.result.as_ref().map(|file| around.folder.join(file).to_string_lossy().into_owned()),
+                untrusted: options.untrusted,
+                offline: options.offline,
+                ..options.confinement.kept(&around.folder)
+            },
             before: None,
             signals,
             observer: saving.as_ref().map(Saving::observer),
@@ -184,6 +202,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
 
 fn planned(options: &Options, job: &ValidJob, given: &Given, facts: &RunFacts) -> Result<(Plan, Secrets), Error> {
     let (mut plan, secrets) = Plan::new(job, given, facts).map_err(Error::Invalid)?;
+    plan.set_limits(&limits(&options.limit)).map_err(bad_limit)?;
     if options.offline {
         if let Some(agent) = plan.agents().find(|agent| agent.model.provider != "replay") {
             return Err(Error::Usage {
@@ -283,6 +302,18 @@ fn give(given: &mut Given, set: &[String], set_env: &[String], around: &Surround
     for argument in set_env {
         given.set_env(argument, |variable| around.variables.get(variable).map(Into::into));
     }
+}
+
+/// What `--limit` says, by the limits' names; where one is given twice, the last one counts.
+pub(super) fn limits(arguments: &[String]) -> BTreeMap<String, String> {
+    let pairs = arguments.iter().filter_map(|argument| argument.split_once('='));
+    // As the journal and messages name them, too.
+    let name = |name: &str| name.strip_prefix("limits.").or(name.strip_prefix("parent.")).unwrap_or(name).to_owned();
+    pairs.map(|(key, value)| (name(key), value.to_owned())).collect()
+}
+
+pub(super) fn bad_limit(bad: BadLimit) -> Error {
+    Error::Usage { message: bad.message, hint: Some(bad.hint) }
 }
 
 /// An argument of the form `NAME=...`.

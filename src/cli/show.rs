@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Surroundings;
+use crate::changes::is_tracked;
 use crate::error::Error;
 use crate::event::PARENT;
 use crate::formats::{self, Story};
@@ -30,7 +31,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let folder = find_run(&options.out, &options.run)?;
+    let folder = find_run(&options.out, &options.run, &is_tracked)?;
     if options.rebuild {
         return rebuild(&folder, around);
     }

@@ -39,11 +39,15 @@ impl Course {
             }
             Event::Resumed(resumed) => {
                 self.sandbox.clone_from(&resumed.sandbox);
-                let goes_on = |finished: &AgentFinished| finished.outcome.can_be_resumed();
+                let goes_on = |finished: &AgentFinished| finished.outcome.was_cut_off();
                 self.going_on = self.ended.values().filter(|end| goes_on(end)).map(|end| end.id.clone()).collect();
                 self.parent = self.parent.take().filter(|end| !goes_on(end));
                 self.end = None;
                 self.changed = None;
+            }
+            Event::LimitRaised(raised) => {
+                self.parent = None;
+                self.going_on.extend(raised.subagents.iter().cloned());
             }
             Event::CallStarted(started) => {
                 let new = started.child.as_ref().filter(|child| !self.order.contains(child));
@@ -195,7 +199,17 @@ mod tests {
     }
 
     fn resumed() -> Event {
-        Resumed { version: "1".into(), workspace: "/w".into(), sandbox: "landlock".into(), commit: None }.into()
+        Resumed {
+            version: "1".into(),
+            workspace: "/w".into(),
+            sandbox: "landlock".into(),
+            commit: None,
+            limits: Default::default(),
+            last_seen: None,
+            folder: String::new(),
+            options: Default::default(),
+        }
+        .into()
     }
 
     fn over(outcome: Outcome) -> Event {

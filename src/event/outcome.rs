@@ -91,6 +91,17 @@ impl Outcome {
         matches!(self, Self::Interrupted | Self::ProviderFailed | Self::ProviderRejected | Self::EnvironmentFailed)
     }
 
+    /// Whether a run that ended so can go on once the limit that ended it is raised.
+    pub fn is_a_limit(self) -> bool {
+        matches!(self, Self::TurnLimit | Self::BudgetExceeded | Self::TimedOut)
+    }
+
+    /// Whether an agent that ended so was stopped in the middle of its work. When the run goes on, so does the agent, from
+    /// its last step.
+    pub fn was_cut_off(self) -> bool {
+        self.can_be_resumed() || self == Self::TimedOut
+    }
+
     /// Whether a child's end with this outcome ends the whole run with it. Any other is told to the parent.
     pub fn ends_the_run(self) -> bool {
         matches!(

@@ -6,6 +6,9 @@ use super::harmless;
 use crate::event::{Change, ChangeKind, Changed, CheckFinished, CheckResult, RunResult, Shortened, SummedUp, Usage};
 use crate::message::counted;
 
+/// What is said of a limit that was raised.
+pub const RAISED: &str = "the work goes on from before it was reached; the request to sum up counts only as spent";
+
 /// How many files of a run's changes are shown to people.
 pub const MOST_FILES: usize = 100;
 

@@ -142,6 +142,7 @@ fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
         Event::Retrying(retrying) => vec![part("note", "Tried again".into(), &retrying.retry.why)],
         Event::Dropped(dropped) => vec![part("note", "Asked again".into(), &dropped.why)],
         Event::LimitReached(limit) => vec![part("note", format!("Limit {}", limit.limit), &limit.message)],
+        Event::LimitRaised(raised) => vec![part("note", format!("Limit {} raised", raised.limit), figures::RAISED)],
         Event::AskFailed(failed) => vec![part("note", "No reply".into(), &failed.why)],
         Event::Resumed(_) => {
             vec![part("turn", format!("Resumed at {}", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")), "")]

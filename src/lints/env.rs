@@ -26,6 +26,9 @@ const OTHER_KEYS: &[&str] = &[
     "OPENROUTER_API_KEY",
 ];
 
+/// The variable that holds the key of records. Like a provider's key, no tool ever sees it.
+pub const RECORD_KEY: &str = "LEGWORK_RECORD_KEY";
+
 const RULES: &[Rule] = &[
     rule!(Error "bad-env-name"),
     rule!(Error "key-in-env"),
@@ -55,7 +58,7 @@ impl Lint for Env {
                 );
             } else if is_provider_key(text) || subject.own.servers.keys().any(|key| key.eq_ignore_ascii_case(text)) {
                 findings.push(
-                    Diagnostic::error("key-in-env", name.place(), format!("`{text}` is a provider's key"))
+                    Diagnostic::error("key-in-env", name.place(), format!("`{text}` is {}", whose(text)))
                         .help("no tool ever gets one; remove it"),
                 );
             } else if WITHHELD.contains(&text) {
@@ -78,14 +81,18 @@ impl Lint for Env {
     }
 }
 
+fn whose(key: &str) -> &'static str {
+    if key.eq_ignore_ascii_case(RECORD_KEY) { "the key of records" } else { "a provider's key" }
+}
+
 /// Whether a variable holds a key that no tool may see.
 pub(crate) fn is_provider_key(name: &str) -> bool {
     provider_keys().any(|key| key.eq_ignore_ascii_case(name))
 }
 
-/// The variables that hold providers' keys, in capitals; some stand here twice.
+/// The variables that hold keys which no tool may see, providers' and that of records, in capitals; some stand here twice.
 pub(crate) fn provider_keys() -> impl Iterator<Item = &'static str> {
-    PROVIDERS.iter().flat_map(|provider| provider.keys).chain(OTHER_KEYS).copied()
+    PROVIDERS.iter().flat_map(|provider| provider.keys).chain(OTHER_KEYS).copied().chain([RECORD_KEY])
 }
 
 fn is_variable(name: &str) -> bool {

@@ -45,6 +45,7 @@ use crate::toml_file;
 use crate::yaml::{self, Decoded, Node, Spanned};
 
 pub use checks::{truth, unclear};
+pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
 pub use models::{model_argument, resolve, unknown_provider};
 pub use options::left_behind;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io;
 
+use super::heartbeat::Heartbeat;
 use super::{Entries, Flaw, Found, PATCH, Recorder, START, journal_file};
 use crate::event::{AgentFinished, Changed, Durability, PARENT, RunResult, summary_file};
 use crate::formats::{self, Story, markdown};
@@ -75,7 +76,7 @@ impl Recorder {
     }
 
     /// Writes what is derived from the journal, and `result.json` last of all; drops the subagents' journals that
-    /// aren't to be kept, and the start of the workspace where the run can't go on.
+    /// aren't to be kept. After it go the heartbeat, and the start of the workspace where the run can't go on.
     ///
     /// # Errors
     /// Where a file couldn't be written; the journal is whole all the same.
@@ -90,9 +91,6 @@ impl Recorder {
         self.reserve.release();
         self.make_patch(changed)?;
         self.make_shown(plan, Some(result))?;
-        if !result.outcome.can_be_resumed() {
-            let _ = fs::remove_file(self.folder.join(START));
-        }
         if !keep_journals {
             for subagent in &result.subagents {
                 self.trial.operation()?;
@@ -102,7 +100,18 @@ impl Recorder {
                 }
             }
         }
-        self.make_result(result).map(drop)
+        self.make_result(result)?;
+        self.settle(result);
+        Ok(())
+    }
+
+    /// Takes away what only a run needs that goes on or can go on.
+    fn settle(&self, result: &RunResult) {
+        drop(super::lock(&self.heartbeat).take());
+        Heartbeat::forget(&self.folder);
+        if !result.outcome.can_be_resumed() && !result.outcome.is_a_limit() {
+            let _ = fs::remove_file(self.folder.join(START));
+        }
     }
 
     /// Writes `result.json` and nothing else. Where there is no room for it, what is derived from the journal makes way.
@@ -116,7 +125,9 @@ impl Recorder {
                 let _ = fs::remove_file(self.folder.join(name));
             }
             self.make_result(result).map(drop)
-        })
+        })?;
+        self.settle(result);
+        Ok(())
     }
 
     pub(super) fn make_result(&self, result: &RunResult) -> io::Result<Made> {

@@ -8,9 +8,11 @@ use crate::error::Error;
 
 /// Finds a run's folder below `out`, or anywhere when `wanted` is a folder itself.
 ///
+/// A run for which `is_foreign` holds came with a checkout: it is never the latest.
+///
 /// # Errors
 /// Where there is no run yet, and where none or more than one fits.
-pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
+pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) -> Result<PathBuf, Error> {
     let as_folder = Path::new(wanted);
     if is_run(as_folder) {
         return Ok(as_folder.to_owned());
@@ -21,11 +23,18 @@ pub fn find_run(out: &Path, wanted: &str) -> Result<PathBuf, Error> {
         return Err(Error::NoRuns { out: out.to_owned() });
     }
     if wanted == LATEST {
-        return runs.into_iter().max_by_key(|run| age(run)).ok_or_else(none);
+        let mut runs: Vec<PathBuf> = runs;
+        runs.sort_by_cached_key(|run| age(run));
+        return runs.into_iter().rev().find(|run| !is_foreign(run)).ok_or_else(none);
     }
     if wanted.contains('/') {
         let below = out.join(wanted);
-        return if is_run(&below) || was_begun(&below) { Ok(below) } else { Err(none()) };
+        let is_latest = below.file_name() == Some("latest".as_ref());
+        return match is_run(&below) || was_begun(&below) {
+            true if is_latest && is_foreign(&below) => Err(none()),
+            true => Ok(below),
+            false => Err(none()),
+        };
     }
     let starts =
         |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).is_some_and(|id| id.starts_with(wanted));
@@ -88,7 +97,8 @@ mod tests {
             fs::write(out.path().join(run).join("plan.json"), "{}").unwrap();
         }
         std::os::unix::fs::symlink("20260102-000000-bbbbbb", out.path().join("a/latest")).unwrap();
-        let find = |wanted: &str| find_run(out.path(), wanted).map(|run| run.to_string_lossy().into_owned());
+        let find =
+            |wanted: &str| find_run(out.path(), wanted, &|_| false).map(|run| run.to_string_lossy().into_owned());
         assert!(find("latest").unwrap().ends_with("cccccc"));
         assert!(find("a/latest").unwrap().ends_with("a/latest"));
         assert!(find("20260102").unwrap().ends_with("bbbbbb"));
@@ -99,15 +109,22 @@ mod tests {
         fs::create_dir_all(out.path().join("b/20260104-000000-dddddd")).unwrap();
         fs::create_dir_all(out.path().join("b/other")).unwrap();
         assert!(find("latest").unwrap().ends_with("dddddd"), "it was cut off before it had a plan");
+        let foreign = |run: &Path| run.canonicalize().unwrap().to_string_lossy().ends_with(['d', 'b']);
+        assert!(find_run(out.path(), "latest", &foreign).unwrap().ends_with("20260103-000000-cccccc"));
+        assert!(matches!(find_run(out.path(), "a/latest", &foreign), Err(Error::NoSuchRun { .. })));
+        assert!(find_run(out.path(), "20260102", &foreign).is_ok(), "by its name it is meant");
     }
 
     #[test]
     fn where_nothing_ran_it_says_so() {
         let out = tempfile::tempdir().unwrap();
         for wanted in ["latest", "a/latest", "20260102"] {
-            assert!(matches!(find_run(out.path(), wanted), Err(Error::NoRuns { .. })), "{wanted}");
+            assert!(matches!(find_run(out.path(), wanted, &|_| false), Err(Error::NoRuns { .. })), "{wanted}");
         }
         let other = out.path().to_string_lossy();
-        assert!(matches!(find_run(out.path(), &other), Err(Error::NoSuchRun { .. })), "a folder that is no run");
+        assert!(
+            matches!(find_run(out.path(), &other, &|_| false), Err(Error::NoSuchRun { .. })),
+            "a folder that is no run"
+        );
     }
 }

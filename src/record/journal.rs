@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 
 use super::files::open_journal;
 use super::journal_file;
+use super::seal::{MAC, RecordKey, Seal};
 use super::trial::Trial;
-use crate::event::{Durability, Entry, FORMAT};
+use crate::event::{Durability, Entry, Event, FORMAT};
 
 /// What every line ends with: the first 16 hexadecimal digits of SHA-256 over the checksum before it (nothing for
 /// the first line) and the line without this field.
@@ -54,7 +55,14 @@ impl Journal {
         self.seq + 1
     }
 
-    pub(super) fn append(&mut self, entry: &Entry, durability: Durability, trial: &Trial) -> io::Result<()> {
+    /// Appends a line. With a key it gets a seal.
+    pub(super) fn append(
+        &mut self,
+        entry: &Entry,
+        durability: Durability,
+        trial: &Trial,
+        key: Option<&RecordKey>,
+    ) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));
         }
@@ -69,6 +77,12 @@ impl Journal {
         }
         let mut line = entry.to_json()?;
         line.pop(); // the closing brace
+        if let Some(key) = key {
+            let mac = key.mac(&self.sum, &line);
+            line.push_str(MAC);
+            line.push_str(&mac);
+            line.push('"');
+        }
         let sum = checksum(&self.sum, &line);
         line.push_str(SUM);
         line.push_str(&sum);
@@ -170,6 +184,8 @@ pub struct Entries<R> {
     lines: R,
     line: u64,
     sum: String,
+    /// The seal of the last line that is to have one, where it has one.
+    seal: Option<Seal>,
     /// Bytes of whole lines up to here.
     whole: u64,
     done: bool,
@@ -189,7 +205,7 @@ impl Entries<BufReader<File>> {
 impl<R: BufRead> Entries<R> {
     /// Reads from anything.
     pub fn new(lines: R) -> Self {
-        Self { lines, line: 0, sum: String::new(), whole: 0, done: false }
+        Self { lines, line: 0, sum: String::new(), seal: None, whole: 0, done: false }
     }
 
     fn step(&mut self) -> Result<Option<Entry>, Flaw> {
@@ -219,6 +235,10 @@ impl<R: BufRead> Entries<R> {
             return Err(if has_more { changed(line, "it has another end") } else { Flaw::Torn { line } });
         }
         let (entry, sum) = read?;
+        if is_sealed(&entry.event) {
+            let body = str::from_utf8(&line).unwrap_or_default().rsplit_once(SUM).map_or("", |(body, _)| body);
+            self.seal = Seal::of(&self.sum, body);
+        }
         self.sum = sum;
         self.whole += length;
         Ok(Some(entry))
@@ -240,10 +260,20 @@ impl<R: BufRead> Entries<R> {
         Ok((entry, sum.to_owned()))
     }
 
+    /// Whether the last of the lines that say what a run may do was written by whoever has this key; with it, all before are.
+    pub(super) fn is_sealed_by(&self, key: &RecordKey) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.is_by(key))
+    }
+
     /// How many bytes the lines take that were read, and the checksum of the last.
     pub(super) fn end(&self) -> (u64, &str) {
         (self.whole, &self.sum)
     }
+}
+
+/// Whether an event is written with a seal: where a run begins or goes on.
+pub(super) fn is_sealed(event: &Event) -> bool {
+    matches!(event, Event::RunStarted(_) | Event::Resumed(_))
 }
 
 /// The format of a run's first line, where it isn't [`FORMAT`], and who wrote it. What else is in such a line, its checksum

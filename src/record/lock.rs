@@ -11,6 +11,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::Error;
 
+/// What is left of a run that was killed lets go of the lock when it has ended the run's commands.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// The folder's lock. The system lets go of it when this process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -20,35 +24,27 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes it, without waiting. A file system that knows no locks gives one that holds nobody off.
+    /// Takes it, and waits for it no longer than two seconds. A file system that knows no locks gives one that holds nobody
+    /// off.
     ///
     /// # Errors
     /// Where another process has it, or the folder can't be opened.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
         let opened = File::open(folder).map_err(failed)?;
-        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        let began = Instant::now();
+        let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
+        while taken == Err(rustix::io::Errno::WOULDBLOCK) && began.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+            taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
+        }
+        match taken {
             Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK) => {
                 let metadata = opened.metadata().map_err(failed)?;
                 Ok(Self { folder: opened, identity: (metadata.dev(), metadata.ino()) })
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
-        }
-    }
-
-    /// Takes it, and waits up to `longest` for another process to let go of it: what is left of a run that was killed ends
-    /// its commands first.
-    ///
-    /// # Errors
-    /// As [`Self::take`].
-    pub(super) fn take_within(folder: &Path, longest: Duration) -> Result<Self, Error> {
-        let begun = Instant::now();
-        loop {
-            match Self::take(folder) {
-                Err(Error::InUse { .. }) if begun.elapsed() < longest => std::thread::sleep(Duration::from_millis(5)),
-                taken => return taken,
-            }
         }
     }
 
@@ -81,5 +77,21 @@ mod tests {
         assert!(matches!(Lock::take(folder.path()), Err(Error::InUse { .. })));
         drop(first);
         Lock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn one_that_is_let_go_of_soon_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lock::take(folder.path()).unwrap();
+        let (began, begun) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            begun.recv().unwrap();
+            // Some pauses of whoever waits.
+            std::thread::sleep(5 * PAUSE);
+            drop(first);
+        });
+        began.send(()).unwrap();
+        Lock::take(folder.path()).unwrap();
+        holder.join().unwrap();
     }
 }

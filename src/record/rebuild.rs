@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use super::lock::Lock;
 use super::read::{subagents, unusable};
 use super::reserve::Reserve;
+use super::temporary::clean;
 use super::trial::Trial;
 use super::{Entries, Flaw, Found, Recorder, files, journal_file};
 use crate::error::Error;
@@ -34,6 +35,7 @@ impl Recorder {
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
         let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
         let lock = Lock::take(&folder)?;
+        clean(&folder);
         let (course, torn) = read_all(&folder)?;
         let Some((started, _)) = course.started() else {
             let why = "it was cut off before anything happened; start the job anew".to_owned();
@@ -45,6 +47,9 @@ impl Recorder {
             journals: Mutex::default(),
             reserve: Reserve::none(),
             lock,
+            unbegun: Mutex::default(),
+            heartbeat: Mutex::default(),
+            key: None,
             trial: Trial::default(),
         };
         let failed = |source| Error::Record { path: recorder.folder.clone(), source };

@@ -57,12 +57,14 @@ impl Guide {
         if self.past.was_halted(agent) { self.past.halt_of(agent) } else { self.differs(agent, why) }
     }
 
-    /// What a limit that is used up says.
-    fn used_up(&self, count: fn(&Budget) -> Result<(), LimitHit>) -> Option<LimitHit> {
-        let budget = Budget::new(self.past.plan().limits.clone());
+    /// What a limit that is used up says; another one after it was replaced.
+    fn used_up(&self, count: fn(&Budget) -> Result<(), LimitHit>) -> impl Iterator<Item = LimitHit> {
         // One less than would overflow where there is no limit.
-        budget.resume(0, 0.0, u64::MAX - 1, u64::MAX - 1);
-        count(&budget).err()
+        self.past.limits.iter().filter_map(move |limits| {
+            let budget = Budget::new(limits.clone());
+            budget.resume(0, 0.0, u64::MAX - 1, u64::MAX - 1);
+            count(&budget).err()
+        })
     }
 
     /// Whether a call was refused for a limit.
@@ -72,12 +74,12 @@ impl Guide {
         call: &ToolCall,
         count: fn(&Budget) -> Result<(), LimitHit>,
     ) -> Result<(), LimitHit> {
-        let Some(hit) = self.used_up(count) else { return Ok(()) };
+        let mut hits = self.used_up(count);
         self.with(agent, |course| {
-            let refused = |answer: &ToolResult| answer.is_error && answer.text == hit.refusal();
-            if course.answer(&call.id).is_none_or(|answer| !refused(answer)) {
+            let answer = course.answer(&call.id).filter(|answer| answer.is_error);
+            let Some(hit) = answer.and_then(|answer| hits.find(|hit| answer.text == hit.refusal())) else {
                 return Ok(());
-            }
+            };
             course.take_answer_to(&call.id);
             Err(hit)
         })
@@ -174,6 +176,12 @@ impl Recorded for Guide {
 
     fn subagent(&self, agent: &str, call: &ToolCall) -> Result<(), LimitHit> {
         self.refused(agent, call, Budget::count_subagent)
+    }
+
+    fn max_turns(&self, agent: &str, planned: u32) -> u32 {
+        let recorded = self.past.plan().agent(agent).map(|planned| planned.max_turns);
+        // An edited job says for itself how many it has.
+        if recorded == Some(planned) { self.past.max_turns(agent, planned) } else { planned }
     }
 
     fn limit(&self, agent: &str, hit: LimitHit) -> LimitHit {

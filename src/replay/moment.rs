@@ -64,7 +64,7 @@ fn one_run(agent: &str, moments: Vec<Moment>) -> Vec<Moment> {
     for (at, moment) in moments.into_iter().enumerate() {
         match &moment.event {
             Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::Changed(_) => continue,
-            Event::AgentFinished(end) if end.outcome.can_be_resumed() => {
+            Event::AgentFinished(end) if end.outcome.was_cut_off() => {
                 let went_on =
                     resumed.is_some_and(|resumed| at < resumed) || (end.subagent.is_some() && is_own(end) && at < last);
                 if went_on {
@@ -176,7 +176,17 @@ mod tests {
     }
 
     fn resumed() -> Event {
-        Resumed { version: "1".into(), workspace: "/w".into(), sandbox: "off".into(), commit: None }.into()
+        Resumed {
+            version: "1".into(),
+            workspace: "/w".into(),
+            sandbox: "off".into(),
+            commit: None,
+            limits: Default::default(),
+            last_seen: None,
+            folder: String::new(),
+            options: Default::default(),
+        }
+        .into()
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::moment::{Moment, in_order};
-use crate::agent::Halt;
+use crate::agent::{Halt, Raised, Split};
 use crate::error::Error;
 use crate::event::{AgentFinished, Event, Outcome, PARENT, RunStarted};
 use crate::job::Keep;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedLimits};
 use crate::record::Record;
 
 /// A recorded run.
@@ -24,6 +24,10 @@ pub(super) struct Past {
     pub(super) resumed: Vec<Timestamp>,
     /// What ended the run, where it didn't end by itself.
     pub(super) halt: Option<Halt>,
+    /// The limits of the whole tree, one after the other as they were replaced.
+    pub(super) limits: Vec<PlannedLimits>,
+    /// The plan with the last of all limits.
+    last: Plan,
 }
 
 impl Past {
@@ -34,13 +38,14 @@ impl Past {
     pub(super) fn read(record: &Record) -> Result<Self, Error> {
         let unusable = |why: &str| Error::NotARecord { path: record.folder().to_owned(), why: why.to_owned() };
         let mut agents = BTreeMap::new();
-        let (mut started, mut halt, mut resumed) = (None, None, Vec::new());
+        let (mut started, mut halt, mut resumed, mut replaced) = (None, None, Vec::new(), Vec::new());
         for (agent, entries) in record.journals()? {
             for entry in &entries {
                 match &entry.event {
                     Event::RunStarted(run) => started = Some(run.clone()),
-                    Event::Resumed(_) => {
+                    Event::Resumed(event) => {
                         resumed.push(entry.at);
+                        replaced.push(event.limits.clone());
                         halt = None;
                     }
                     Event::RunFinished(finished) if halts(finished.outcome) => {
@@ -53,13 +58,20 @@ impl Past {
                     _ => {}
                 }
             }
+            let entries = Split::new(&agent, entries, &Raised::default()).kept;
             let moments = entries.into_iter().map(Moment::from).collect();
             agents.insert(agent.clone(), in_order(&agent, moments));
         }
         let Some(started) = started else {
             return Err(unusable("it was cut off before anything happened"));
         };
-        let mut past = Self { started, agents, ends: BTreeMap::new(), resumed, halt };
+        let mut last = (*started.plan).clone();
+        let mut limits = vec![last.limits.clone()];
+        for replaced in replaced.iter().filter(|replaced| !replaced.is_empty()) {
+            last.set_limits(replaced).map_err(|bad| unusable(&bad.message))?;
+            limits.push(last.limits.clone());
+        }
+        let mut past = Self { started, agents, ends: BTreeMap::new(), resumed, halt, limits, last };
         past.miss().map_err(|id| unusable(&format!("the journal of {id} isn't there, and it hadn't ended")))?;
         Ok(past)
     }
@@ -98,6 +110,18 @@ impl Past {
     /// The plan that ran.
     pub(super) fn plan(&self) -> &Plan {
         &self.started.plan
+    }
+
+    /// How many turns an agent had: as many as it made, where the limit bit, else what the last limit says.
+    pub(super) fn max_turns(&self, agent: &str, planned: u32) -> u32 {
+        let moments = self.agents.get(agent).map_or(&[][..], Vec::as_slice);
+        let bit = moments.iter().find(|moment| match &moment.event {
+            Event::LimitReached(reached) => reached.limit == "max_turns",
+            _ => false,
+        });
+        let made = moments.last().map_or(0, |moment| moment.turn);
+        let last = self.last.agent(agent).map_or(planned, |planned| planned.max_turns);
+        bit.map_or(last.max(made), |moment| moment.turn)
     }
 
     /// How an agent ended by its own journal; `None` where that was cut off before.

@@ -1,18 +1,25 @@
 //! What a run did before it was cut off.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::agent::{Past, Stopwatch};
-use crate::event::{Course, Entry, Event, PARENT, RunStarted};
+use super::UsedLimit;
+use crate::agent::{Past, Raised, Stopwatch};
+use crate::event::{Changed, Course, Entry, Event, PARENT, Resumed, RunOptions, RunResult, RunStarted};
+use crate::plan::{BadLimit, Plan};
 
 /// The journals of a run that goes on.
 #[derive(Debug)]
 pub struct Before {
     journals: BTreeMap<String, Vec<Entry>>,
     started: RunStarted,
+    /// The limits that are replaced now.
+    limits: BTreeMap<String, String>,
+    /// When it was last seen to go on, where it was killed.
+    pub last_seen: Option<Timestamp>,
 }
 
 impl Before {
@@ -20,7 +27,84 @@ impl Before {
     pub fn new(journals: BTreeMap<String, Vec<Entry>>) -> Option<Self> {
         let first = journals.get(PARENT)?.first()?;
         let Event::RunStarted(started) = &first.event else { return None };
-        Some(Self { started: started.clone(), journals })
+        Some(Self { started: started.clone(), journals, limits: BTreeMap::new(), last_seen: None })
+    }
+
+    /// Replaces limits in the plan: those that were replaced when the run went on earlier, and then these.
+    ///
+    /// # Errors
+    /// There is no such limit, or it can't be that.
+    pub fn replace_limits(&mut self, plan: &mut Plan, limits: BTreeMap<String, String>) -> Result<(), BadLimit> {
+        self.take_over_limits(plan, usize::MAX)?;
+        plan.set_limits(&limits)?;
+        self.limits = limits;
+        Ok(())
+    }
+
+    /// The limit that ended a run, by its result; `None` where none did.
+    ///
+    /// # Errors
+    /// The journal names a limit that there isn't.
+    pub fn used_limit(&self, result: &RunResult) -> Result<Option<UsedLimit>, BadLimit> {
+        if !result.outcome.is_a_limit() {
+            return Ok(None);
+        }
+        // It may have been killed just after other limits were given, and before it went on by them.
+        let parent = self.journals.get(PARENT).map_or(&[][..], Vec::as_slice);
+        let end = parent.iter().rposition(|entry| matches!(entry.event, Event::RunFinished(_)));
+        let mut plan = (*self.started.plan).clone();
+        self.take_over_limits(&mut plan, end.unwrap_or(usize::MAX))?;
+        Ok(Some(UsedLimit::of(self, result, &plan.limits, plan.parent.max_turns)))
+    }
+
+    /// Replaces limits in a plan as the first so many events of the parent's journal say.
+    fn take_over_limits(&self, plan: &mut Plan, events: usize) -> Result<(), BadLimit> {
+        for entry in self.journals.get(PARENT).into_iter().flatten().take(events) {
+            if let Event::Resumed(resumed) = &entry.event {
+                plan.set_limits(&resumed.limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last limit of the tree that an agent met, as its journal names it.
+    pub(super) fn last_limit(&self) -> Option<&str> {
+        let all = self.journals.values().flatten().filter_map(|entry| match &entry.event {
+            Event::LimitReached(reached) if reached.limit.starts_with("limits.") => Some((entry.at, &reached.limit)),
+            _ => None,
+        });
+        all.max_by_key(|(at, _)| *at).map(|(_, limit)| limit.as_str())
+    }
+
+    /// How many calls were begun, and how many of them for a subagent.
+    pub(super) fn calls_begun(&self) -> (u64, u64) {
+        let past = self
+            .journals
+            .iter()
+            .map(|(agent, entries)| Past::new(agent, entries.iter().cloned(), &[], &Raised::default()).calls_begun());
+        past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
+    }
+
+    /// The limits that are replaced now.
+    pub(super) fn given_limits(&self) -> &BTreeMap<String, String> {
+        &self.limits
+    }
+
+    /// The limits from before which agents go on that had ended by them: those that are replaced now, and those of the part
+    /// before, where that was cut off before they made a difference.
+    fn raised(&self) -> Raised {
+        let mut names: BTreeSet<String> = self.limits.keys().cloned().collect();
+        for entry in self.journals.get(PARENT).into_iter().flatten().rev() {
+            match &entry.event {
+                Event::LimitReached(_) => break,
+                Event::Resumed(resumed) => {
+                    names.extend(resumed.limits.keys().cloned());
+                    break;
+                }
+                _ => {}
+            }
+        }
+        Raised { names, subagents: self.journals.keys().filter(|id| *id != PARENT).cloned().collect() }
     }
 
     /// Whether any call or check was begun, and so may have changed something.
@@ -44,6 +128,23 @@ impl Before {
         last.chain([(self.started.workspace.as_str(), self.started.commit.as_deref())]).next().unwrap_or_default()
     }
 
+    /// What the command line had asked for, the last time.
+    pub fn options(&self) -> &RunOptions {
+        self.last(|resumed| &resumed.options).unwrap_or(&self.started.options)
+    }
+
+    /// Where the record was, the last time.
+    pub fn folder(&self) -> &Path {
+        Path::new(self.last(|resumed| &resumed.folder).unwrap_or(&self.started.folder))
+    }
+
+    fn last<T>(&self, of: impl Fn(&Resumed) -> &T) -> Option<&T> {
+        self.journals.get(PARENT).into_iter().flatten().rev().find_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => Some(of(resumed)),
+            _ => None,
+        })
+    }
+
     /// When it went on, in order.
     fn resumed(&self) -> Vec<Timestamp> {
         let parent = self.journals.get(PARENT).into_iter().flatten();
@@ -54,10 +155,28 @@ impl Before {
     pub fn elapsed(&self) -> Duration {
         let resumed = self.resumed();
         let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
+        let parent = self.journals.get(PARENT).into_iter().flatten();
+        times.extend(parent.filter_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => resumed.last_seen,
+            _ => None,
+        }));
+        times.extend(self.last_seen);
         times.sort();
         let mut clock = Stopwatch::new(&resumed);
         times.into_iter().for_each(|at| clock.note(at));
         clock.total()
+    }
+
+    /// What it had changed when it ended, where it has ended and nothing has happened since: the last part of it ended by
+    /// itself.
+    pub(super) fn changed(&self) -> Option<Changed> {
+        let parent = self.journals.get(PARENT).into_iter().flatten().rev();
+        let last = parent.take_while(|entry| !matches!(entry.event, Event::Resumed(_)));
+        last.filter_map(|entry| match &entry.event {
+            Event::Changed(changed) => Some(changed.clone()),
+            _ => None,
+        })
+        .next()
     }
 
     /// What its events came to.
@@ -77,7 +196,7 @@ impl Before {
         for entry in self.journals.get(PARENT).into_iter().flatten() {
             if let Event::AgentFinished(end) = &entry.event
                 && end.id != PARENT
-                && !end.outcome.can_be_resumed()
+                && !end.outcome.was_cut_off()
             {
                 replied.insert(end.id.clone(), usize::MAX);
             }
@@ -88,8 +207,14 @@ impl Before {
     /// What each agent goes on from.
     pub(super) fn past(self) -> HashMap<String, Past> {
         let resumed = self.resumed();
+        let raised = self.raised();
+        // The run's time is the parent's.
+        let elapsed = self.elapsed();
         let past = self.journals.into_iter().map(|(agent, entries)| {
-            let past = Past::new(&agent, entries, &resumed);
+            let mut past = Past::new(&agent, entries, &resumed, &raised);
+            if agent == PARENT {
+                past.ran_for(elapsed);
+            }
             (agent, past)
         });
         past.collect()

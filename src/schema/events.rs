@@ -34,6 +34,12 @@ pub fn event_schema() -> Value {
             "agent": { "description": "Whose: `parent`, or a subagent's id.", "type": "string", "minLength": 1 },
             "type": { "description": "What happened.", "enum": kinds },
             "data": { "description": "The event itself; its form follows from `type`.", "type": "object" },
+            "mac": {
+                "description": "HMAC-SHA256, in hexadecimal digits, over the `sum` of the line before and this line up to \
+                                `,\"mac\":`, under the key of whoever made the record. Only where a run begins or goes on.",
+                "type": "string",
+                "pattern": "^[0-9a-f]{64}$",
+            },
             "sum": {
                 "description": "The first 16 hexadecimal digits of SHA-256 over the `sum` of the line before (nothing for \
                                 the first) and this line up to `,\"sum\":`.",

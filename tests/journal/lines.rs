@@ -58,6 +58,25 @@ fn limited() -> Vec<Value> {
     all_lines(&folder)
 }
 
+/// A run that goes on after a limit of the tree had ended it, its subagent, and a call.
+fn raised() -> Vec<Value> {
+    let folder = Folder::new();
+    let glob = |pattern: &str| json!({ "tool": "glob", "input": { "pattern": pattern } });
+    let task = json!({ "tool": "task", "input": { "prompt": "Look." } });
+    let replies = json!({
+        "parent": [{ "calls": [task, glob("*")] }, { "text": "So far." }, { "text": "Done." }],
+        "subagents": { "general-1": [{ "calls": [glob("*"), glob("**")] }, { "text": "So far." }, { "text": "Done." }] },
+    });
+    folder.write("replies.yaml", replies.to_string());
+    folder.write(
+        "job.yaml",
+        "model: replay/replies.yaml\nparent: { prompt: Go., tools: [task, glob] }\nlimits: { tool_calls: 2 }\n",
+    );
+    folder.legwork(&["run", "job.yaml"]).run().code(4);
+    folder.legwork(&["resume", "latest", "--limit", "tool_calls=9"]).run().code(0);
+    all_lines(&folder)
+}
+
 /// A run with a check.
 fn checked() -> Vec<Value> {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\nchecks: [{ name: a, run: 'true' }]\n");
@@ -90,7 +109,7 @@ fn types() -> BTreeSet<String> {
 
 #[test]
 fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
-    let all: Vec<Value> = [troubled(), cut_off(), limited(), checked(), outgrown()].concat();
+    let all: Vec<Value> = [raised(), troubled(), cut_off(), limited(), checked(), outgrown()].concat();
     let mut examples: BTreeMap<String, Value> = BTreeMap::new();
     for line in all {
         examples.entry(line["type"].as_str().unwrap().to_owned()).or_insert(line);
@@ -111,7 +130,9 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         spoilt("an unknown type", &|line| line["type"] = json!("painted"));
         for field in line["data"].as_object().unwrap().keys() {
             // What need not be there isn't written where it is nothing.
-            if !["child", "seen", "incomplete"].contains(&field.as_str()) {
+            let optional =
+                ["child", "seen", "incomplete", "folder", "options", "limits", "last_seen", "subagents", "calls"];
+            if !optional.contains(&field.as_str()) {
                 spoilt("a missing field of the data", &|line| {
                     drop(line["data"].as_object_mut().unwrap().remove(field));
                 });

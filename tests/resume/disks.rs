@@ -15,6 +15,12 @@ fn fail_and_resume(work: &Work, order: &str, number: u64) -> bool {
     let why = format!("{order}={number}");
     let failed = folder.legwork(RUN).env(order, number.to_string()).run();
     once(&folder, &why);
+    if !folder.exists("runs/job/latest") {
+        failed.code(5).stderr_has("--out");
+        assert!(!folder.list().iter().any(|name| name.ends_with(".jsonl")), "{why}: half a record stays");
+        folder.legwork(RESUME).run().code(2).stdout_is("").stderr_has("no runs");
+        return true;
+    }
     let run = failed.run_folder();
     if failed.stdout == DONE && run.has("result.json") && run.result()["outcome"] == "completed" {
         work.is_whole(&failed, &folder, &why);

@@ -8,7 +8,7 @@ fn written(texts: &[&str]) -> String {
         let event = Event::Told(Told { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
         let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
-        journal.append(&entry, Durability::Written, &Trial::default()).unwrap();
+        journal.append(&entry, Durability::Written, &Trial::default(), None).unwrap();
     }
     std::fs::read_to_string(file.path()).unwrap()
 }
@@ -55,7 +55,7 @@ fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
             let event = Event::Told(Told { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
             let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
-            journal.append(&entry, Durability::Written, &Trial::default())
+            journal.append(&entry, Durability::Written, &Trial::default(), None)
         };
         append("one").unwrap();
         attack(file.path());

@@ -78,6 +78,14 @@ impl History {
             }
             return Ok(index);
         }
+        // A limit was raised: the run goes on from before it was asked to sum up.
+        let rewound = |known: &Conversation| known.setup == setup && is_a_beginning(&messages, &known.asked);
+        if repeats_allowed && let Some(index) = self.conversations.iter().rposition(rewound) {
+            let known = &mut self.conversations[index];
+            known.asked = messages;
+            known.reply = None;
+            return Ok(index);
+        }
         if messages.len() > 1 {
             return Err(why.unwrap_or_else(|| String::from("its messages go on from no request that was seen")));
         }
@@ -99,6 +107,14 @@ impl History {
             conversation.reply = Some(Reply { blocks, free, paused, whole, short });
         }
     }
+}
+
+/// Whether messages are the first of others; of the last one, the first blocks may be all.
+fn is_a_beginning(messages: &[Value], of: &[Value]) -> bool {
+    let Some((last, before)) = messages.split_last() else { return false };
+    let Some(whole) = of.get(before.len()).filter(|_| of.starts_with(before)) else { return false };
+    let blocks = |message: &Value| message["content"].as_array().cloned().unwrap_or_default();
+    last["role"] == whole["role"] && blocks(whole).starts_with(&blocks(last))
 }
 
 enum Fit {

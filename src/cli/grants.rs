@@ -1,0 +1,41 @@
+//! What a record grants, for whoever is to trust one that was made elsewhere.
+
+use super::Surroundings;
+use super::print::printable;
+use crate::job::Network;
+use crate::plan::Plan;
+
+/// Says on stderr what a run may do that goes on from a record.
+pub(super) fn show(around: &Surroundings, plan: &Plan) {
+    around.out.beside("the record grants:");
+    for line in lines(plan) {
+        around.out.beside(&format!("  {}", printable(&line)));
+    }
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    let mut lines = vec![format!("workspace: {}", plan.workspace)];
+    if plan.network == Network::Open {
+        lines.push("network: open".to_owned());
+    }
+    let variables = plan.env.iter().cloned().chain(plan.secret_inputs.iter().map(|name| format!("the input {name}")));
+    let variables: Vec<String> = variables.collect();
+    if !variables.is_empty() {
+        lines.push(format!("commands see: {}", variables.join(", ")));
+    }
+    let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
+    for (name, agent) in names.zip(plan.agents()) {
+        let tools: Vec<String> = agent
+            .tools
+            .iter()
+            .map(|tool| match tool.options.as_object().is_none_or(serde_json::Map::is_empty) {
+                true => tool.name.clone(),
+                false => format!("{} {}", tool.name, tool.options),
+            })
+            .collect();
+        let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
+        lines.push(format!("{name}: {} with {tools}", agent.model));
+    }
+    lines.extend(plan.runs_checks().map(|check| format!("check {}: {}", check.name, check.run)));
+    lines
+}

@@ -1,0 +1,112 @@
+//! The key that records are sealed with: from the environment, or from a file in the user's state folder, which the first
+//! run makes.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::Surroundings;
+use super::input::read_bounded;
+use super::print::printable;
+use crate::error::Error;
+use crate::lints::RECORD_KEY;
+use crate::record::RecordKey;
+
+/// What a key in the environment has at least, in bytes.
+const LEAST: usize = 16;
+/// The key in the file: so many random bytes, in hexadecimal digits.
+const BYTES: usize = 32;
+
+impl Surroundings {
+    /// The key for a run that begins or goes on, made where there is none yet. Without a place for it there is none, which
+    /// is said.
+    ///
+    /// # Errors
+    /// The one in the environment is too short.
+    pub(super) fn record_key(&self) -> Result<Option<RecordKey>, Error> {
+        if let Some(key) = self.variable(RECORD_KEY) {
+            if key.len() < LEAST {
+                return Err(Error::Usage {
+                    message: format!("{RECORD_KEY} is too short to be a key"),
+                    hint: Some(format!("Give it at least {LEAST} characters that nobody guesses.")),
+                });
+            }
+            return Ok(Some(RecordKey::new(key)));
+        }
+        let unsigned = |why: &str| {
+            self.out.warning(&format!("the record isn't signed, so that resuming it takes --trust-record: {why}"));
+            None
+        };
+        let Some(path) = self.record_key_file() else {
+            return Ok(unsigned(&format!("there is no place for its key; set HOME or {RECORD_KEY}")));
+        };
+        let shown = printable(&path.to_string_lossy());
+        Ok(read_or_make(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
+    }
+
+    /// Where the key is, or would be: below `$XDG_STATE_HOME`, else below `~/.local/state`.
+    fn record_key_file(&self) -> Option<PathBuf> {
+        let folder = |name: &str| self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
+        Some(state.join("legwork/record.key"))
+    }
+}
+
+fn read_or_make(path: &Path) -> io::Result<RecordKey> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => make(path)?,
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    // Another run may have made it meanwhile.
+    let bytes = read_bounded(path, 4 * BYTES).map_err(io::Error::other)?;
+    let digits = bytes.trim_ascii();
+    if digits.len() != 2 * BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return Err(io::Error::new(
+            ErrorKind::InvalidData,
+            "that is no key; remove it, and the next run makes another",
+        ));
+    }
+    Ok(RecordKey::new(digits))
+}
+
+/// Makes the file, unless it is there. It appears whole, readable by its owner alone.
+fn make(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut random = [0; BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    // tempfile makes its files 0600.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(format!("{digits}\n").as_bytes())?;
+    file.as_file().sync_data()?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != ErrorKind::AlreadyExists => Err(error.error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_made_once_for_its_owner_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join("a/legwork/record.key");
+        let first = read_or_make(&path).unwrap();
+        assert!(read_or_make(&path).unwrap() == first);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_file(&path).unwrap();
+        assert!(read_or_make(&path).unwrap() != first, "another one each time");
+        for bad in ["", "short", &"x".repeat(64), &"a".repeat(1_000)] {
+            fs::write(&path, bad).unwrap();
+            assert!(read_or_make(&path).is_err(), "{bad}");
+        }
+    }
+}

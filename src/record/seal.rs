@@ -1,0 +1,119 @@
+//! Where a record was made: its first line, and each with which the run went on, carry an HMAC under a key of whoever made
+//! it. The job, what it grants and where it works are in the first line, so nobody else can have a run go on with more.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// What a sealed line has before its checksum.
+pub(super) const MAC: &str = ",\"mac\":\"";
+
+/// The bytes that HMAC works on at a time.
+const BLOCK: usize = 64;
+
+/// The key that records are sealed with. It is never shown, not even to `{:?}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RecordKey(Vec<u8>);
+
+impl RecordKey {
+    /// From the key's bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The HMAC over a line, without what is added to it, and the checksum of the line before, in hexadecimal digits.
+    pub(super) fn mac(&self, before: &str, line: &str) -> String {
+        let mac = self.hmac(&[before.as_bytes(), line.as_bytes()]);
+        mac.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// HMAC-SHA256 (RFC 2104).
+    fn hmac(&self, message: &[&[u8]]) -> [u8; 32] {
+        let mut key = [0; BLOCK];
+        if self.0.len() > BLOCK {
+            key[..32].copy_from_slice(&Sha256::digest(&self.0));
+        } else {
+            key[..self.0.len()].copy_from_slice(&self.0);
+        }
+        let digest = |pad: u8, parts: &[&[u8]]| {
+            let mut digest = Sha256::new();
+            digest.update(key.map(|byte| byte ^ pad));
+            parts.iter().for_each(|part| digest.update(part));
+            <[u8; 32]>::from(digest.finalize())
+        };
+        let inner = digest(0x36, message);
+        digest(0x5c, &[&inner])
+    }
+}
+
+impl fmt::Debug for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecordKey")
+    }
+}
+
+/// The HMAC of a line, and what it is over.
+#[derive(Debug)]
+pub(super) struct Seal {
+    before: String,
+    line: String,
+    mac: String,
+}
+
+impl Seal {
+    /// Takes it from a line without its checksum; `before` is that of the line before. `None` where it has none.
+    pub(super) fn of(before: &str, line: &str) -> Option<Self> {
+        let (line, mac) = line.strip_suffix('"')?.rsplit_once(MAC)?;
+        Some(Self { before: before.to_owned(), line: line.to_owned(), mac: mac.to_owned() })
+    }
+
+    /// Whether it was made with this key.
+    pub(super) fn is_by(&self, key: &RecordKey) -> bool {
+        let mac = key.mac(&self.before, &self.line);
+        // All of it, wherever the first difference is.
+        let differs = mac.bytes().zip(self.mac.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other));
+        mac.len() == self.mac.len() && differs == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// RFC 4231, test cases 1, 2 and 6.
+    #[test]
+    fn the_hmac_is_that_of_the_standard() {
+        for (key, message, mac) in [
+            (vec![0x0b; 20], "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+            (
+                b"Jefe".to_vec(),
+                "what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
+            (
+                vec![0xaa; 131],
+                "Test Using Larger Than Block-Size Key - Hash Key First",
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+            ),
+        ] {
+            assert_eq!(hex(&RecordKey::new(key).hmac(&[message.as_bytes()])), mac, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_seal_is_of_one_line_one_place_and_one_key() {
+        let key = RecordKey::new("a key of some length");
+        let line = format!("{{\"a\":1{MAC}{}\"", key.mac("0123", "{\"a\":1"));
+        assert!(Seal::of("0123", &line).unwrap().is_by(&key));
+        assert!(!Seal::of("4567", &line).unwrap().is_by(&key));
+        assert!(!Seal::of("0123", &line.replace("1,", "2,")).unwrap().is_by(&key));
+        assert!(!Seal::of("0123", &line).unwrap().is_by(&RecordKey::new("another key")));
+        assert!(Seal::of("0123", "{\"a\":1").is_none());
+        assert!(!Seal::of("0123", &format!("{{\"a\":1{MAC}\"")).unwrap().is_by(&key));
+        assert_eq!(format!("{key:?}"), "RecordKey");
+    }
+}
