@@ -138,6 +138,21 @@ fn what_is_no_answer_at_all_is_named() {
     }
 }
 
+#[test]
+fn a_connection_that_takes_too_long_says_so() {
+    for (model, _) in MODELS {
+        // It takes the connection and never speaks TLS.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let program = at(model, "https", listener.local_addr().unwrap());
+        let program = program.env("SSL_CERT_FILE", tls::file("authority.pem"));
+        let ended = program.env("LEGWORK_CONNECT_TIMEOUT_MS", "50").ends(75, "provider_failed");
+        ended
+            .stderr_has("no connection to https://")
+            .stderr_has("timed out after 50ms")
+            .nowhere("deadline has elapsed");
+    }
+}
+
 /// An answer of each API: whole, and as the beginning of a stream; what it is called, and what to do.
 fn others() -> Vec<(&'static str, Value, Value, &'static str, &'static str)> {
     vec![

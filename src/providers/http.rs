@@ -190,6 +190,11 @@ impl Endpoint {
         })
     }
 
+    /// The bound on a connection's beginning, TLS included.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.timeouts.connect
+    }
+
     /// How long a stream that said why the reply ended may still say what it cost.
     pub(super) fn linger(&self) -> Duration {
         self.timeouts.idle.min(Duration::from_secs(5))
