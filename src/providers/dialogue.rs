@@ -3,8 +3,8 @@
 
 mod silence;
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -60,10 +60,15 @@ pub(super) trait Body: Send + 'static {
         false
     }
 
-    /// Leaves out of all further requests what the server refuses, in these words, where it can be left out. Returns whether
-    /// the next request is another one than the last.
-    fn forgo(&mut self, refusal: &str) -> bool {
+    /// The option of the next request that the server refuses, in these words, where it can do without.
+    fn refused_option(&self, refusal: &str) -> Option<&'static str> {
         let _ = refusal;
+        None
+    }
+
+    /// Leaves an option out of all further requests, or asks for it by its other name. Returns whether that changes them.
+    fn drop_option(&mut self, option: &'static str) -> bool {
+        let _ = option;
         false
     }
 }
@@ -132,6 +137,15 @@ pub(super) struct Shared {
     pub(super) endpoint: Endpoint,
     pub(super) patience: Patience,
     pub(super) manners: &'static Manners,
+    /// What the server refused of what a request can do without, by the models' names: one conversation's refusal spares
+    /// all others theirs.
+    refused_options: Mutex<HashMap<String, Vec<&'static str>>>,
+}
+
+impl Shared {
+    pub(super) fn new(endpoint: Endpoint, patience: Patience, manners: &'static Manners) -> Self {
+        Self { endpoint, patience, manners, refused_options: Mutex::default() }
+    }
 }
 
 /// One agent's conversation.
@@ -291,6 +305,24 @@ impl<B: Body> Dialogue<B> {
         Ok(reply)
     }
 
+    /// Leaves out what the server has refused of others' requests. Returns whether that changes the next one.
+    fn drop_refused_options(&mut self) -> bool {
+        let refused = self.shared.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = refused.get(&self.model).cloned().unwrap_or_default();
+        refused.into_iter().filter(|option| self.body.drop_option(option)).count() > 0
+    }
+
+    /// Takes note of what the server refuses and can do without. Returns whether the next request is another one than the last.
+    fn learn_refusal(&mut self, refusal: &str) -> bool {
+        let Some(option) = self.body.refused_option(refusal) else { return false };
+        let mut refused = self.shared.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_model = refused.entry(self.model.clone()).or_default();
+        if !of_model.contains(&option) {
+            of_model.push(option);
+        }
+        self.body.drop_option(option)
+    }
+
     fn ended_early(&self, event: Option<&str>) -> Failure {
         if let Some(failure) = self.foreign(event) {
             return failure;
@@ -331,6 +363,9 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             let mut tries = self.shared.patience.begin(ask.deadline);
             let mut silent = 0;
             loop {
+                if self.drop_refused_options() {
+                    pieces = self.body.pieces(&ask);
+                }
                 let mut growth = self.body.growth();
                 let endpoint = &self.shared.endpoint;
                 let exchange = self.exchange(pieces.clone(), &mut growth, watch);
@@ -359,7 +394,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                         }
                     }
                     Ok(reply) => return self.taken(reply),
-                    Err(failure) if self.body.forgo(&failure.fault.message) => {
+                    Err(failure) if self.learn_refusal(&failure.fault.message) => {
                         pieces = self.body.pieces(&ask);
                     }
                     Err(mut failure) => {

@@ -52,7 +52,7 @@ fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
         }
     }
     let patience = Patience::new(connect.variable)?;
-    Ok(Arc::new(Anthropic { shared: Arc::new(Shared { endpoint, patience, manners: &fault::MANNERS }) }))
+    Ok(Arc::new(Anthropic { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
 }
 
 struct Anthropic {

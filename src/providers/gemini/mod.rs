@@ -103,7 +103,7 @@ impl Provider for Gemini {
         }
         let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
         let endpoint = self.endpoint.below(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
-        let shared = Shared { endpoint, patience: self.patience.clone(), manners: &fault::MANNERS };
+        let shared = Shared::new(endpoint, self.patience.clone(), &fault::MANNERS);
         Dialogue::open(&Arc::new(shared), setup.model.name.clone(), Body::new(&setup))
     }
 
