@@ -42,6 +42,7 @@ mod properties;
 mod proved;
 mod provider_faults;
 mod providers;
+mod rate_limits;
 mod replay;
 mod results;
 mod resume;

@@ -14,7 +14,8 @@ use self::silence::{LARGEST_SILENCE, Silence};
 use super::fault::{self, Manners};
 use super::foreign::other_api;
 use super::http::{Answer, Endpoint};
-use super::retry::{Failure, Patience};
+use super::rate_governor::Permit;
+use super::retry::{Again, Failure, Patience};
 use super::sse::{Decoder, TooLong, is_document};
 use super::{Ask, Conversation, Fault, FaultKind, Watch};
 use crate::message::{Message, Reply, Usage};
@@ -187,9 +188,11 @@ impl<B: Body> Dialogue<B> {
         pieces: Vec<Bytes>,
         growth: &mut B::Growth,
         watch: &dyn Watch,
+        permit: &mut Permit,
     ) -> Result<Option<String>, Failure> {
         let Shared { endpoint, manners, .. } = &*self.shared;
         let mut answer = endpoint.post(pieces).await?;
+        permit.answered(answer.status() == reqwest::StatusCode::OK, answer.headers());
         if answer.status() != reqwest::StatusCode::OK {
             return Err(fault::by_status(manners, answer, &self.model, endpoint).await);
         }
@@ -359,16 +362,19 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             if let Some(fault) = &self.unwritten {
                 return Err(fault.clone());
             }
+            let governor = self.shared.patience.governor().clone();
             let mut pieces = self.body.pieces(&ask);
             let mut tries = self.shared.patience.begin(ask.deadline);
             let mut silent = 0;
             loop {
+                let mut permit = governor.admit().await;
+                tries.next();
                 if self.drop_refused_options() {
                     pieces = self.body.pieces(&ask);
                 }
                 let mut growth = self.body.growth();
                 let endpoint = &self.shared.endpoint;
-                let exchange = self.exchange(pieces.clone(), &mut growth, watch);
+                let exchange = self.exchange(pieces.clone(), &mut growth, watch, &mut permit);
                 let outcome = match timeout(endpoint.total(), exchange).await {
                     Ok(outcome) => outcome,
                     Err(_) => Err(Failure::passing(format!(
@@ -382,27 +388,46 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     Ok(request_id) => growth.finish(request_id).map_err(|why| self.broken(why)),
                     Err(failure) => Err(failure),
                 };
-                match outcome {
-                    Ok(reply) if self.is_silence_odd(&ask, &reply) => {
+                let mut failure = match outcome {
+                    Ok(reply) => {
+                        permit.replied(&reply.usage);
+                        drop(permit);
+                        if !self.is_silence_odd(&ask, &reply) {
+                            return self.taken(reply);
+                        }
                         match self.silence(&ask, reply, silent, &mut tries)? {
                             Silence::Taken(reply) => return self.taken(reply),
                             Silence::Again(retry) => {
                                 silent += 1;
                                 watch.retrying(&retry);
                                 tokio::time::sleep(retry.wait()).await;
+                                continue;
                             }
                         }
                     }
-                    Ok(reply) => return self.taken(reply),
-                    Err(failure) if self.learn_refusal(&failure.fault.message) => {
-                        pieces = self.body.pieces(&ask);
-                    }
-                    Err(mut failure) => {
-                        failure.fault.spent = spent;
-                        let retry = super::secured::or_named(&self.shared.endpoint, tries.after(failure)).await?;
-                        watch.retrying(&retry);
-                        tokio::time::sleep(retry.wait()).await;
-                    }
+                    Err(failure) => failure,
+                };
+                if self.learn_refusal(&failure.fault.message) {
+                    pieces = self.body.pieces(&ask);
+                    continue;
+                }
+                failure.fault.spent = spent;
+                let wait = match failure.again {
+                    Again::Throttled(throttle) => Some(permit.throttled(throttle)),
+                    _ => None,
+                };
+                // In the middle of a reply it may have cost something, so there are as many tries as for any other failure.
+                let wait = wait.filter(|_| !permit.is_taken());
+                drop(permit);
+                let tried = match wait {
+                    Some(wait) => tries.throttled(failure.fault, wait, governor.last_taken()),
+                    None => tries.after(failure),
+                };
+                let retry = super::secured::or_named(&self.shared.endpoint, tried).await?;
+                watch.retrying(&retry);
+                // Else the governor's gate is closed.
+                if wait.is_none() {
+                    tokio::time::sleep(retry.wait()).await;
                 }
             }
         })

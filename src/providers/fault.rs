@@ -1,7 +1,7 @@
 //! What an answer that holds no reply means, and what to do about it.
 //!
 //! Which statuses are worth another try is what the official clients of all the APIs do: 408, 409, 429 and 5xx, unless
-//! `x-should-retry` says otherwise.
+//! `x-should-retry` says otherwise; and 425, which asks for one.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 
 use super::foreign::{beside, other_api};
 use super::http::{Answer, Endpoint};
+use super::rate_governor::Throttle;
 use super::retry::{Again, Failure, asked_pause};
 use super::{Fault, FaultKind, behind, notice, window};
 
@@ -128,7 +129,7 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
     let status = behind::status(status, said);
     // Whoever calls it too large takes a shorter one: an API's own bound, a proxy's, an account's for a minute.
     let meaning = (manners.meaning)(status, said).or((status == 413).then_some(Meaning::Full));
-    let passing = matches!(status, 408 | 409 | 429 | 500..) && meaning.is_none();
+    let passing = matches!(status, 408 | 409 | 425 | 429 | 500..) && meaning.is_none();
     let kind = match meaning {
         Some(Meaning::Full) => FaultKind::ContextFull,
         Some(Meaning::DayIsSpent) => FaultKind::Failed,
@@ -138,12 +139,18 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
     let mut fault = Fault::new(kind, what);
     fault.window = said.message.as_deref().filter(|_| kind == FaultKind::ContextFull).and_then(window::named);
     fault.hint = hint(status, meaning, said, model, endpoint);
-    let again = match said.pause {
-        _ if !passing => Again::Never,
-        Some(pause) => Again::After(pause),
-        None => Again::Soon,
-    };
-    Failure { fault, again }
+    Failure { fault, again: if passing { again(status, said.pause) } else { Again::Never } }
+}
+
+/// When a request is worth another try that may be answered later.
+fn again(status: u16, pause: Option<Duration>) -> Again {
+    match (status, pause) {
+        (429, _) => Again::Throttled(Throttle { pause, is_for_rate: true }),
+        // A server that is down says 503, too, and rarely for how long.
+        (529, _) | (503, Some(_)) => Again::Throttled(Throttle { pause, is_for_rate: false }),
+        (_, Some(pause)) => Again::After(pause),
+        (_, None) => Again::Soon,
+    }
 }
 
 fn sentence(status: &str, said: &Said, endpoint: &Endpoint) -> String {
@@ -213,10 +220,12 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
         }
         _ => {}
     }
-    if failure.again != Again::Never
-        && let Some(pause) = asked_pause(answer.headers())
-    {
-        failure.again = Again::After(pause);
+    if let Some(pause) = asked_pause(answer.headers()) {
+        failure.again = match failure.again {
+            Again::Never => Again::Never,
+            Again::Throttled(throttle) => Again::Throttled(Throttle { pause: Some(pause), ..throttle }),
+            Again::Soon | Again::After(_) => again(status.as_u16(), Some(pause)),
+        };
     }
     failure
 }

@@ -51,7 +51,7 @@ fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
             endpoint.secret_header("authorization", "Bearer ", &key);
         }
     }
-    let patience = Patience::new(connect.variable)?;
+    let patience = Patience::new(connect.variable, &endpoint)?;
     Ok(Arc::new(Anthropic { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
 }
 

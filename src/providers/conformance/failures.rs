@@ -17,7 +17,7 @@ fn good(dialect: &dyn Dialect) -> Answer {
 #[tokio::test]
 async fn passing_statuses_are_tried_again() {
     for dialect in dialects() {
-        for status in [408, 409, 429, 500, 502, 503, 529] {
+        for status in [408, 409, 425, 429, 500, 502, 503, 529] {
             let answer = error(&*dialect, status, "");
             let (reply, seen, requests) = asked(&*dialect, vec![answer.clone(), answer, good(&*dialect)]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
@@ -25,10 +25,27 @@ async fn passing_statuses_are_tried_again() {
             assert_eq!(retries.iter().map(|retry| retry.attempt).collect::<Vec<_>>(), [1, 2]);
             assert!(retries[0].why.contains("sorry [31m for [secret]"), "{}", retries[0].why);
         }
-        let (fault, _, requests) = asked(&*dialect, vec![error(&*dialect, 529, "")]).await;
+        let (fault, _, requests) = asked(&*dialect, vec![error(&*dialect, 502, "")]).await;
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (FaultKind::Failed, 6));
         assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_waited_for_by_time_and_not_by_tries() {
+    for dialect in dialects() {
+        for (status, headers) in [(429, ""), (529, ""), (503, "retry-after-ms: 1\r\n")] {
+            let refusals = vec![error(&*dialect, status, headers); 9];
+            let (reply, seen, requests) = asked(&*dialect, [refusals, vec![good(&*dialect)]].concat()).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 10));
+            assert_eq!(seen.retries.lock().unwrap().last().unwrap().attempt, 9);
+        }
+        let endless = error(&*dialect, 429, "retry-after: 99999999999999999999999\r\n");
+        let (fault, _, requests) = asked(&*dialect, vec![endless, good(&*dialect)]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (FaultKind::Failed, 1));
+        assert!(fault.message.contains("the next try would be more than a year away"), "{}", fault.message);
     }
 }
 
