@@ -412,6 +412,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     continue;
                 }
                 failure.fault.spent = spent;
+                let failure = failure.judged(self.has_replied || governor.has_replied());
                 let wait = match failure.again {
                     Again::Throttled(throttle) => Some(permit.throttled(throttle)),
                     _ => None,

@@ -43,12 +43,32 @@ pub(super) enum Again {
     After(Duration),
     /// When the rate governor admits it again.
     Throttled(Throttle),
+    /// Where the server has answered well before: what came isn't the API's answer at all, which then is a moment's trouble
+    /// of something in between. Else the address may be wrong.
+    IfProven,
 }
 
 impl Failure {
     /// A failure that no further try mends.
     pub(super) fn last(fault: Fault) -> Self {
         Self { fault, again: Again::Never }
+    }
+
+    /// An answer that isn't the API's: final where the server has never answered well.
+    pub(super) fn odd(fault: Fault) -> Self {
+        Self { fault, again: Again::IfProven }
+    }
+
+    /// What it means where the server has answered well before, or hasn't.
+    pub(super) fn judged(self, is_proven: bool) -> Self {
+        match self.again {
+            Again::IfProven if is_proven => {
+                let fault = Fault { kind: FaultKind::Failed, hint: None, ..self.fault };
+                Self { fault, again: Again::Soon }
+            }
+            Again::IfProven => Self::last(self.fault),
+            _ => self,
+        }
     }
 
     /// A failure that may pass.
@@ -122,7 +142,7 @@ impl Tries {
         let Failure { fault, again } = failure;
         let mut fault = with_hint(fault);
         let asked = match again {
-            Again::Never => return Err(fault),
+            Again::Never | Again::IfProven => return Err(fault),
             Again::Soon => Duration::ZERO,
             Again::After(asked) => asked,
             Again::Throttled(throttle) => throttle.pause.unwrap_or_default(),
@@ -301,6 +321,15 @@ mod tests {
         );
         tries.deadline = Instant::now() + Duration::from_secs(59);
         assert!(tries.throttled(fault, Duration::from_secs(60), just_now).is_err());
+    }
+
+    #[test]
+    fn what_is_not_the_apis_answer_is_final_only_from_a_server_that_never_gave_one() {
+        let odd = || Failure::odd(Fault::new(FaultKind::Rejected, "a page").hint("is the address right?"));
+        let first = odd().judged(false);
+        assert_eq!((first.again, first.fault.kind), (Again::Never, FaultKind::Rejected));
+        let later = odd().judged(true);
+        assert_eq!((later.again, later.fault.kind, later.fault.hint), (Again::Soon, FaultKind::Failed, None));
     }
 
     #[test]
