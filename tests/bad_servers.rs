@@ -4,6 +4,7 @@ mod secured;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -135,6 +136,45 @@ fn what_is_no_answer_at_all_is_named() {
         rejected(Answer::raw(no_content)).stderr_has("answered 204 No Content").stderr_has("the address of the ");
         let endless = ok("application/json", &" ".repeat(9 << 20));
         rejected(endless).stderr_has("answered with ");
+    }
+}
+
+#[test]
+fn a_page_in_the_middle_of_a_run_is_a_moments_trouble() {
+    let page = "<html><title>Maintenance</title></html>";
+    let job = "parent: { prompt: Go., tools: [glob] }\n";
+    for (model, _) in MODELS {
+        for (junk, code, outcome, requests) in [(1, 0, "completed", 3), (99, 75, "provider_failed", 1 + 6)] {
+            let count = AtomicUsize::new(0);
+            let server = Server::with(Checks::None, move |_: &Request| match count.fetch_add(1, Ordering::SeqCst) {
+                0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+                number if number <= junk => ok("text/html", page),
+                _ => Answer::text("Done."),
+            });
+            let folder = folder_with(job);
+            let program = folder.legwork(&["run", "job.yaml", "--model", model]).env("LEGWORK_RETRY_BASE_MS", "1");
+            let program = program.provider(&server).openai(&server).gemini(&server);
+            let ended = Begun(folder, program).ends(code, outcome);
+            assert_eq!(server.count(), requests, "{}", ended.all());
+            if code > 0 {
+                ended.stderr_has("a page titled \"Maintenance\" (tried 6 times)").stderr_has("try again later");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_takes_too_long_says_so() {
+    for (model, _) in MODELS {
+        // It takes the connection and never speaks TLS.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let program = at(model, "https", listener.local_addr().unwrap());
+        let program = program.env("SSL_CERT_FILE", tls::file("authority.pem"));
+        let ended = program.env("LEGWORK_CONNECT_TIMEOUT_MS", "50").ends(75, "provider_failed");
+        ended
+            .stderr_has("no connection to https://")
+            .stderr_has("timed out after 50ms")
+            .nowhere("deadline has elapsed");
     }
 }
 

@@ -44,6 +44,7 @@ mod proved;
 mod provider_faults;
 mod providers;
 mod raised_limits;
+mod rate_limits;
 mod reading;
 mod replay;
 mod results;

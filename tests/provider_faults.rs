@@ -70,7 +70,7 @@ fn call(command: &str) -> Answer {
 
 #[test]
 fn statuses_that_may_pass_are_tried_again() {
-    for statuses in [[408, 409, 429, 500, 529], [501, 502, 503, 504, 599]] {
+    for statuses in [[408, 409, 425, 500, 501], [429, 502, 503, 504, 599]] {
         let answers = statuses.map(|status| Answer::status(status).error("api_error", "later"));
         let server = first(answers.to_vec(), Answer::text("There."));
         let ran = Ran::against(&server);
@@ -86,11 +86,28 @@ fn statuses_that_may_pass_are_tried_again() {
 
 #[test]
 fn a_provider_that_never_recovers_is_left_after_six_tries() {
-    for status in [408, 409, 429, 500, 503, 529] {
+    for status in [408, 409, 425, 500, 503] {
         let server = Server::start(move |_: &Request| Answer::status(status).error("overloaded_error", "Overloaded"));
         let ran = Ran::against(&server);
         ran.is(75, "provider_failed").ended.stderr_has("(tried 6 times)").stderr_has("help:");
         assert_eq!((server.finish().len(), ran.retries().len()), (TRIES, TRIES - 1), "{status}");
+    }
+}
+
+#[test]
+fn a_provider_that_is_overloaded_is_tried_as_long_as_there_is_time() {
+    for status in [429, 529] {
+        let overloaded = Answer::status(status).error("overloaded_error", "Overloaded");
+        let server = first(vec![overloaded.clone(); 2 * TRIES], Answer::text("There."));
+        let ran = Ran::against(&server);
+        ran.is(0, "completed").ended.stdout_is("There.\n");
+        assert_eq!((server.finish().len(), ran.retries().len()), (2 * TRIES + 1, 2 * TRIES), "{status}");
+
+        let server = first(vec![], overloaded);
+        let ran =
+            Ran::of(folder_with(JOB), |program| program.provider(&server).env("LEGWORK_RETRY_PATIENCE_MS", "200"));
+        ran.is(75, "provider_failed").ended.stderr_has("the next try would be").stderr_has("help:");
+        assert_eq!(server.finish().len(), ran.retries().len() + 1, "{status}");
     }
 }
 
@@ -129,11 +146,15 @@ fn the_servers_pause_is_kept_and_one_that_is_too_long_ends_the_run() {
     assert!(waits[0] == 40 && waits[1] <= 2 && waits[2] == 50, "{waits:?}");
     assert_eq!(server.finish().len(), 4);
 
-    for (limits, seconds) in [("wall_clock: 1m", "90"), ("wall_clock: none", "7200")] {
-        let value = seconds.to_owned();
-        let server = Server::start(move |_: &Request| throttled("retry-after", &value));
+    for (limits, after, away) in [
+        ("wall_clock: 1m", "90", "90.0 s"),
+        ("wall_clock: none", "7200", "7200.0 s"),
+        ("wall_clock: none", "99999999999999999999999", "more than a year"),
+        ("wall_clock: none", "Fri, 31 Dec 9999 23:59:59 GMT", "more than a year"),
+    ] {
+        let server = Server::start(move |_: &Request| throttled("retry-after", after));
         let ran = Ran::of(folder_with(&format!("{JOB}limits: {{ {limits} }}\n")), |program| program.provider(&server));
-        ran.is(75, "provider_failed").ended.stderr_has(&format!("the next try would be {seconds}.0 s away"));
+        ran.is(75, "provider_failed").ended.stderr_has(&format!("the next try would be {away} away"));
         assert_eq!(server.finish().len(), 1);
     }
 }

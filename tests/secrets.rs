@@ -128,7 +128,7 @@ fn what_a_server_says_of_its_refusal_is_masked() {
     for (status, kind, outcome) in [
         (401, "authentication_error", "provider_rejected"),
         (400, "invalid_request_error", "context_full"),
-        (529, "overloaded_error", "provider_failed"),
+        (500, "api_error", "provider_failed"),
     ] {
         let folder = folder_with(JOB);
         let words = if status == 400 { format!("prompt is too long: {words}") } else { words.clone() };

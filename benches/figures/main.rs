@@ -2,7 +2,7 @@
 //!
 //! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` only those cases, five times each. Beside the
 //! cases there are `validate` (many files), `changes` (in large workspaces), `journal` (an event's way to the disk), `resume` (of long records) and
-//! `memory` (over long runs).
+//! `memory` (over long runs). `rates` (subagents under a rate limit) runs only where it is named.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it is a program of its own")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that can't go on says so and stops")]
 
@@ -18,6 +18,7 @@ mod long;
 mod many;
 mod measure;
 mod plain;
+mod rates;
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
 #[path = "../../tests/support/server/mod.rs"]
 mod server;
@@ -77,6 +78,10 @@ fn compare(options: &[&str]) {
     }
     if is_wanted("changes") {
         changes::compare(legwork, runs);
+    }
+    // Minutes of waiting, so only where it is asked for.
+    if wanted.iter().any(|word| **word == "rates") {
+        rates::print(legwork);
     }
     if is_wanted("tiers") {
         tiers::print(legwork);

@@ -3,8 +3,8 @@
 
 mod silence;
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -14,7 +14,8 @@ use self::silence::{LARGEST_SILENCE, Silence};
 use super::fault::{self, Manners};
 use super::foreign::other_api;
 use super::http::{Answer, Endpoint};
-use super::retry::{Failure, Patience};
+use super::rate_governor::Permit;
+use super::retry::{Again, Failure, Patience};
 use super::sse::{Decoder, TooLong, is_document};
 use super::{Ask, Conversation, Fault, FaultKind, Watch};
 use crate::message::{Message, Reply, Usage};
@@ -60,10 +61,22 @@ pub(super) trait Body: Send + 'static {
         false
     }
 
-    /// Leaves out of all further requests what the server refuses, in these words, where it can be left out. Returns whether
-    /// the next request is another one than the last.
-    fn forgo(&mut self, refusal: &str) -> bool {
+    /// The option of the next request that the server refuses, in these words, where it can do without.
+    fn refused_option(&self, refusal: &str) -> Option<&'static str> {
         let _ = refusal;
+        None
+    }
+
+    /// Drops the conversation's thinking where the server says, in these words, that it was produced in another conversation.
+    /// Returns whether there was any.
+    fn drop_bound_thinking(&mut self, refusal: &str) -> bool {
+        let _ = refusal;
+        false
+    }
+
+    /// Leaves an option out of all further requests, or asks for it by its other name. Returns whether that changes them.
+    fn drop_option(&mut self, option: &'static str) -> bool {
+        let _ = option;
         false
     }
 }
@@ -132,6 +145,15 @@ pub(super) struct Shared {
     pub(super) endpoint: Endpoint,
     pub(super) patience: Patience,
     pub(super) manners: &'static Manners,
+    /// What the server refused of what a request can do without, by the models' names: one conversation's refusal spares
+    /// all others theirs.
+    refused_options: Mutex<HashMap<String, Vec<&'static str>>>,
+}
+
+impl Shared {
+    pub(super) fn new(endpoint: Endpoint, patience: Patience, manners: &'static Manners) -> Self {
+        Self { endpoint, patience, manners, refused_options: Mutex::default() }
+    }
 }
 
 /// One agent's conversation.
@@ -173,9 +195,11 @@ impl<B: Body> Dialogue<B> {
         pieces: Vec<Bytes>,
         growth: &mut B::Growth,
         watch: &dyn Watch,
+        permit: &mut Permit,
     ) -> Result<Option<String>, Failure> {
         let Shared { endpoint, manners, .. } = &*self.shared;
         let mut answer = endpoint.post(pieces).await?;
+        permit.answered(answer.status() == reqwest::StatusCode::OK, answer.headers());
         if answer.status() != reqwest::StatusCode::OK {
             return Err(fault::by_status(manners, answer, &self.model, endpoint).await);
         }
@@ -291,6 +315,27 @@ impl<B: Body> Dialogue<B> {
         Ok(reply)
     }
 
+    /// Leaves out what the server has refused of others' requests. Returns whether that changes the next one.
+    fn drop_refused_options(&mut self) -> bool {
+        let refused = self.shared.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = refused.get(&self.model).cloned().unwrap_or_default();
+        refused.into_iter().filter(|option| self.body.drop_option(option)).count() > 0
+    }
+
+    /// Takes note of what the server refuses and can do without. Returns whether the next request is another one than the last.
+    fn learn_refusal(&mut self, refusal: &str) -> bool {
+        if self.body.drop_bound_thinking(refusal) {
+            return true;
+        }
+        let Some(option) = self.body.refused_option(refusal) else { return false };
+        let mut refused = self.shared.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_model = refused.entry(self.model.clone()).or_default();
+        if !of_model.contains(&option) {
+            of_model.push(option);
+        }
+        self.body.drop_option(option)
+    }
+
     fn ended_early(&self, event: Option<&str>) -> Failure {
         if let Some(failure) = self.foreign(event) {
             return failure;
@@ -327,13 +372,19 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             if let Some(fault) = &self.unwritten {
                 return Err(fault.clone());
             }
+            let governor = self.shared.patience.governor().clone();
             let mut pieces = self.body.pieces(&ask);
             let mut tries = self.shared.patience.begin(ask.deadline);
             let mut silent = 0;
             loop {
+                let mut permit = governor.admit().await;
+                tries.next();
+                if self.drop_refused_options() {
+                    pieces = self.body.pieces(&ask);
+                }
                 let mut growth = self.body.growth();
                 let endpoint = &self.shared.endpoint;
-                let exchange = self.exchange(pieces.clone(), &mut growth, watch);
+                let exchange = self.exchange(pieces.clone(), &mut growth, watch, &mut permit);
                 let outcome = match timeout(endpoint.total(), exchange).await {
                     Ok(outcome) => outcome,
                     Err(_) => Err(Failure::passing(format!(
@@ -347,27 +398,47 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                     Ok(request_id) => growth.finish(request_id).map_err(|why| self.broken(why)),
                     Err(failure) => Err(failure),
                 };
-                match outcome {
-                    Ok(reply) if self.is_silence_odd(&ask, &reply) => {
+                let mut failure = match outcome {
+                    Ok(reply) => {
+                        permit.replied(&reply.usage);
+                        drop(permit);
+                        if !self.is_silence_odd(&ask, &reply) {
+                            return self.taken(reply);
+                        }
                         match self.silence(&ask, reply, silent, &mut tries)? {
                             Silence::Taken(reply) => return self.taken(reply),
                             Silence::Again(retry) => {
                                 silent += 1;
                                 watch.retrying(&retry);
                                 tokio::time::sleep(retry.wait()).await;
+                                continue;
                             }
                         }
                     }
-                    Ok(reply) => return self.taken(reply),
-                    Err(failure) if self.body.forgo(&failure.fault.message) => {
-                        pieces = self.body.pieces(&ask);
-                    }
-                    Err(mut failure) => {
-                        failure.fault.spent = spent;
-                        let retry = super::secured::or_named(&self.shared.endpoint, tries.after(failure)).await?;
-                        watch.retrying(&retry);
-                        tokio::time::sleep(retry.wait()).await;
-                    }
+                    Err(failure) => failure,
+                };
+                if self.learn_refusal(&failure.fault.message) {
+                    pieces = self.body.pieces(&ask);
+                    continue;
+                }
+                failure.fault.spent = spent;
+                let failure = failure.judged(self.has_replied || governor.has_replied());
+                let wait = match failure.again {
+                    Again::Throttled(throttle) => Some(permit.throttled(throttle)),
+                    _ => None,
+                };
+                // In the middle of a reply it may have cost something, so there are as many tries as for any other failure.
+                let wait = wait.filter(|_| !permit.is_taken());
+                drop(permit);
+                let tried = match wait {
+                    Some(wait) => tries.throttled(failure.fault, wait, governor.last_taken()),
+                    None => tries.after(failure),
+                };
+                let retry = super::secured::or_named(&self.shared.endpoint, tried).await?;
+                watch.retrying(&retry);
+                // Else the governor's gate is closed.
+                if wait.is_none() {
+                    tokio::time::sleep(retry.wait()).await;
                 }
             }
         })

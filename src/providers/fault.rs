@@ -1,7 +1,8 @@
 //! What an answer that holds no reply means, and what to do about it.
 //!
 //! Which statuses are worth another try is what the official clients of all the APIs do: 408, 409, 429 and 5xx, unless
-//! `x-should-retry` says otherwise.
+//! `x-should-retry` says otherwise; and 425, which asks for one. What isn't the API's answer at all is worth another try
+//! where the server has answered well before.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use reqwest::StatusCode;
 
 use super::foreign::{beside, other_api};
 use super::http::{Answer, Endpoint};
+use super::rate_governor::Throttle;
 use super::retry::{Again, Failure, asked_pause};
 use super::{Fault, FaultKind, behind, notice, window};
 
@@ -128,7 +130,7 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
     let status = behind::status(status, said);
     // Whoever calls it too large takes a shorter one: an API's own bound, a proxy's, an account's for a minute.
     let meaning = (manners.meaning)(status, said).or((status == 413).then_some(Meaning::Full));
-    let passing = matches!(status, 408 | 409 | 429 | 500..) && meaning.is_none();
+    let passing = matches!(status, 408 | 409 | 425 | 429 | 500..) && meaning.is_none();
     let kind = match meaning {
         Some(Meaning::Full) => FaultKind::ContextFull,
         Some(Meaning::DayIsSpent) => FaultKind::Failed,
@@ -138,12 +140,24 @@ fn failure(manners: &Manners, status: u16, said: &Said, what: String, model: &st
     let mut fault = Fault::new(kind, what);
     fault.window = said.message.as_deref().filter(|_| kind == FaultKind::ContextFull).and_then(window::named);
     fault.hint = hint(status, meaning, said, model, endpoint);
-    let again = match said.pause {
-        _ if !passing => Again::Never,
-        Some(pause) => Again::After(pause),
-        None => Again::Soon,
-    };
-    Failure { fault, again }
+    Failure { fault, again: if passing { again(status, said.pause) } else { Again::Never } }
+}
+
+/// When a request is worth another try that may be answered later.
+fn again(status: u16, pause: Option<Duration>) -> Again {
+    match (status, pause) {
+        (429, _) => Again::Throttled(Throttle { pause, is_for_rate: true }),
+        // A server that is down says 503, too, and rarely for how long.
+        (529, _) | (503, Some(_)) => Again::Throttled(Throttle { pause, is_for_rate: false }),
+        (_, Some(pause)) => Again::After(pause),
+        (_, None) => Again::Soon,
+    }
+}
+
+/// Whether a status means what it says whoever sent it. Any other one that a server's own answer doesn't come with is
+/// something in between, such as a login page or a firewall.
+fn is_plain_refusal(status: u16) -> bool {
+    matches!(status, 400 | 401 | 402 | 407 | 413 | 422 | 511)
 }
 
 fn sentence(status: &str, said: &Said, endpoint: &Endpoint) -> String {
@@ -176,7 +190,7 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
         };
         let what = format!("{} redirects to {to}", endpoint.shown());
         let base = &endpoint.names().base;
-        return Failure::last(Fault::new(FaultKind::Rejected, what).hint(match new {
+        return Failure::odd(Fault::new(FaultKind::Rejected, what).hint(match new {
             Some(new) if new == endpoint.base() => {
                 format!(
                     "that is where it was asked: is {base} right, and is what stands before the server set up well?"
@@ -204,19 +218,24 @@ pub(super) async fn by_status(manners: &Manners, mut answer: Answer<'_>, model: 
     let mut failure = failure(manners, status.as_u16(), &said, what, model, endpoint);
     if !is_of_api {
         failure.fault.hint.get_or_insert_with(|| is_it_right(endpoint));
+        if failure.fault.kind == FaultKind::Rejected && !is_plain_refusal(status.as_u16()) {
+            failure.again = Again::IfProven;
+        }
     }
     match answer.header("x-should-retry") {
         Some("false") => failure.again = Again::Never,
-        Some("true") if failure.again == Again::Never => {
+        Some("true") if matches!(failure.again, Again::Never | Again::IfProven) => {
             failure.again = Again::Soon;
             failure.fault.kind = FaultKind::Failed;
         }
         _ => {}
     }
-    if failure.again != Again::Never
-        && let Some(pause) = asked_pause(answer.headers())
-    {
-        failure.again = Again::After(pause);
+    if let Some(pause) = asked_pause(answer.headers()) {
+        failure.again = match failure.again {
+            last @ (Again::Never | Again::IfProven) => last,
+            Again::Throttled(throttle) => Again::Throttled(Throttle { pause: Some(pause), ..throttle }),
+            Again::Soon | Again::After(_) => again(status.as_u16(), Some(pause)),
+        };
     }
     failure
 }
@@ -249,7 +268,7 @@ pub(super) fn foreign(
             endpoint.quote(why)
         )
     };
-    Failure::last(Fault::new(FaultKind::Rejected, what).hint(is_it_right(endpoint)))
+    Failure::odd(Fault::new(FaultKind::Rejected, what).hint(is_it_right(endpoint)))
 }
 
 /// What JSON means that stands in the place of a reply and says that something went wrong, in whatever form.
@@ -269,6 +288,9 @@ pub(super) fn error_in_place(
     // Without a code that says otherwise, the next answer would be the same.
     let mut failure = failure(manners, said.status.unwrap_or(400), &said, what, model, endpoint);
     failure.fault.hint.get_or_insert_with(|| is_it_right(endpoint));
+    if said.status.is_none() && failure.again == Again::Never {
+        failure.again = Again::IfProven;
+    }
     Some(failure)
 }
 
@@ -276,7 +298,7 @@ pub(super) fn error_in_place(
 pub(super) fn packed(packing: &str, endpoint: &Endpoint) -> Failure {
     let what = format!("{} answered in a packed form ({packing}), which wasn't asked for", endpoint.shown());
     let hint = "let the server, or the proxy before it, leave its answers unpacked";
-    Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint))
+    Failure::odd(Fault::new(FaultKind::Rejected, what).hint(hint))
 }
 
 fn is_it_right(endpoint: &Endpoint) -> String {

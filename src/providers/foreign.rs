@@ -67,7 +67,7 @@ pub(super) fn other_api(said: &str, model: &str, endpoint: &Endpoint) -> Option<
         return None;
     }
     let what = format!("{} answered as {} does, not as {}", endpoint.shown(), api.name, names.api);
-    Some(Failure::last(Fault::new(FaultKind::Rejected, what).hint(hint(api, model, endpoint))))
+    Some(Failure::odd(Fault::new(FaultKind::Rejected, what).hint(hint(api, model, endpoint))))
 }
 
 fn hint(api: &Api, model: &str, endpoint: &Endpoint) -> String {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, Url};
+use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
@@ -138,6 +139,19 @@ impl Endpoint {
         self.secrets.push(secret.to_owned());
     }
 
+    /// What stands for its base address, with its credentials, and the key: whatever has the same shares a rate limit.
+    pub(super) fn identity(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let url = [self.base(), self.url.username(), self.url.password().unwrap_or_default()];
+        let query = self.url.query().unwrap_or_default();
+        let keys = self.headers.values().filter(|value| value.is_sensitive()).map(HeaderValue::as_bytes);
+        for part in url.into_iter().chain([query]).map(str::as_bytes).chain(keys) {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+
     /// What its parts are called.
     pub(super) fn names(&self) -> &Called {
         &self.called
@@ -188,6 +202,11 @@ impl Endpoint {
             let what = if self.has_key() { "the key goes" } else { "everything goes" };
             format!("{base} is no https:// address: {what} to {shown} in clear text")
         })
+    }
+
+    /// The bound on a connection's beginning, TLS included.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.timeouts.connect
     }
 
     /// How long a stream that said why the reply ended may still say what it cost.

@@ -18,6 +18,8 @@ pub mod openai;
 pub mod openai_chat;
 mod options;
 mod outside;
+mod rate_governor;
+mod rate_headers;
 #[cfg(test)]
 mod recorded;
 pub mod replay;

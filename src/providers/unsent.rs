@@ -7,7 +7,11 @@ use super::{Fault, FaultKind};
 /// What a request that came to nothing means.
 pub(super) fn unsent(error: reqwest::Error, endpoint: &Endpoint) -> Failure {
     let error = error.without_url();
-    let cause = endpoint.quote(&cause(&error));
+    let cause = match error.is_connect() && error.is_timeout() {
+        // Its innermost reason is a timer's: "deadline has elapsed".
+        true => format!("timed out after {:?}", endpoint.connect_timeout()),
+        false => endpoint.quote(&cause(&error)),
+    };
     if error.is_builder() {
         return Failure::last(Fault::new(FaultKind::Rejected, format!("the request can't be made: {cause}")));
     }

@@ -52,8 +52,8 @@ fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
             endpoint.secret_header("authorization", "Bearer ", &key);
         }
     }
-    let patience = Patience::new(connect.variable)?;
-    Ok(Arc::new(Anthropic { shared: Arc::new(Shared { endpoint, patience, manners: &fault::MANNERS }) }))
+    let patience = Patience::new(connect.variable, &endpoint)?;
+    Ok(Arc::new(Anthropic { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
 }
 
 struct Anthropic {

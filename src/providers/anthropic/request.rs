@@ -167,7 +167,7 @@ impl dialogue::Body for Body {
         Growth::new(self.size)
     }
 
-    fn forgo(&mut self, refusal: &str) -> bool {
+    fn drop_bound_thinking(&mut self, refusal: &str) -> bool {
         if !thinking::is_bound_elsewhere(refusal) {
             return false;
         }

@@ -17,7 +17,7 @@ fn good(dialect: &dyn Dialect) -> Answer {
 #[tokio::test]
 async fn passing_statuses_are_tried_again() {
     for dialect in dialects() {
-        for status in [408, 409, 429, 500, 502, 503, 529] {
+        for status in [408, 409, 425, 429, 500, 502, 503, 529] {
             let answer = error(&*dialect, status, "");
             let (reply, seen, requests) = asked(&*dialect, vec![answer.clone(), answer, good(&*dialect)]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
@@ -25,10 +25,81 @@ async fn passing_statuses_are_tried_again() {
             assert_eq!(retries.iter().map(|retry| retry.attempt).collect::<Vec<_>>(), [1, 2]);
             assert!(retries[0].why.contains("sorry [31m for [secret]"), "{}", retries[0].why);
         }
-        let (fault, _, requests) = asked(&*dialect, vec![error(&*dialect, 529, "")]).await;
+        let (fault, _, requests) = asked(&*dialect, vec![error(&*dialect, 502, "")]).await;
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (FaultKind::Failed, 6));
         assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_waited_for_by_time_and_not_by_tries() {
+    for dialect in dialects() {
+        for (status, headers) in [(429, ""), (529, ""), (503, "retry-after-ms: 1\r\n")] {
+            let refusals = vec![error(&*dialect, status, headers); 9];
+            let (reply, seen, requests) = asked(&*dialect, [refusals, vec![good(&*dialect)]].concat()).await;
+            assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 10));
+            assert_eq!(seen.retries.lock().unwrap().last().unwrap().attempt, 9);
+        }
+        let endless = error(&*dialect, 429, "retry-after: 99999999999999999999999\r\n");
+        let (fault, _, requests) = asked(&*dialect, vec![endless, good(&*dialect)]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (FaultKind::Failed, 1));
+        assert!(fault.message.contains("the next try would be more than a year away"), "{}", fault.message);
+    }
+}
+
+/// Answers that aren't the API's: a page, JSON of something else, nothing, JSON that is packed, a redirect, a firewall's page,
+/// no content.
+fn junk() -> Vec<Answer> {
+    let page = "<html><title>Just a moment...</title></html>";
+    vec![
+        Answer::new("200 OK", "content-type: text/html\r\n", page),
+        Answer::new("200 OK", "content-type: text/event-stream\r\n", page),
+        Answer::new("200 OK", JSON, r#"{"ok":true}"#),
+        Answer::new("200 OK", JSON, r#"{"success": false}"#),
+        Answer::new("200 OK", JSON, "oops"),
+        Answer::new("200 OK", JSON, "null"),
+        Answer::new("200 OK", JSON, ""),
+        Answer::new("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", "\u{1f}?"),
+        Answer::new("204 No Content", "", ""),
+        Answer::new("302 Found", "location: /login\r\n", ""),
+        Answer::new("403 Forbidden", "content-type: text/html\r\n", page),
+        Answer::new("404 Not Found", "content-type: text/html\r\n", page),
+    ]
+}
+
+#[tokio::test]
+async fn junk_from_a_server_that_has_answered_well_is_asked_for_again() {
+    for dialect in dialects() {
+        for junk in junk() {
+            let server = Server::start([good(&*dialect), junk.clone(), good(&*dialect), junk]).await;
+            let mut conversation = prompted(&*dialect, &server.url);
+            let seen = Seen::default();
+            for reply in 0..2 {
+                let reply =
+                    conversation.ask(request(), &seen).await.unwrap_or_else(|fault| panic!("{reply}: {fault:?}"));
+                assert_eq!(reply.text(), "Hello ä€😀");
+            }
+            assert_eq!((seen.retries.lock().unwrap().len(), server.received().len()), (1, 3));
+            // Another agent's first request.
+            let fault = prompted(&*dialect, &server.url).ask(request(), &seen).await.unwrap_err();
+            assert_eq!((fault.kind, server.received().len()), (FaultKind::Failed, 3 + 6), "{}", fault.message);
+            assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_api_is_final_after_good_answers_too() {
+    for dialect in dialects() {
+        for status in [400, 401, 403, 404] {
+            let server = Server::start([good(&*dialect), error(&*dialect, status, ""), good(&*dialect)]).await;
+            let mut conversation = prompted(&*dialect, &server.url);
+            conversation.ask(request(), &Seen::default()).await.unwrap();
+            let fault = conversation.ask(request(), &Seen::default()).await.unwrap_err();
+            assert_eq!((fault.kind, server.received().len()), (FaultKind::Rejected, 2), "{status}");
+        }
     }
 }
 

@@ -84,7 +84,8 @@ fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let is_ours = connect.server.is_none();
     let has_two =
         is_ours && is_set(FIRST_KEY) && is_set(KEY) && (connect.variable)(FIRST_KEY) != (connect.variable)(KEY);
-    Ok(Arc::new(Gemini { endpoint, patience: Patience::new(connect.variable)?, has_two }))
+    let patience = Patience::new(connect.variable, &endpoint)?;
+    Ok(Arc::new(Gemini { endpoint, patience, has_two }))
 }
 
 struct Gemini {
@@ -103,7 +104,7 @@ impl Provider for Gemini {
         }
         let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
         let endpoint = self.endpoint.below(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
-        let shared = Shared { endpoint, patience: self.patience.clone(), manners: &fault::MANNERS };
+        let shared = Shared::new(endpoint, self.patience.clone(), &fault::MANNERS);
         Dialogue::open(&Arc::new(shared), setup.model.name.clone(), Body::new(&setup))
     }
 

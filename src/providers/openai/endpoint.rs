@@ -32,7 +32,8 @@ pub(in crate::providers) fn connect(
             endpoint.secret_header("authorization", "Bearer ", &key);
         }
     }
-    Ok((endpoint, Patience::new(connect.variable)?))
+    let patience = Patience::new(connect.variable, &endpoint)?;
+    Ok((endpoint, patience))
 }
 
 /// Whether it is OpenAI's own, in any region (`eu.api.openai.com`).

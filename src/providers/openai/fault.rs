@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::providers::fault::{Manners, Meaning, Said};
+use crate::providers::rate_headers::{duration, seconds};
 
 /// Their ways.
 pub(in crate::providers) static MANNERS: Manners = Manners { read, status, meaning };
@@ -52,25 +53,9 @@ fn pause(message: &str) -> Option<Duration> {
     let word = words.next()?.trim_end_matches('.');
     if let Ok(number) = word.parse::<f64>() {
         let is_seconds = words.next()?.trim_end_matches(['.', ',']).trim_end_matches('s') == "second";
-        return if is_seconds { Duration::try_from_secs_f64(number).ok() } else { None };
+        return if is_seconds { seconds(number) } else { None };
     }
-    let mut rest = Some(word).filter(|word| !word.is_empty())?;
-    let mut pause = Duration::ZERO;
-    while !rest.is_empty() {
-        let unit = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|end| *end > 0)?;
-        let number: f64 = rest[..unit].parse().ok()?;
-        let end = rest[unit..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |more| unit + more);
-        let seconds = match &rest[unit..end] {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        pause += Duration::try_from_secs_f64(number * seconds).ok()?;
-        rest = &rest[end..];
-    }
-    Some(pause)
+    duration(word)
 }
 
 /// A text that isn't a number.
@@ -313,7 +298,7 @@ mod tests {
             ("Please try again in 20 parsecs", None),
             ("Please try again in 20", None),
             ("Please try again in a few minutes", None),
-            ("Please try again in 9999999999999999999999s", None),
+            ("Please try again in 9999999999999999999999s", Some(Duration::MAX.as_millis())),
             ("Please try again in ", None),
             ("Try later", None),
         ] {

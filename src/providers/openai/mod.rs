@@ -52,7 +52,7 @@ pub const ENTRY: Entry = Entry {
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Responses API", "/responses")?;
-    Ok(Arc::new(Openai { shared: Arc::new(Shared { endpoint, patience, manners: &fault::MANNERS }) }))
+    Ok(Arc::new(Openai { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
 }
 
 struct Openai {

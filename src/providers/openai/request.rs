@@ -21,6 +21,9 @@ pub(super) const NOTHING: &str = "(nothing)";
 /// (<https://github.com/vectorize-io/hindsight/issues/58>).
 const LEAST_TOKENS: u32 = 16;
 
+/// Asks for reasoning that can go back. Azure takes it only for some deployments.
+const INCLUDE: &str = r#","include":["reasoning.encrypted_content"]"#;
+
 /// What depends on where the conversation goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
@@ -102,7 +105,7 @@ impl Body {
         }
         let mut options = String::from(r#","stream":true,"store":false"#);
         if effort::thinks(&setup.model.name) {
-            options.push_str(r#","include":["reasoning.encrypted_content"]"#);
+            options.push_str(INCLUDE);
         }
         if let Some(effort) = way.effort {
             options.push_str(&format!(r#","reasoning":{{"effort":"{effort}"}}"#));
@@ -187,5 +190,26 @@ impl dialogue::Body for Body {
     fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
         name_calls(reply, taken);
         Ok(())
+    }
+
+    fn refused_option(&self, refusal: &str) -> Option<&'static str> {
+        const WORDS: [&str; 5] = [
+            "encrypted content is not supported",
+            "reasoning.encrypted_content",
+            "'include'",
+            "`include`",
+            "\"include\"",
+        ];
+        let refusal = refusal.to_ascii_lowercase();
+        let is_refused = self.options.contains(INCLUDE) && WORDS.iter().any(|words| refusal.contains(words));
+        is_refused.then_some(INCLUDE)
+    }
+
+    fn drop_option(&mut self, option: &'static str) -> bool {
+        let is_sent = option == INCLUDE && self.options.contains(INCLUDE);
+        if is_sent {
+            self.options = self.options.replace(INCLUDE, "");
+        }
+        is_sent
     }
 }

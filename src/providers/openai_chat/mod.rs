@@ -35,7 +35,7 @@ pub const ENTRY: Entry = Entry {
 
 fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;
-    Ok(Arc::new(OpenaiChat { shared: Arc::new(Shared { endpoint, patience, manners: &fault::MANNERS }) }))
+    Ok(Arc::new(OpenaiChat { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
 }
 
 struct OpenaiChat {

@@ -19,7 +19,11 @@ use crate::providers::{Ask, Setup, dialogue};
 
 /// What stands for a text that is empty, which some servers refuse.
 const NOTHING: &str = "(nothing)";
-/// The newer name of the greatest number of tokens.
+/// What asks for usage.
+const USAGE: &str = "stream_options";
+/// The older name of the greatest number of tokens.
+const OLD_MOST: &str = "max_tokens";
+/// The newer one.
 const NEW_MOST: &str = "max_completion_tokens";
 
 /// What depends on where the conversation goes.
@@ -127,7 +131,7 @@ impl Body {
             messages: Vec::new(),
             begun: 0,
             asks_usage: true,
-            most: if way.has_openai_rules { NEW_MOST } else { "max_tokens" },
+            most: if way.has_openai_rules { NEW_MOST } else { OLD_MOST },
         };
         if !is_blank(&setup.system) {
             body.add(serde_json::to_string(&Text { role: "system", content: &setup.system })?, false);
@@ -244,16 +248,25 @@ impl dialogue::Body for Body {
         Ok(())
     }
 
-    fn forgo(&mut self, refusal: &str) -> bool {
-        if self.asks_usage && refusal.contains("stream_options") {
-            self.asks_usage = false;
+    fn refused_option(&self, refusal: &str) -> Option<&'static str> {
+        if self.asks_usage && refusal.contains(USAGE) {
+            Some(USAGE)
         } else if self.most != NEW_MOST && refusal.contains(NEW_MOST) {
-            self.most = NEW_MOST;
-        } else if is_bound_elsewhere(refusal) {
-            return self.drop_reasoning();
+            Some(OLD_MOST)
         } else {
-            return false;
+            None
         }
-        true
+    }
+
+    fn drop_option(&mut self, option: &'static str) -> bool {
+        match option {
+            USAGE => std::mem::replace(&mut self.asks_usage, false),
+            OLD_MOST => std::mem::replace(&mut self.most, NEW_MOST) != NEW_MOST,
+            _ => false,
+        }
+    }
+
+    fn drop_bound_thinking(&mut self, refusal: &str) -> bool {
+        is_bound_elsewhere(refusal) && self.drop_reasoning()
     }
 }

@@ -74,7 +74,7 @@ async fn passing_statuses_are_tried_again() {
         assert!(retries[0].why.contains("(overloaded_error): Overloaded"), "{}", retries[0].why);
         assert_eq!(server.received()[0].body, server.received()[2].body);
     }
-    let (fault, requests) = fault_of(vec![Answer::new("529 x", JSON, &error("overloaded_error", "Overloaded"))]).await;
+    let (fault, requests) = fault_of(vec![Answer::new("503 x", JSON, &error("overloaded_error", "Overloaded"))]).await;
     assert_eq!((fault.kind, requests), (FaultKind::Failed, 6));
     assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
 }

@@ -234,3 +234,35 @@ fn thinking_is_what_the_model_can() {
     assert_eq!(at("", "o3", Thinking::Off), Err((FaultKind::Rejected, true)));
     assert_eq!(at("http://localhost/v1", "o3", Thinking::Off), Ok(()));
 }
+
+#[tokio::test]
+async fn a_refused_include_is_left_out_by_all_agents_from_then_on() {
+    for (message, code) in [
+        ("Encrypted content is not supported with this model.", 400),
+        ("Unknown parameter: 'include'.", 400),
+        (
+            "litellm.BadRequestError: OpenAIException - {\"message\": \"Encrypted content is not supported with this model.\", \"param\": \"include\"}",
+            400,
+        ),
+    ] {
+        let error = json!({ "error": { "message": message, "type": "invalid_request_error", "param": "include", "code": null } });
+        let refusal = Answer::new(&format!("{code} x"), "content-type: application/json\r\n", &error.to_string());
+        let server = Server::start([refusal, streamed(&Spoken, &calling())]).await;
+        let provider = connect(Spoken.entry(), &Spoken.variables(&server.url)).unwrap();
+        let seen = Seen::default();
+        let mut agents = [0, 1].map(|_| provider.open(setup(&Spoken)).unwrap());
+        for agent in &mut agents {
+            agent.push(&Message::User(UserMessage::text("Hello")));
+            agent.ask(request(), &seen).await.unwrap();
+        }
+        let includes: Vec<bool> =
+            server.received().iter().map(|request| request.json().get("include").is_some()).collect();
+        assert_eq!(includes, [true, false, false], "{message}");
+        assert!(seen.retries.lock().unwrap().is_empty());
+    }
+    // About what was sent, and not about the option.
+    let error = json!({ "error": { "message": "The encrypted content gAAA could not be verified.", "code": "invalid_encrypted_content" } });
+    let refusal = Answer::new("400 x", "content-type: application/json\r\n", &error.to_string());
+    let (fault, _, requests) = asked(&Spoken, vec![refusal]).await;
+    assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 1));
+}
