@@ -6,6 +6,7 @@
 //! table has moved on; any other provider is looked up in the whole table.
 
 pub mod maker;
+mod names;
 mod own;
 mod sheet;
 
@@ -113,7 +114,8 @@ impl Prices {
             None => {
                 let usage = in_the_tables_words(usage);
                 let request = PriceRequest::new(item.listed, &usage).with_provider_id(item.list).with_timestamp(at);
-                table(item.list)?.calculate(&request).ok()?.total_price
+                let found = table(item.list)?.calculate(&request).ok()?;
+                names::is_name_of(item.listed, item.list, &found.model_id).then_some(found.total_price)?
             }
         };
         cost.is_finite().then_some(cost)
@@ -184,6 +186,9 @@ fn table(list: &str) -> Option<&'static Calculator> {
 fn known(table: &'static Calculator, item: Item<'_>) -> Option<genai_prices::ModelInfo<'static>> {
     let nothing = genai_prices::Usage::new();
     let found = table.calculate(&PriceRequest::new(item.listed, &nothing).with_provider_id(item.list)).ok()?;
+    if !names::is_name_of(item.listed, item.list, &found.model_id) {
+        return None;
+    }
     let provider = table.providers().find(|provider| provider.id() == found.provider_id)?;
     provider.models().find(|model| model.id() == found.model_id)
 }
