@@ -1,6 +1,7 @@
 //! `bash`: one command in the workspace.
 
 mod folders;
+mod free;
 mod parser;
 mod rules;
 mod samples;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+pub(crate) use self::free::is_free;
 use self::rules::{RULE_FORM, RULE_PATTERN, Rules};
 use self::samples::Commands;
 use super::input::{parse, schema};

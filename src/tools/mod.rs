@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod ancestry;
-mod bash;
+pub(crate) mod bash;
 pub(crate) mod beneath;
 mod bounds;
 pub mod command;
