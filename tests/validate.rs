@@ -162,6 +162,52 @@ fn what_would_do_harm_is_not_mended() {
 }
 
 #[test]
+fn a_fix_never_gives_a_value_to_another_key() {
+    let folder = Folder::new();
+    let job = |top: &str, parent: &str, limits: &str| {
+        format!("model: replay/x\n{top}parent:\n  prompt: x\n  tools: []\n{parent}limits:\n  wall_clock: 1m\n{limits}")
+    };
+    for text in [
+        job("", "  max_turns: 5\n  max-turns: 6\n", ""),
+        job("Model: replay/y\n", "", ""),
+        job("", "  max_turnz: 5\n  max_turnss: 6\n", ""),
+        job("", "  max_turnz: 5\n  max_steps: 6\n", ""),
+        job("", "  max_tools: 5\n", ""),
+        job("", "", "  max_tokens: 8000\n"),
+        job("", "", "  tools: 5\n"),
+        job("", "  instructions: Be brief.\n", ""),
+        job("network: opn\nNetwork: none\n", "", ""),
+        job("subagents: { a: { tools: [] }, b: { tools: [] } }\n", "", "")
+            .replace("tools: []\nlimits", "tools: [a]\nlimits"),
+        job("inputs: { file1: { type: string } }\n", "", "").replace("prompt: x", "prompt: '{{ inputs.file2 }}'"),
+    ] {
+        folder.write("job.yaml", &text);
+        folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(3);
+        let now = folder.read("job.yaml");
+        // The typo in a value may go; no key changes.
+        assert_eq!(now.replace("network: open", "network: opn"), text);
+    }
+    folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(0).stderr_has("job.yaml: 3 mended");
+    assert_eq!(folder.read("job.yaml"), job("description: x\n", "  max_turns: 6\n", "  tool_calls: 7\n"));
+    for (model, now) in [
+        ("“anthropic/claude-sonnet-4-5”", "anthropic/claude-sonnet-4-5"),
+        ("\"“anthropic/claude-sonnet-4-5”\"", "\"anthropic/claude-sonnet-4-5\""),
+        ("anthropic/claude-sonnet-4-5xyz", "anthropic/claude-sonnet-4-5xyz"),
+        ("gemini/gemini-2.5-prooo", "gemini/gemini-2.5-prooo"),
+        ("anthropic/Claude-Sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+    ] {
+        let text =
+            |model: &str| format!("model: {model}\nlimits: {{ tokens: 9 }}\nparent: {{ prompt: x, tools: [] }}\n");
+        folder.write("job.yaml", text(model));
+        let before = folder.legwork(&["validate", "job.yaml"]).run();
+        assert_ne!(before.stdout, "", "{model}");
+        folder.legwork(&["validate", "--fix", "job.yaml"]).run();
+        assert_eq!(folder.read("job.yaml"), text(now));
+    }
+}
+
+#[test]
 fn prompts_are_mended_for_all_their_jobs_and_named_once() {
     let folder = Folder::new();
     let job = |inputs: &str, path: &str| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Fix};
 use crate::yaml::Node;
 
 use super::synonyms::{all, fold, means};
@@ -21,6 +21,8 @@ enum Level {
 
 const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
 const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+/// Keys that no help speaks of.
+const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
 /// The options of a model, each with an example.
 const MODEL: &[(&str, &str)] =
     &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("max_tokens", "8000"), ("context", "200000")];
@@ -71,7 +73,8 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
         let span = (finding.place.span.start, finding.place.span.end);
         let is_ours = finding.code == "unknown-key" && Arc::ptr_eq(&finding.place.source, &source);
         let Some((level, name)) = keys.get(&span).filter(|_| is_ours) else { continue };
-        if *level == Level::Model && AGENT.contains(&name.as_str()) {
+        let is_renamed = |fix: &Fix| fold(&fix.with) != fold(name);
+        if is_key(name) && finding.fix.as_ref().is_some_and(is_renamed) {
             // Right in another mapping, and no misspelling of what resembles it in this one.
             finding.fix = None;
         } else if finding.fix.is_some() {
@@ -106,6 +109,12 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
         finding.code != "missing-key"
             || !missed.iter().any(|(message, span)| finding.message == *message && finding.place.span == *span)
     });
+}
+
+/// Whether a job has such a key somewhere.
+fn is_key(name: &str) -> bool {
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(OTHERS).copied();
+    known.chain(MODEL.iter().map(|(key, _)| *key)).any(|key| fold(key) == fold(name))
 }
 
 /// The key that is meant, the mapping that it belongs to, and how to say so.

@@ -12,6 +12,7 @@ use super::recover::Walker;
 use super::scalar::{self, Scalar};
 use super::spanned::SPANNED;
 use super::tree::{Content, Style};
+use crate::diagnostic::unquoted;
 
 /// What a count expects that may be unlimited (a `Deserialize` written by hand says so itself).
 pub const COUNT: &str = "a whole number, or `none`";
@@ -103,6 +104,9 @@ impl Walker<'_> {
         };
         let text = self.string()?;
         let (number, help) = match self.node().without_underscores() {
+            None if unquoted(&text).is_some() => {
+                (unquoted(&text).unwrap_or_default().to_owned(), "write it without quotes:")
+            }
             Some(number) => (number, "numbers have no underscores in YAML 1.2; write"),
             None if !self.is_plain() => (text, "write it without quotes:"),
             None => return None,
