@@ -117,6 +117,48 @@ pub struct Fix {
     pub with: String,
 }
 
+/// How many findings there are that aren't shown themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unshown {
+    /// How many of them are errors.
+    pub errors: usize,
+    /// How many of them are warnings.
+    pub warnings: usize,
+    /// Whether the search ended before everything was found.
+    pub at_least: bool,
+}
+
+impl Unshown {
+    /// Counts a finding, or what it stands for.
+    pub fn add(&mut self, finding: &Diagnostic) {
+        match (finding.unshown, finding.severity) {
+            (Some(more), _) => {
+                self.errors += more.errors;
+                self.warnings += more.warnings;
+                self.at_least |= more.at_least;
+            }
+            (None, Severity::Error) => self.errors += 1,
+            (None, Severity::Warning) => self.warnings += 1,
+        }
+    }
+
+    /// All of them.
+    pub fn count(self) -> usize {
+        self.errors + self.warnings
+    }
+
+    /// The finding that stands for all of them, at the place of the first.
+    pub fn finding(self, place: Place) -> Diagnostic {
+        let message = match (self.count(), self.at_least) {
+            (0, _) => "there may be more findings; mend these first".to_owned(),
+            (1, false) => "one more finding is not shown".to_owned(),
+            (count, false) => format!("{count} more findings are not shown"),
+            (count, true) => format!("at least {count} more findings are not shown"),
+        };
+        Diagnostic { unshown: Some(self), ..Diagnostic::error("too-many", place, message) }
+    }
+}
+
 /// The most characters of a message, a help or a label: what it quotes from a file can be very long.
 const MAX_WORDS: usize = 1_000;
 
@@ -140,6 +182,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The certain mend, where there is one.
     pub fix: Option<Fix>,
+    /// The findings that this one only counts.
+    pub unshown: Option<Unshown>,
 }
 
 impl Diagnostic {
@@ -153,6 +197,7 @@ impl Diagnostic {
             labels: Vec::new(),
             help: None,
             fix: None,
+            unshown: None,
         }
     }
 

@@ -62,7 +62,9 @@ pub(super) fn tree(source: &Arc<Source>, synonyms: Synonyms) -> Built {
             Err(finding) => return nothing(found, *finding),
         };
         mended.found.into_iter().for_each(|finding| found.push(finding));
-        found.cut_short = mended.cut_short;
+        if mended.cut_short {
+            found.cut_short();
+        }
         let (gone, kept): (Vec<Hole>, Vec<Hole>) = mended.holes.into_iter().partition(|hole| hole.lost);
         holes.extend(kept);
         outcome = Builder::new(source, &mended.text, &gone).read();
