@@ -43,7 +43,7 @@ use self::build::Built;
 
 pub use bytes::{MAX_BYTES, read_bytes};
 pub use comments::comments;
-pub use decode::COUNT;
+pub use decode::{AMOUNT, COUNT};
 pub use fault::invalid;
 pub use node::{Kind, Node};
 pub use offsets::Places;
