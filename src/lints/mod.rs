@@ -7,6 +7,7 @@ mod delegation;
 mod elsewhere;
 mod empty;
 mod env;
+mod grants;
 mod inputs;
 mod lethal;
 mod levels;
@@ -83,6 +84,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &strangers::Strangers,
     &checks::Checks,
     &window::Window,
+    &grants::Grants,
 ];
 
 /// Everything that checking a file can find.

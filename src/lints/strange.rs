@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_fixed_is_right() {
-        let head = "model: replay/x.yaml\nsubagents: { reader: { tools: [] } }\nparent:\n  prompt: x\n  tools:";
+        let head = "model: replay/x.yaml\nsubagents: { reader: { description: x, tools: [] } }\nparent:\n  prompt: x\n  tools:";
         for tools in [
             "\n    - Bash(git diff:*)\n    - \"Task\"\n",
             " [ 'Bash(git log --format=\"%h %s\":*)', reader ]\n",
