@@ -16,7 +16,7 @@ use super::findings::{Findings, excerpt};
 use super::mend::{self, Hole};
 use super::scalar::{self, Scalar};
 use super::tree::{Content, Entry, Style, Synonyms, Tree};
-use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, bytes, torn};
+use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, bytes, spaces, torn};
 use crate::diagnostic::{Diagnostic, Place, Source};
 
 /// What came of a source's text.
@@ -54,6 +54,10 @@ pub(super) fn tree(source: &Arc<Source>, synonyms: Synonyms) -> Built {
     }
     if !holes.is_empty() {
         text = Cow::Owned(mend::blanked(&text, &holes));
+    } else if let Some(spaces) = spaces::in_indentation(source) {
+        spaces.found.into_iter().for_each(|finding| found.push(finding));
+        holes = spaces.holes;
+        text = Cow::Owned(spaces.text);
     }
     let mut outcome = Builder::new(source, &text, &[]).read();
     if let Err(Stop::Syntax) = outcome {

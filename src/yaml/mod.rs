@@ -27,6 +27,7 @@ mod node;
 mod offsets;
 mod recover;
 mod scalar;
+mod spaces;
 mod spanned;
 mod syntax;
 #[cfg(test)]
