@@ -106,6 +106,7 @@ impl<'a> Mending<'a> {
         let jobs = std::mem::take(&mut self.jobs);
         let mut files: Vec<(String, FileId)> = files.into_iter().map(|(id, name)| (name, id)).collect();
         files.sort();
+        let mut known = HashMap::new();
         for (name, id) in files {
             let reads = |job: &Job, id_of: &mut dyn FnMut(&str) -> Option<FileId>| {
                 job.prompts.iter().any(|prompt| id_of(prompt) == Some(id))
@@ -113,7 +114,7 @@ impl<'a> Mending<'a> {
             let of_it: Vec<&(usize, Job)> = jobs.iter().filter(|(_, job)| reads(job, &mut id_of)).collect();
             let own = self.around.own_and_findings().0;
             let checked = of_it.iter().map(|(_, job)| job.folder.as_path());
-            let Some(others) = neighbours(Path::new(&name), id, checked, &own) else {
+            let Some(others) = neighbours(Path::new(&name), id, checked, &own, &mut known) else {
                 self.around
                     .out
                     .warning(&format!("{name} isn't fixed: too many files beside it may be jobs that read it"));
@@ -199,6 +200,23 @@ fn readers(
 /// How many files are read to find the jobs that share a prompt file.
 const MAX_NEIGHBOURS: usize = 500;
 
+/// A job that stands where one that reads a prompt file could.
+struct Neighbour {
+    source: Arc<Source>,
+    folder: PathBuf,
+    prompts: Vec<String>,
+}
+
+impl Neighbour {
+    /// Reads a file; `None` where it isn't a job that reads prompt files.
+    fn read(path: &Path, own: &Own) -> Option<Self> {
+        let file = File::Path(path.to_owned());
+        let loaded = load(&file, Path::new("-"), Origin::Trusted, own).ok()?;
+        let prompts = if matches!(loaded.kind, Kind::Job(_)) { check(&loaded).prompts } else { Vec::new() };
+        (!prompts.is_empty()).then_some(Self { source: loaded.source, folder: loaded.folder, prompts })
+    }
+}
+
 /// All jobs that read a prompt file, asked for or not. A prompt stands below the folder of its job, so they are in the
 /// folders above it: up to the repository's, or without one, up to the highest of those that were asked for. `None`
 /// where there are too many files to look at.
@@ -207,6 +225,7 @@ fn neighbours<'a>(
     id: FileId,
     checked: impl Iterator<Item = &'a Path>,
     own: &Own,
+    known: &mut HashMap<PathBuf, Option<Neighbour>>,
 ) -> Option<Vec<(PathBuf, Arc<Source>)>> {
     let Ok(prompt) = prompt.canonicalize() else { return Some(Vec::new()) };
     let folders: Vec<&Path> = prompt.ancestors().skip(1).collect();
@@ -227,11 +246,10 @@ fn neighbours<'a>(
             if looked_at > MAX_NEIGHBOURS {
                 return None;
             }
-            let file = File::Path(path);
-            let Ok(loaded) = load(&file, Path::new("-"), Origin::Trusted, own) else { continue };
+            let neighbour = known.entry(path).or_insert_with_key(|path| Neighbour::read(path, own));
             let is_it = |name: &String| fs::metadata(name).is_ok_and(|data| FileId::of(&data) == id);
-            if matches!(loaded.kind, Kind::Job(_)) && check(&loaded).prompts.iter().any(is_it) {
-                found.push((loaded.folder, loaded.source));
+            if let Some(job) = neighbour.as_ref().filter(|job| job.prompts.iter().any(is_it)) {
+                found.push((job.folder.clone(), job.source.clone()));
             }
         }
     }

@@ -232,12 +232,12 @@ fn runs_anything(words: &[&str], open: bool) -> bool {
         Way::Wrapper => {
             // What it appends to the words comes from its standard input.
             let open = open || name == "xargs";
-            let is_known = |word: &&str| of(base_name(word)).is_some();
+            let is_known = |word: &str| of(base_name(word)).is_some();
             let is_own = |at: usize| {
                 let is_value = at > 0 && rest[at - 1].starts_with('-');
                 is_value || is_option(&rest[at]) || rest[at].starts_with(|letter: char| letter.is_ascii_digit())
             };
-            match rest.iter().position(|word| is_known(&word)) {
+            match rest.iter().position(|word| is_known(word)) {
                 Some(at) => runs_anything(&rest[at..], open),
                 None => open && (0..rest.len()).all(is_own),
             }
