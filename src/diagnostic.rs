@@ -117,6 +117,48 @@ pub struct Fix {
     pub with: String,
 }
 
+/// How many findings there are that aren't shown themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unshown {
+    /// How many of them are errors.
+    pub errors: usize,
+    /// How many of them are warnings.
+    pub warnings: usize,
+    /// Whether the search ended before everything was found.
+    pub at_least: bool,
+}
+
+impl Unshown {
+    /// Counts a finding, or what it stands for.
+    pub fn add(&mut self, finding: &Diagnostic) {
+        match (finding.unshown, finding.severity) {
+            (Some(more), _) => {
+                self.errors += more.errors;
+                self.warnings += more.warnings;
+                self.at_least |= more.at_least;
+            }
+            (None, Severity::Error) => self.errors += 1,
+            (None, Severity::Warning) => self.warnings += 1,
+        }
+    }
+
+    /// All of them.
+    pub fn count(self) -> usize {
+        self.errors + self.warnings
+    }
+
+    /// The finding that stands for all of them, at the place of the first.
+    pub fn finding(self, place: Place) -> Diagnostic {
+        let message = match (self.count(), self.at_least) {
+            (0, _) => "there may be more findings; mend these first".to_owned(),
+            (1, false) => "one more finding is not shown".to_owned(),
+            (count, false) => format!("{count} more findings are not shown"),
+            (count, true) => format!("at least {count} more findings are not shown"),
+        };
+        Diagnostic { unshown: Some(self), ..Diagnostic::error("too-many", place, message) }
+    }
+}
+
 /// The most characters of a message, a help or a label: what it quotes from a file can be very long.
 const MAX_WORDS: usize = 1_000;
 
@@ -140,6 +182,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The certain mend, where there is one.
     pub fix: Option<Fix>,
+    /// The findings that this one only counts.
+    pub unshown: Option<Unshown>,
 }
 
 impl Diagnostic {
@@ -153,6 +197,7 @@ impl Diagnostic {
             labels: Vec::new(),
             help: None,
             fix: None,
+            unshown: None,
         }
     }
 
@@ -195,7 +240,7 @@ impl Diagnostic {
 pub struct Near<'a> {
     /// The name.
     pub name: &'a str,
-    /// Whether no other is as near: only then is it a certain mend.
+    /// Whether no other is as near, and the difference is one typo at most: only then is it a certain fix.
     pub is_only: bool,
 }
 
@@ -206,6 +251,50 @@ fn readable(text: String) -> String {
     match left_out().filter(|(head, tail)| end > MAX_WORDS && head < tail) {
         Some((head, tail)) => format!("{}…{}", &text[..head], &text[tail..]),
         None => text,
+    }
+}
+
+/// Quotation marks of typesetters, which word processors and chats put in the place of `"` and `'`.
+pub const TYPOGRAPHIC_QUOTES: [char; 10] = ['“', '”', '„', '‟', '‘', '’', '‚', '‛', '«', '»'];
+
+/// The text within typographic quotes; `None` where it isn't between two of them.
+pub fn unquoted(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix(TYPOGRAPHIC_QUOTES)?.strip_suffix(TYPOGRAPHIC_QUOTES)?;
+    (!inner.contains(TYPOGRAPHIC_QUOTES)).then_some(inner)
+}
+
+/// The fewest letters of a word in which a typo can be told from another word; but for two that change places.
+const MIN_CERTAIN: usize = 4;
+
+/// Whether a misspelt `word` can only stand for `name`: it differs in its case, its `-` and `_`, or by one typo in one
+/// of its parts. Another digit, or another short part (`topic_a`, `topic_b`), makes it another name.
+fn is_certain(word: &str, name: &str) -> bool {
+    let parts = |text: &str| -> Vec<String> {
+        let folded = text.trim_matches(TYPOGRAPHIC_QUOTES).to_lowercase();
+        folded.split(|letter: char| !letter.is_alphanumeric()).map(str::to_owned).collect()
+    };
+    let (left, right) = (parts(word), parts(name));
+    if left.concat() == right.concat() {
+        return true;
+    }
+    let is_typo = |one: &str, other: &str| {
+        let is_word = |text: &str| text.chars().all(char::is_alphabetic);
+        let longest = one.chars().count().max(other.chars().count());
+        let sorted = |text: &str| {
+            let mut letters: Vec<char> = text.chars().collect();
+            letters.sort_unstable();
+            letters
+        };
+        let is_long = longest >= MIN_CERTAIN || sorted(one) == sorted(other);
+        is_long && is_word(one) && is_word(other) && strsim::damerau_levenshtein(one, other) <= 1
+    };
+    if left.len() != right.len() {
+        return is_typo(&left.concat(), &right.concat());
+    }
+    let mut differing = left.iter().zip(&right).filter(|(one, other)| one != other);
+    match (differing.next(), differing.next()) {
+        (Some((one, other)), None) => is_typo(one, other),
+        _ => false,
     }
 }
 
@@ -227,7 +316,7 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<
     if word.len() > MAX_MISSPELT {
         return None;
     }
-    let fold = |text: &str| text.to_lowercase().replace('-', "_");
+    let fold = |text: &str| text.trim_matches(TYPOGRAPHIC_QUOTES).to_lowercase().replace('-', "_");
     let folded_word = LazyCell::new(|| fold(word));
     let mut best: Option<(usize, Near<'a>)> = None;
     for name in known {
@@ -248,7 +337,7 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<
             _ => best = Some((distance, Near { name, is_only: true })),
         }
     }
-    best.map(|(_, near)| near)
+    best.map(|(_, near)| Near { is_only: near.is_only && is_certain(word, near.name), ..near })
 }
 
 #[cfg(test)]
@@ -279,9 +368,34 @@ mod tests {
     fn what_could_mean_two_things_means_none_for_certain() {
         assert_eq!(nearest("topic_c", ["topic_a", "topic_b"]), Some("topic_a"));
         assert_eq!(only_nearest("topic_c", ["topic_a", "topic_b"]), None);
-        assert_eq!(only_nearest("topic_c", ["topic_a", "topic_a"]), Some("topic_a"));
+        assert_eq!(only_nearest("topik_a", ["topic_a", "topic_a"]), Some("topic_a"));
         assert_eq!(only_nearest("Topic-A", ["topic_a", "topic_b"]), Some("topic_a"));
         assert_eq!(only_nearest("nothing", ["topic_a", "topic_b"]), None);
+    }
+
+    #[test]
+    fn only_a_typo_is_certain() {
+        for (word, known, is_certain) in [
+            ("max-turns", "max_turns", true),
+            ("MaxTurns", "max_turns", true),
+            ("max_turnz", "max_turns", true),
+            ("maxturn", "max_turns", true),
+            ("parnet", "parent", true),
+            ("cost_uds", "cost_usd", true),
+            ("“open”", "open", true),
+            ("claude-sonet-4-5", "claude-sonnet-4-5", true),
+            ("max_tools", "max_tokens", false),
+            ("topic_c", "topic_a", false),
+            ("file2", "file1", false),
+            ("gpt-4o", "gpt-4", false),
+            ("claude-opus-4-6", "claude-opus-4-5", false),
+            ("one", "on", false),
+        ] {
+            assert_eq!(near(word, [known]).is_some_and(|near| near.is_only), is_certain, "{word}");
+        }
+        assert_eq!(unquoted("“a b”"), Some("a b"));
+        assert_eq!(unquoted("“a” and “b”"), None);
+        assert_eq!(unquoted("“"), None);
     }
 
     #[test]
@@ -289,7 +403,7 @@ mod tests {
         let known = ["prompt", "prompts", "tools", "a-b", "tokens"];
         assert_eq!(near("promt", known), Some(Near { name: "prompt", is_only: true }));
         assert_eq!(near("cat", ["car", "cap"]), Some(Near { name: "car", is_only: false }));
-        assert_eq!(near("cat", ["car", "car"]), Some(Near { name: "car", is_only: true }));
+        assert_eq!(near("tast", ["task", "task"]), Some(Near { name: "task", is_only: true }));
         assert_eq!(near("A_B", known), Some(Near { name: "a-b", is_only: true }));
         assert_eq!(near("nothing", known), None);
         assert_eq!(nearest("tool", known), Some("tools"));

@@ -270,12 +270,14 @@ pub struct Agent<'a> {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "limits")]
 pub struct Limits {
-    /// US dollars. Left out: no limit.
-    #[schemars(extend("exclusiveMinimum" = 0, "examples" = [2]))]
+    /// US dollars. Left out, or `none`: no limit.
+    #[serde(default, deserialize_with = "limit::unless_none")]
+    #[schemars(with = "Option<Limit<f64>>", extend("examples" = [2]))]
     pub cost_usd: Option<Spanned<f64>>,
 
-    /// Tokens, input (cache reads included) and output. Left out: no limit.
-    #[schemars(range(min = 1), extend("examples" = [2_000_000]))]
+    /// Tokens, input (cache reads included) and output. Left out, or `none`: no limit.
+    #[serde(default, deserialize_with = "limit::unless_none")]
+    #[schemars(with = "Option<Limit<u64>>", extend("examples" = [2_000_000]))]
     pub tokens: Option<Spanned<u64>>,
 
     /// Running time, such as `20m`, or `none`.

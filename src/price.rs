@@ -7,6 +7,7 @@
 
 mod limits;
 pub mod maker;
+mod names;
 mod own;
 mod sheet;
 
@@ -154,7 +155,8 @@ impl Prices {
                 let usage = in_the_tables_words(usage);
                 let (list, name) = self.place(item)?;
                 let request = PriceRequest::new(name, &usage).with_provider_id(list).with_timestamp(at);
-                table(list)?.calculate(&request).ok()?.total_price
+                let found = table(list)?.calculate(&request).ok()?;
+                names::is_name_of(name, list, &found.model_id).then_some(found.total_price)?
             }
         };
         cost.is_finite().then_some(cost)
@@ -240,6 +242,9 @@ fn table(list: &str) -> Option<&'static Calculator> {
 fn known(table: &'static Calculator, list: &str, name: &str) -> Option<genai_prices::ModelInfo<'static>> {
     let nothing = genai_prices::Usage::new();
     let found = table.calculate(&PriceRequest::new(name, &nothing).with_provider_id(list)).ok()?;
+    if !names::is_name_of(name, list, &found.model_id) {
+        return None;
+    }
     let is_found = |model: &genai_prices::ModelInfo<'static>| model.id() == found.model_id;
     let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
     // Some have the models of others, at their prices.

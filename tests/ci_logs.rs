@@ -154,6 +154,53 @@ fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
 }
 
 #[test]
+fn no_name_of_a_file_or_a_job_steers_any_command() {
+    const NAME: &str = "::stop-commands::tok";
+    let folder = Folder::new();
+    let text = "model: replay/::stop-commands::tok.script.yaml\nparent: { prompt: { file: '::stop-commands::p.md' }, Tools: [], tools: [Read] }\n";
+    let job = format!("{NAME}.yaml");
+    folder.write(&job, text).write("::stop-commands::p.md", "{{ nothing }}\n");
+    folder.write(&format!("{NAME}.script.yaml"), "parent: [{ txt: hi }]\n");
+    folder.write("jobs/::stop-commands::tok.yaml", "model: replay/x\nparent: { prompt: x, tools: [Read] }\n");
+    let run = |arguments: &[&str]| {
+        let ended = in_actions(folder.legwork(arguments)).run();
+        harmless(&ended);
+        ended
+    };
+    for format in ["text", "concise", "json", "sarif", "gitlab"] {
+        run(&["validate", &job, "jobs", "--format", format]).code(3);
+        run(&["validate", &job, "jobs", "--diff", "--format", format]).code(3);
+    }
+    run(&["validate", "--fix", &job, "jobs", &format!("{NAME}.script.yaml")]).code(3).stderr_has("mended");
+    // A job with such a name that is right, through all that is done with one.
+    let good = format!("model: replay/{NAME}.script.yaml\nname: good\nparent: {{ prompt: x, tools: [] }}\n");
+    folder.write(&job, good).write(&format!("{NAME}.script.yaml"), "parent: [{ text: hi }]\n");
+    let out = "::set-output name=a::b";
+    for arguments in [
+        vec!["validate", &job],
+        vec!["run", &job, "--dry-run"],
+        vec!["run", &job, "--dry-run", "--verbose"],
+        vec!["run", &job, "--out", out],
+        vec!["run", &job, "--out", out, "--result", "::error::r.json"],
+        vec!["show", "--out", out, "latest"],
+        vec!["replay", "--out", out, "latest"],
+        vec!["resume", "--out", out, "latest"],
+        vec!["test", &job],
+        vec!["test", out],
+        vec!["prices", NAME],
+        vec!["providers"],
+        vec!["explain", NAME],
+        vec!["schema"],
+        vec!["init", out],
+        vec!["init", NAME],
+        vec!["diff", NAME, out],
+    ] {
+        run(&arguments);
+    }
+    run(&["run", &job, "--out", out]).code(0).stdout_is("hi\n");
+}
+
+#[test]
 fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
     let folder = Folder::new();
     folder.write("job.yaml", "model: anthropic/claude-sonnet-4-6\nparent:\n  prompt: |\n    ::error::x\n  toolz: []\nlimits: { tokens: 9 }\n");

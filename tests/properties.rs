@@ -79,6 +79,71 @@ fn listed(findings: &[Diagnostic], down: usize) -> Vec<Listed> {
     findings.iter().map(one).collect()
 }
 
+/// Keys of a job, each with its mapping.
+const KEYS: [(&str, &str); 13] = [
+    ("", "name"),
+    ("", "model"),
+    ("", "description"),
+    ("parent", "prompt"),
+    ("parent", "system"),
+    ("parent", "max_turns"),
+    ("parent", "max_tokens"),
+    ("limits", "tokens"),
+    ("limits", "tool_calls"),
+    ("limits", "subagents"),
+    ("limits", "parallel_subagents"),
+    ("limits", "cost_usd"),
+    ("limits", "wall_clock"),
+];
+
+/// How many ways there are to write a key wrongly.
+const MISTAKES: usize = 6;
+
+/// Keys as they are meant and as they are written, no two of one mapping written alike.
+fn misspelt(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'static str, &'static str, String)> {
+    let mut keys: Vec<(&str, &str, String)> = Vec::new();
+    for (pick, mistake, at) in picks {
+        let (level, meant) = KEYS[*pick];
+        let mut letters: Vec<char> = meant.chars().collect();
+        let at = at.index(letters.len() - 1);
+        match mistake {
+            0 => {}
+            1 => letters[at] = letters[at].to_ascii_uppercase(),
+            2 => letters = meant.replace('_', "-").chars().collect(),
+            3 => drop(letters.remove(at)),
+            4 => letters.swap(at, at + 1),
+            _ => letters.insert(at, 'q'),
+        }
+        let written: String = letters.into_iter().collect();
+        if !keys.iter().any(|(other, _, there)| *other == level && *there == written) {
+            keys.push((level, meant, written));
+        }
+    }
+    keys
+}
+
+/// A job with these keys, each with a number of its own as its value.
+fn job_of(keys: &[(&str, &str, String)]) -> String {
+    let of = |level: &str| {
+        let own = keys.iter().enumerate().filter(|(_, (other, ..))| *other == level);
+        let indent = if level.is_empty() { "" } else { "  " };
+        own.map(|(at, (_, _, written))| format!("{indent}{written}: {}\n", 1000 + at)).collect::<String>()
+    };
+    let mapping = |level: &str| Some(of(level)).filter(|own| !own.is_empty()).map(|own| format!("{level}:\n{own}"));
+    format!("{}{}{}", of(""), mapping("parent").unwrap_or_default(), mapping("limits").unwrap_or_default())
+}
+
+/// All scalars, by the keys that lead to them.
+fn flat(job: &Value) -> Vec<(String, String)> {
+    let of = |level: &str, mapping: &Value| {
+        let entries = mapping.as_object().cloned().unwrap_or_default().into_iter();
+        let scalars = entries.filter(|(_, value)| !value.is_object());
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        scalars.map(|(key, value)| (format!("{level}.{key}"), text(&value))).collect::<Vec<_>>()
+    };
+    [of("", job), of("parent", &job["parent"]), of("limits", &job["limits"])].concat()
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -141,6 +206,20 @@ proptest! {
         prop_assert_eq!((again.count, &again.text), (0, &mended.text));
         let found = lints::check(&source(&mended.text), folder.as_ref()).findings;
         prop_assert_eq!(listed(&mended.findings, 0), listed(&found, 0));
+    }
+
+    #[test]
+    fn a_fix_gives_no_key_the_value_of_another(picks in prop::collection::vec((0..KEYS.len(), 0..MISTAKES, any::<prop::sample::Index>()), 0..14)) {
+        let keys = misspelt(&picks);
+        let text = job_of(&keys);
+        let mended = mend::job(&source(&text), None, &Own::default());
+        let now = flat(&yaml::read::<Value>(&source(&mended.text)).value.unwrap_or_default());
+        prop_assert_eq!(now.len(), keys.len(), "{}", mended.text);
+        for (at, (level, meant, written)) in keys.iter().enumerate() {
+            let key = now.iter().find(|(_, value)| value == &(1000 + at).to_string()).map(|(key, _)| key.clone());
+            let [as_meant, as_written] = [*meant, written.as_str()].map(|key| format!("{level}.{key}"));
+            prop_assert!(key == Some(as_meant) || key == Some(as_written), "{:?}\n{}\n{}", key, text, mended.text);
+        }
     }
 
     #[test]

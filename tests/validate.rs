@@ -162,6 +162,52 @@ fn what_would_do_harm_is_not_mended() {
 }
 
 #[test]
+fn a_fix_never_gives_a_value_to_another_key() {
+    let folder = Folder::new();
+    let job = |top: &str, parent: &str, limits: &str| {
+        format!("model: replay/x\n{top}parent:\n  prompt: x\n  tools: []\n{parent}limits:\n  wall_clock: 1m\n{limits}")
+    };
+    for text in [
+        job("", "  max_turns: 5\n  max-turns: 6\n", ""),
+        job("Model: replay/y\n", "", ""),
+        job("", "  max_turnz: 5\n  max_turnss: 6\n", ""),
+        job("", "  max_turnz: 5\n  max_steps: 6\n", ""),
+        job("", "  max_tools: 5\n", ""),
+        job("", "", "  max_tokens: 8000\n"),
+        job("", "", "  tools: 5\n"),
+        job("", "  instructions: Be brief.\n", ""),
+        job("network: opn\nNetwork: none\n", "", ""),
+        job("subagents: { a: { tools: [] }, b: { tools: [] } }\n", "", "")
+            .replace("tools: []\nlimits", "tools: [a]\nlimits"),
+        job("inputs: { file1: { type: string } }\n", "", "").replace("prompt: x", "prompt: '{{ inputs.file2 }}'"),
+    ] {
+        folder.write("job.yaml", &text);
+        folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(3);
+        let now = folder.read("job.yaml");
+        // The typo in a value may go; no key changes.
+        assert_eq!(now.replace("network: open", "network: opn"), text);
+    }
+    folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(0).stderr_has("job.yaml: 3 mended");
+    assert_eq!(folder.read("job.yaml"), job("description: x\n", "  max_turns: 6\n", "  tool_calls: 7\n"));
+    for (model, now) in [
+        ("“anthropic/claude-sonnet-4-5”", "anthropic/claude-sonnet-4-5"),
+        ("\"“anthropic/claude-sonnet-4-5”\"", "\"anthropic/claude-sonnet-4-5\""),
+        ("anthropic/claude-sonnet-4-5xyz", "anthropic/claude-sonnet-4-5xyz"),
+        ("gemini/gemini-2.5-prooo", "gemini/gemini-2.5-prooo"),
+        ("anthropic/Claude-Sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+    ] {
+        let text =
+            |model: &str| format!("model: {model}\nlimits: {{ tokens: 9 }}\nparent: {{ prompt: x, tools: [] }}\n");
+        folder.write("job.yaml", text(model));
+        let before = folder.legwork(&["validate", "job.yaml"]).run();
+        assert_ne!(before.stdout, "", "{model}");
+        folder.legwork(&["validate", "--fix", "job.yaml"]).run();
+        assert_eq!(folder.read("job.yaml"), text(now));
+    }
+}
+
+#[test]
 fn prompts_are_mended_for_all_their_jobs_and_named_once() {
     let folder = Folder::new();
     let job = |inputs: &str, path: &str| {
@@ -180,6 +226,66 @@ fn prompts_are_mended_for_all_their_jobs_and_named_once() {
     std::fs::remove_file(folder.at("jobs/c.yaml")).unwrap();
     folder.legwork(&["validate", "--fix"]).run().code(0).stderr_has("jobs/p.md: 1 mended");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topic }}\n");
+}
+
+#[test]
+fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
+    let folder = Folder::new();
+    let job = |input: &str, path: &str| {
+        format!(
+            "model: replay/x\ninputs: {{ {input}: {{ type: string }} }}\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n"
+        )
+    };
+    for other in ["jobs/b.yaml", "jobs/prompts/b.yml", "b.yaml"] {
+        folder.write("jobs/a.yaml", job("topic", "prompts/p.md")).write("jobs/prompts/p.md", "{{ inputs.topik }}\n");
+        let path = if other.starts_with("jobs/p") { "p.md" } else { "prompts/p.md" };
+        folder.write(other, job("topik", &if other == "b.yaml" { format!("jobs/{path}") } else { path.to_owned() }));
+        if other == "b.yaml" {
+            folder.commit_all();
+        }
+        let ended = folder.legwork(&["validate", "--fix", "jobs/a.yaml"]).run();
+        ended.code(3).stderr_has("jobs/prompts/p.md: 1 fix left out");
+        assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topik }}\n", "{other}");
+        std::fs::remove_file(folder.at(other)).unwrap();
+    }
+    folder.legwork(&["validate", "--fix", "jobs/a.yaml"]).run().code(0).stderr_has("jobs/prompts/p.md: 1 mended");
+    assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topic }}\n");
+}
+
+#[test]
+fn what_is_not_shown_is_counted() {
+    let folder = Folder::new();
+    let keys: String = (0..150).map(|number| format!("unknown_{number}: 1\n")).collect();
+    let tools: String = (0..150).map(|number| format!("strange_{number}, ")).collect();
+    let job = format!("model: replay/x\nparent: {{ prompt: x, tools: [{tools}] }}\n{keys}");
+    folder.write("jobs/a.yaml", &job).write("jobs/b.yaml", &job);
+    let ended = folder.legwork(&["validate", "jobs/a.yaml"]).run();
+    ended.code(3).stdout_has("200 more findings are not shown").stdout_has("\n300 errors\n");
+    folder.legwork(&["validate"]).run().code(3).stdout_has("\n600 errors\n");
+    let github = folder.legwork(&["validate", "--format", "github"]).run();
+    github.code(3).stdout_has("::error::591 more errors, which are in the step's log\n");
+    assert_eq!(github.stdout.lines().filter(|line| line.starts_with("::error file=")).count(), 9);
+    // The nine and all others that are found, each file's last one with the number of those beyond.
+    assert_eq!(github.stdout.lines().filter(|line| line.starts_with("jobs/")).count(), 2 * 101 - 9);
+    github.stdout_has("jobs/b.yaml:2:").stdout_has("too-many]: 200 more findings");
+    let many_warnings = format!(
+        "model: replay/x\nparent: {{ prompt: x, tools: [task] }}\nsubagents:\n{}",
+        (0..120).map(|number| format!("  a{number}: {{ tools: [] }}\n")).collect::<String>()
+    );
+    folder.write("jobs/a.yaml", many_warnings);
+    folder.legwork(&["validate", "jobs/a.yaml"]).run().code(3).stdout_has("\n120 warnings\n");
+}
+
+#[test]
+fn a_limit_may_be_none() {
+    let folder = Folder::new();
+    folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [] }\nlimits: { tokens: none, cost_usd: none, tool_calls: none, wall_clock: none, subagents: none }\n");
+    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_is("");
+    for limit in ["tokens: nothing", "cost_usd: much", "cost_usd: 0", "tokens: 1.5", "tokens: -1"] {
+        folder
+            .write("job.yaml", format!("model: replay/x\nparent: {{ prompt: x, tools: [] }}\nlimits: {{ {limit} }}\n"));
+        folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("1 error\n");
+    }
 }
 
 #[test]
@@ -305,7 +411,7 @@ fn many_files_and_many_findings_are_printed_to_whoever_listens() {
         folder.write(&format!("jobs/{number:03}.yaml"), if number % 10 == 0 { &many } else { GOOD });
     }
     let ended = folder.legwork(&["validate"]).run();
-    ended.code(3).stdout_has("50 more findings are not shown").stdout_has("1010 errors\n");
+    ended.code(3).stdout_has("50 more findings are not shown").stdout_has("1500 errors\n");
     // The reader goes away after the first line.
     let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["validate", "--diff"])

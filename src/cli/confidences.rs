@@ -58,7 +58,7 @@ impl Confidences {
             return;
         }
         for line in self.granted.iter().flat_map(|value| mask::lines(value)) {
-            around.out.beside(&format!("::add-mask::{}", line.replace('%', "%25")));
+            around.out.command(&format!("::add-mask::{}", line.replace('%', "%25")));
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn diff(options: &Options, around: &Surroundings) -> Result<u8, Error
         runs: [one.side, other.side],
     };
     let shown = formats::find(&options.format).and_then(|format| format.comparison(&comparison, around.out.look()));
-    around.out.answer(&shown.unwrap_or_default());
+    around.out.formatted(&options.format, &shown.unwrap_or_default());
     Ok(0)
 }
 

@@ -31,7 +31,7 @@ pub(super) fn explain(options: &Options, around: &Surroundings) -> Result<u8, Er
         let rules = options.codes.iter().map(|code| find(&all, code)).collect::<Result<Vec<_>, _>>()?;
         format.and_then(|format| format.pages(&rules, look))
     };
-    around.out.answer(&text.unwrap_or_default());
+    around.out.formatted(options.format.as_deref().unwrap_or(usual), &text.unwrap_or_default());
     Ok(0)
 }
 

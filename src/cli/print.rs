@@ -100,7 +100,23 @@ impl Out {
         stats.into_iter().flatten().filter(is_file).map(|stat| (stat.st_dev as u64, stat.st_ino as u64)).collect()
     }
 
-    /// Prints to stdout and ends the line.
+    /// Prints lines of our own to stdout. No name in them becomes a command for a CI system.
+    pub(super) fn lines(self, text: &str) {
+        self.answer(&harmless::log(text));
+    }
+
+    /// Prints to stdout what a format has made. One for programs keeps every byte: it takes care of names itself, and
+    /// GitHub's consists of commands.
+    pub(super) fn formatted(self, format: &str, text: &str) {
+        if is_for_people(format) { self.lines(text) } else { self.answer(text) }
+    }
+
+    /// As [`Out::formatted`], on stderr.
+    pub(super) fn formatted_beside(self, format: &str, text: &str) {
+        if is_for_people(format) { self.beside(text) } else { self.command(text) }
+    }
+
+    /// Prints to stdout and ends the line: JSON, or what is meant for a program.
     pub(super) fn answer(self, text: &str) {
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         if let Err(error) = outputs::write(Stream::Stdout, format!("{text}{end}").as_bytes()) {
@@ -147,8 +163,13 @@ impl Out {
         Ok(())
     }
 
-    /// Prints to stderr and ends the line.
+    /// Prints to stderr and ends the line. No name in it becomes a command for a CI system.
     pub(super) fn beside(self, text: &str) {
+        self.command(&harmless::log(text));
+    }
+
+    /// As [`Out::beside`], for what a CI system is meant to obey.
+    pub(super) fn command(self, text: &str) {
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         // A reader who went away is no error.
         let _ = outputs::write(Stream::Stderr, format!("{text}{end}").as_bytes());
@@ -185,6 +206,10 @@ impl Out {
     fn label(self, text: &str, colour: &str) -> String {
         if self.look_beside().colour { format!("\u{1b}[1;{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
+}
+
+fn is_for_people(format: &str) -> bool {
+    matches!(format, "text" | "concise" | "markdown")
 }
 
 /// Whether these are the variables of a CI system. Azure Pipelines and TeamCity set no `CI`.

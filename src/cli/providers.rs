@@ -54,7 +54,7 @@ pub(super) fn providers(options: &Options, around: &Surroundings) -> Result<u8, 
         around.out.answer(&format!("{all:#}"));
         return Ok(0);
     }
-    around.out.answer(&table(&listed));
+    around.out.lines(&table(&listed));
     if let (None, Some(file)) = (servers.iter().next(), servers.file()) {
         around.out.beside(&format!("servers of your own are named in {}", printable(file)));
     }

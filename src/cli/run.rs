@@ -236,7 +236,7 @@ fn preview(options: &Options, around: &Surroundings, plan: &Plan) -> Result<u8, 
         look: around.out.look(),
     };
     let text = formats::find(&options.format).and_then(|format| format.plan(&preview));
-    around.out.answer(&text.unwrap_or_default());
+    around.out.formatted(&options.format, &text.unwrap_or_default());
     Ok(0)
 }
 

@@ -63,7 +63,7 @@ pub(super) fn test(options: &Options, around: &Surroundings) -> Result<u8, Error
     })?;
     let format = formats::find(&options.format);
     let shown = format.and_then(|format| format.cases(&report, around.out.look()));
-    around.out.answer(&shown.unwrap_or_default());
+    around.out.formatted(&options.format, &shown.unwrap_or_default());
     Ok(match signals.first() {
         Some(signal) if report.interrupted => 128 + signal,
         _ if report.failed() > 0 => EXIT_FAILED,
@@ -75,7 +75,7 @@ pub(super) fn test(options: &Options, around: &Surroundings) -> Result<u8, Error
 fn show(options: &Options, around: &Surroundings, case: &CaseReport) {
     let line = |name: &str, look| formats::find(name).and_then(|format| format.case(case, look));
     match line(&options.format, around.out.look()) {
-        Some(line) => around.out.answer(&line),
+        Some(line) => around.out.formatted(&options.format, &line),
         None => around.out.beside(&line("text", around.out.look_beside()).unwrap_or_default()),
     }
 }

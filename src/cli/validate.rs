@@ -116,9 +116,9 @@ pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, E
             if out.foreign(&mending.diff) {
                 out.warning("the diff is not for `git apply`: it holds what would steer a terminal or a CI system");
             }
-            out.beside(&shown(out.look_beside()));
+            out.formatted_beside(&options.format, &shown(out.look_beside()));
         }
-        _ => out.answer(&shown(out.look())),
+        _ => out.formatted(&options.format, &shown(out.look())),
     }
     if findings.is_empty() && options.format == "text" {
         let files = if files.len() == 1 { "1 file".to_owned() } else { format!("{} files", files.len()) };

@@ -61,6 +61,10 @@ impl<'a> Reader<'a> {
         let root = match node.get("file").filter(|_| node.kind() == Kind::Mapping) {
             Some(file) => self.named(node, &file)?,
             None => {
+                if node.is_null() && node.own_key().is_some_and(|key| key.place().span == node.place().span) {
+                    // A key without a value is an error of its own.
+                    return None;
+                }
                 if !matches!(node.kind(), Kind::Mapping | Kind::Boolean(_)) {
                     let message = format!("expected a JSON Schema, found {}", node.describe());
                     let help =

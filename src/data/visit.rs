@@ -201,7 +201,8 @@ impl<'r, 'a> Visit<'r, 'a> {
                             Some(near) => finding.help(format!("did you mean `{near}`?")),
                             None => finding.help("remove it; a name that begins with `x-` is never a keyword"),
                         };
-                        if let Some(only) = only_nearest(unknown, known()) {
+                        let is_free = |only: &&str| place::key(&mapping, only).is_none();
+                        if let Some(only) = only_nearest(unknown, known()).filter(is_free) {
                             finding = finding.replace_at(written.inside(), only);
                         }
                         self.reader.report(finding);

@@ -20,7 +20,7 @@ impl Format for Concise {
 }
 
 /// `file:line:column: error[code]: message`.
-fn line(finding: &Diagnostic) -> String {
+pub(super) fn line(finding: &Diagnostic) -> String {
     let (line, column) = finding.place.start();
     let (file, severity) = (harmless::beginning(&finding.place.source.name), finding.severity.as_str());
     format!("{file}:{line}:{column}: {severity}[{}]: {}\n", finding.code, harmless::line(&finding.message))

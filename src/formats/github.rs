@@ -1,10 +1,10 @@
 //! Annotations on a pull request: GitHub's workflow commands
 //! (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 
-use super::{Format, Look, Subject, count, harmless, path};
+use super::{Format, Look, Subject, concise, count, harmless, path};
 use crate::diagnostic::{Diagnostic, Severity};
 
-/// GitHub shows ten of a level for each step; the tenth counts the rest.
+/// GitHub shows ten of a level for each step; the tenth counts the rest, which are plain lines of the log.
 const SHOWN: usize = 9;
 
 pub(super) struct Github;
@@ -20,18 +20,19 @@ impl Format for Github {
 
     fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
         let mut text = String::new();
+        let mut log = String::new();
         for severity in [Severity::Error, Severity::Warning] {
-            for finding in findings.iter().filter(|finding| finding.severity == severity).take(SHOWN) {
-                text += &annotation(finding);
-            }
-            let rest = count(findings, severity).saturating_sub(SHOWN);
+            let of_level = || findings.iter().filter(|finding| finding.severity == severity);
+            of_level().take(SHOWN).for_each(|finding| text += &annotation(finding));
+            of_level().skip(SHOWN).for_each(|finding| log += &concise::line(finding));
+            let rest = count(findings, severity).saturating_sub(of_level().count().min(SHOWN));
             if rest > 0 {
                 let word = severity.as_str();
                 let noun = if rest == 1 { word.to_owned() } else { format!("{word}s") };
-                text += &format!("::{word}::{rest} more {noun}, not shown as annotations\n");
+                text += &format!("::{word}::{rest} more {noun}, which are in the step's log\n");
             }
         }
-        Some(text)
+        Some(text + &log)
     }
 }
 

@@ -80,6 +80,45 @@ pub fn text(text: &str) -> std::borrow::Cow<'_, str> {
     if harmless == text { text.into() } else { harmless.into() }
 }
 
+/// Lines of our own, in which names from elsewhere may stand where a CI system looks for a command: at the beginning, or
+/// behind `##`. Everything else stays, our own colours included.
+pub fn log(text: &str) -> std::borrow::Cow<'_, str> {
+    if !text.contains("::") && !text.contains("##") {
+        return text.into();
+    }
+    let mut harmless = String::with_capacity(text.len());
+    for line in text.split_inclusive(['\n', '\r']) {
+        let begins = harmless.len();
+        for letter in line.chars() {
+            match letter {
+                '[' if opens_command(&harmless[begins..]) => harmless.push_str("\\["),
+                _ => harmless.push(letter),
+            }
+        }
+        let at = begins + blank(&harmless[begins..]);
+        if harmless[at..].starts_with("::") {
+            harmless.insert(at, '\\');
+        }
+    }
+    harmless.into()
+}
+
+/// The length of the white space and the colours that a line begins with.
+fn blank(line: &str) -> usize {
+    let mut rest = line;
+    loop {
+        let behind = rest.trim_start();
+        let colour = behind.strip_prefix("\u{1b}[").and_then(|colour| {
+            let end = colour.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
+            colour[end..].strip_prefix('m')
+        });
+        match colour {
+            Some(behind) => rest = behind,
+            None => return line.len() - behind.len(),
+        }
+    }
+}
+
 /// The same JSON value in harmless characters: what [`line`] replaces is escaped instead.
 pub(super) fn json(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
@@ -121,6 +160,14 @@ mod tests {
         assert!(matches!(text(plain), std::borrow::Cow::Borrowed(_)));
         let hostile = "::error::a\r\n \u{a0}::stop-commands::b\r::c\n##vso[d]\x1b]8;;x\x07e\n::f";
         assert_eq!(text(hostile), "\\::error::a\n \u{a0}\\::stop-commands::b␍::c\n##vso\\[d]␛]8;;x␇e\n\\::f");
+    }
+
+    #[test]
+    fn a_log_line_begins_with_no_command() {
+        assert!(matches!(log("a.yaml: 1 fixed\n"), std::borrow::Cow::Borrowed(_)));
+        let hostile = "::stop-commands::a: 1\n \u{1b}[1;31m ::b\u{1b}[0m\nx ::c\r::d ##[e]##vso[f]";
+        let expected = "\\::stop-commands::a: 1\n \u{1b}[1;31m \\::b\u{1b}[0m\nx ::c\r\\::d ##\\[e]##vso\\[f]";
+        assert_eq!(log(hostile), expected);
     }
 
     #[test]

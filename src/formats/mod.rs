@@ -30,7 +30,7 @@ use std::io::{self, Write};
 
 use self::comparison::Comparison;
 use crate::cases::{CaseReport, Report};
-use crate::diagnostic::{Diagnostic, Rule, Severity};
+use crate::diagnostic::{Diagnostic, Rule, Severity, Unshown};
 use crate::event::{Entry, RunResult, in_call_order};
 use crate::plan::{MostCost, Plan};
 
@@ -182,9 +182,14 @@ pub fn find(name: &str) -> Option<&'static dyn Format> {
     FORMATS.iter().copied().find(|format| format.name() == name)
 }
 
-/// How many findings of a severity there are.
+/// How many findings of a severity there are, those included that aren't shown.
 fn count(findings: &[Diagnostic], severity: Severity) -> usize {
-    findings.iter().filter(|finding| finding.severity == severity).count()
+    let mut all = Unshown::default();
+    findings.iter().for_each(|finding| all.add(finding));
+    match severity {
+        Severity::Error => all.errors,
+        Severity::Warning => all.warnings,
+    }
 }
 
 /// `1 error`, `2 errors`.

@@ -53,6 +53,51 @@ impl Duration {
         }
     }
 
+    /// What a text in words, such as `20 minutes` or `1 h 30 min`, is as a duration.
+    pub fn from_words(text: &str) -> Option<Self> {
+        const WORDS: &[(&str, u64)] = &[
+            ("s", 1),
+            ("sec", 1),
+            ("secs", 1),
+            ("second", 1),
+            ("seconds", 1),
+            ("m", 60),
+            ("min", 60),
+            ("mins", 60),
+            ("minute", 60),
+            ("minutes", 60),
+            ("h", 3600),
+            ("hr", 3600),
+            ("hrs", 3600),
+            ("hour", 3600),
+            ("hours", 3600),
+            ("d", 86_400),
+            ("day", 86_400),
+            ("days", 86_400),
+        ];
+        let lower = text.to_lowercase().replace(" and ", " ").replace(',', " ");
+        let mut rest = lower.trim();
+        let mut seconds = 0_u64;
+        while !rest.is_empty() {
+            let (number, behind) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
+            let behind = behind.trim_start();
+            let (word, behind) =
+                behind.split_at(behind.find(|letter: char| !letter.is_alphabetic()).unwrap_or(behind.len()));
+            let (_, unit) = WORDS.iter().find(|(known, _)| *known == word)?;
+            seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(*unit)?)?;
+            rest = behind.trim_start();
+        }
+        Self::from_seconds(seconds)
+    }
+
+    /// What to do where a text is no duration. `otherwise` is what else may be written.
+    pub(super) fn help(text: &str, otherwise: &str) -> String {
+        match Self::from_words(text) {
+            Some(meant) => format!("write `{meant}`"),
+            None => format!("{HELP}{otherwise}"),
+        }
+    }
+
     /// A regular expression for durations: lets through all up to `most`, and as few others as one can that doesn't add
     /// (`1h1s` for a most of `1h`).
     pub fn pattern(most: std::time::Duration) -> String {
@@ -112,7 +157,7 @@ impl<'de> Deserialize<'de> for Duration {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-                Duration::parse(text).map_err(|why| yaml::invalid("bad-duration", why, Some(HELP)))
+                Duration::parse(text).map_err(|why| yaml::invalid("bad-duration", why, Some(&Duration::help(text, ""))))
             }
         }
         deserializer.deserialize_any(Text)
@@ -144,6 +189,26 @@ mod tests {
             let duration = Duration::parse(text).unwrap();
             assert_eq!(duration.get().as_secs(), seconds, "{text}");
             assert_eq!(Duration::parse(&duration.to_string()), Ok(duration));
+        }
+    }
+
+    #[test]
+    fn words_are_understood() {
+        for (text, meant) in [
+            ("20 minutes", Some("20m")),
+            ("20 m", Some("20m")),
+            ("1 hour and 30 mins", Some("1h30m")),
+            ("1h 30m", Some("1h30m")),
+            ("2 Days", Some("48h")),
+            ("90 sec", Some("1m30s")),
+            ("20", None),
+            ("0 minutes", None),
+            ("1.5 hours", None),
+            ("99999999999999999999 days", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(Duration::from_words(text).map(|meant| meant.to_string()).as_deref(), meant, "{text}");
         }
     }
 

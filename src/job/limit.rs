@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 
 use super::{Duration, MAX_DURATION};
-use crate::yaml;
+use crate::yaml::{self, Spanned};
 
 /// A number, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,14 @@ pub trait Countable: Sized {
     /// Where it isn't written as one.
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E>;
 
+    /// From a number with a fraction.
+    ///
+    /// # Errors
+    /// Where it isn't written as one.
+    fn from_fraction<E: de::Error>(number: f64) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Float(number), &Self::EXPECTED))
+    }
+
     /// From a text other than `none`.
     ///
     /// # Errors
@@ -58,6 +66,22 @@ impl Countable for u64 {
     }
 }
 
+impl Countable for f64 {
+    const EXPECTED: &'static str = yaml::AMOUNT;
+
+    fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
+        Ok(number as Self)
+    }
+
+    fn from_fraction<E: de::Error>(number: f64) -> Result<Self, E> {
+        Ok(number)
+    }
+
+    fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
+    }
+}
+
 impl Countable for Duration {
     const EXPECTED: &'static str = "a duration such as `20m`, or `none`";
 
@@ -66,8 +90,7 @@ impl Countable for Duration {
     }
 
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Self::parse(text)
-            .map_err(|why| yaml::invalid("bad-duration", why, Some("write it like `90s`, `20m` or `1h30m`, or `none`")))
+        Self::parse(text).map_err(|why| yaml::invalid("bad-duration", why, Some(&Self::help(text, ", or `none`"))))
     }
 }
 
@@ -92,11 +115,42 @@ impl<'de, T: Countable> Deserialize<'de> for Limit<T> {
                 }
             }
 
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Limit<T>, E> {
+                T::from_fraction(number).map(Limit::At)
+            }
+
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit<T>, E> {
                 if text == "none" { Ok(Limit::None) } else { T::from_text(text).map(Limit::At) }
             }
         }
         deserializer.deserialize_any(NumberOrNone(PhantomData))
+    }
+}
+
+/// A limit that there isn't unless the job sets it: `none` says the same as leaving it out.
+///
+/// # Errors
+/// Where it isn't written as a limit.
+pub(super) fn unless_none<'de, D: Deserializer<'de>, T: Countable>(
+    deserializer: D,
+) -> Result<Option<Spanned<T>>, D::Error> {
+    let given = Option::<Spanned<Limit<T>>>::deserialize(deserializer)?;
+    Ok(given.and_then(|Spanned { value, node }| value.at().map(|value| Spanned { value, node })))
+}
+
+impl JsonSchema for Limit<f64> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AmountLimit".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["number", "string"],
+            "exclusiveMinimum": 0,
+            "pattern": "^none$",
+            "patternErrorMessage": "write a number greater than 0, or `none` for no limit",
+            "defaultSnippets": [{ "label": "none", "description": "No limit.", "body": "none" }],
+        })
     }
 }
 

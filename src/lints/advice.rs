@@ -14,10 +14,8 @@ use super::numbers::{bounds, within};
 enum Known {
     /// The key of a number with two bounds, and its greatest value.
     Bounded(&'static str, u32),
-    /// The key of a limit from 1 up, and what lifts it.
-    Counted(&'static str, &'static str),
-    /// `none` stands where a limit can only be left out.
-    NoNone,
+    /// The key of a limit from 1 up.
+    Counted(&'static str),
     /// A type stands where a declaration belongs: the input's name, and the type.
     BareType(String, String),
 }
@@ -36,12 +34,9 @@ pub(super) fn improve(root: &Node, findings: &mut [Diagnostic]) {
                 finding.message = bounds(key, *most);
                 finding.help = Some(within(*most));
             }
-            ("out-of-range", Some(Known::Counted(key, lifted))) => {
+            ("out-of-range", Some(Known::Counted(key))) => {
                 finding.message = format!("`{key}` must be a whole number from 1 up");
-                finding.help = Some(format!("write a number from 1 up, or {lifted} for no limit"));
-            }
-            ("wrong-type", Some(Known::NoNone)) => {
-                finding.help = Some("leave the limit out: without it there is none".to_owned());
+                finding.help = Some("write a number from 1 up, or `none` for no limit".to_owned());
             }
             ("wrong-type", Some(Known::BareType(name, kind))) => {
                 finding.help = Some(format!("write `{name}: {{ type: {kind} }}`"));
@@ -69,12 +64,8 @@ fn known(root: &Node) -> HashMap<(usize, usize), Known> {
     }
     if let Some(limits) = root.get("limits") {
         put(limits.get("parallel_subagents"), Known::Bounded("parallel_subagents", MAX_PARALLEL_SUBAGENTS));
-        let lifted = [("tokens", "leave it out"), ("tool_calls", "`none`"), ("subagents", "`none`")];
-        for (key, lifted) in lifted {
-            put(limits.get(key), Known::Counted(key, lifted));
-        }
-        for key in ["tokens", "cost_usd"] {
-            put(limits.get(key).filter(|value| value.as_str() == Some("none")), Known::NoNone);
+        for key in ["tokens", "tool_calls", "subagents"] {
+            put(limits.get(key), Known::Counted(key));
         }
     }
     if let Some(inputs) = root.get("inputs") {

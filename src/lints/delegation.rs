@@ -3,12 +3,14 @@
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::yaml::Kind;
 
+use super::synonyms::means;
 use super::{Lint, Subject};
 
 /// Agents whose tools can't do what they are there for.
 pub(super) struct Delegation;
 
-const RULES: &[Rule] = &[rule!(Warning "one-turn"), rule!(Warning "nothing-to-delegate")];
+const RULES: &[Rule] =
+    &[rule!(Warning "one-turn"), rule!(Warning "nothing-to-delegate"), rule!(Warning "no-description")];
 
 impl Lint for Delegation {
     fn rules(&self) -> &'static [Rule] {
@@ -29,6 +31,23 @@ impl Lint for Delegation {
                     ),
                 };
                 findings.push(Diagnostic::warning("one-turn", turns.place(), message).help(help));
+            }
+        }
+        let written = subject.root.get("subagents");
+        for (name, subagent) in &subject.job.subagents {
+            let node = written.as_ref().and_then(|all| all.get(&name.value));
+            // A key that is written wrongly may have been meant to be one.
+            let is_whole = node.is_some_and(|node| {
+                node.kind() == Kind::Mapping
+                    && !node.is_torn()
+                    && !node.entries().any(|(key, _)| means(key.text().unwrap_or_default(), "description"))
+            });
+            if subagent.description.is_none() && is_whole && subject.whole {
+                let message = format!("the parent's model is told nothing about `{}` but its name", name.value);
+                findings.push(
+                    Diagnostic::warning("no-description", name.place(), message)
+                        .help("say in a `description` what to hand to it"),
+                );
             }
         }
         let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");

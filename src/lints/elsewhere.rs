@@ -21,7 +21,7 @@ const ELSEWHERE: &[(&str, &str, bool)] = &[
     ("search", "grep", false),
     ("shell", "bash", true),
     ("str_replace", "edit_file", true),
-    ("str_replace_based_edit_tool", "edit_file", true),
+    ("str_replace_based_edit_tool", "edit_file", false),
     ("subagent", "task", false),
     ("terminal", "bash", false),
     ("todo_write", "todo", true),

@@ -1,11 +1,12 @@
 //! Keys that are right, in the wrong mapping; and keys that there are only elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Fix};
 use crate::yaml::Node;
 
+use super::prompts::is_block;
 use super::synonyms::{all, fold, means};
 
 /// The mappings of a job.
@@ -17,10 +18,14 @@ enum Level {
     Model,
     Limits,
     Input,
+    /// A prompt that is a mapping: `{ file: PATH }`.
+    Text,
 }
 
 const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
-const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+pub(super) const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+/// Keys that no help speaks of.
+const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
 /// The options of a model, each with an example.
 const MODEL: &[(&str, &str)] =
     &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("max_tokens", "8000"), ("context", "200000")];
@@ -65,13 +70,23 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
     }
     let source = root.place().source;
     let keys = keys(root);
+    let below_blocks = below_blocks(root);
     // The keys that stand elsewhere, with the places at which they are missed.
     let mut moved = Vec::new();
+    // Those that stand in a text of their own agent.
+    let mut too_deep = Vec::new();
     for finding in findings.iter_mut() {
         let span = (finding.place.span.start, finding.place.span.end);
         let is_ours = finding.code == "unknown-key" && Arc::ptr_eq(&finding.place.source, &source);
         let Some((level, name)) = keys.get(&span).filter(|_| is_ours) else { continue };
-        if *level == Level::Model && AGENT.contains(&name.as_str()) {
+        if below_blocks.contains(&span) {
+            finding.help =
+                Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());
+            finding.fix = None;
+            continue;
+        }
+        let is_renamed = |fix: &Fix| fold(&fix.with) != fold(name);
+        if is_key(name) && finding.fix.as_ref().is_some_and(is_renamed) {
             // Right in another mapping, and no misspelling of what resembles it in this one.
             finding.fix = None;
         } else if finding.fix.is_some() {
@@ -85,6 +100,10 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
         }
         if let Some((key, home, help)) = belongs(*level, name) {
             finding.help = Some(help);
+            if *level == Level::Text {
+                too_deep.push((key, finding.place.span.clone()));
+                continue;
+            }
             moved.push((key, home));
             if home == Level::Parent {
                 moved.push(("parent", Level::Job));
@@ -98,14 +117,41 @@ pub(super) fn improve(root: &Node, findings: &mut Vec<Diagnostic>) {
         Level::Parent => root.get("parent").map(|parent| parent.head()),
         _ => None,
     };
-    let missed: Vec<_> = moved
+    let mut missed: Vec<_> = moved
         .into_iter()
         .filter_map(|(key, home)| Some((format!("required key `{key}` is missing"), head(home)?.span)))
         .collect();
+    let agents = |level| -> Vec<Node> {
+        match level {
+            Level::Parent => root.get("parent").into_iter().collect(),
+            Level::Subagent => {
+                let all = root.get("subagents");
+                all.iter().flat_map(|all| all.entries().map(|(_, one)| one).collect::<Vec<_>>()).collect()
+            }
+            _ => Vec::new(),
+        }
+    };
+    // What stands too deep in a text is missing where it belongs, and `file` is missing in its place.
+    for (key, place) in &too_deep {
+        let is_around = |one: &Node| one.place().span.start <= place.start && place.end <= one.place().span.end;
+        for one in agents(Level::Parent).into_iter().chain(agents(Level::Subagent)).filter(is_around) {
+            missed.push((format!("required key `{key}` is missing"), one.head().span));
+            let texts = ["system", "prompt"].into_iter().filter_map(|name| one.get(name));
+            for text in texts.filter(is_around) {
+                missed.push(("required key `file` is missing".to_owned(), text.head().span));
+            }
+        }
+    }
     findings.retain(|finding| {
         finding.code != "missing-key"
             || !missed.iter().any(|(message, span)| finding.message == *message && finding.place.span == *span)
     });
+}
+
+/// Whether a job has such a key somewhere.
+fn is_key(name: &str) -> bool {
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(OTHERS).copied();
+    known.chain(MODEL.iter().map(|(key, _)| *key)).any(|key| fold(key) == fold(name))
 }
 
 /// The key that is meant, the mapping that it belongs to, and how to say so.
@@ -142,6 +188,9 @@ fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
             Level::Subagent if is(&["prompt"]) => {
                 (Level::Subagent, "comes with each call of `task`; what holds for all of them belongs into `system`")
             }
+            Level::Text if is(AGENT) => {
+                (Level::Parent, "stands one level too deep: indent it as the key above it that this mapping belongs to")
+            }
             Level::Model if is(AGENT) => {
                 (Level::Subagent, "belongs to each agent: under `parent`, or under a subagent")
             }
@@ -170,9 +219,31 @@ fn keys(root: &Node) -> HashMap<(usize, usize), (Level, String)> {
         meant(root, name).iter().flat_map(|all| all.entries().collect::<Vec<_>>()).for_each(|(_, one)| {
             put(level, &one);
             meant(&one, "model").iter().for_each(|model| put(Level::Model, model));
+            meant(&one, "system").iter().for_each(|text| put(Level::Text, text));
         });
     }
+    for name in ["system", "prompt"] {
+        let text = meant(root, "parent").and_then(|parent| parent.get(name));
+        text.iter().for_each(|text| put(Level::Text, text));
+    }
     keys
+}
+
+/// The keys of agents that follow a block without text.
+fn below_blocks(root: &Node) -> HashSet<(usize, usize)> {
+    let subagents = root.get("subagents");
+    let subagents = subagents.iter().flat_map(|all| all.entries().map(|(_, one)| one).collect::<Vec<_>>());
+    let mut found = HashSet::new();
+    for agent in root.get("parent").into_iter().chain(subagents) {
+        let entries: Vec<(Node, Node)> = agent.entries().collect();
+        for pair in entries.windows(2) {
+            let [(_, text), (key, _)] = pair else { continue };
+            if is_block(text) && text.text().is_some_and(|text| text.trim().is_empty()) {
+                found.insert((key.place().span.start, key.place().span.end));
+            }
+        }
+    }
+    found
 }
 
 /// The value of a key, or of the first that it was taken for.

@@ -7,6 +7,7 @@ mod delegation;
 mod elsewhere;
 mod empty;
 mod env;
+mod grants;
 mod inputs;
 mod lethal;
 mod levels;
@@ -35,7 +36,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::data;
-use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source};
+use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source, Unshown};
 use crate::job::{self, Job};
 use crate::price::Prices;
 use crate::providers::named::{self, Servers};
@@ -88,6 +89,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &strangers::Strangers,
     &checks::Checks,
     &window::Window,
+    &grants::Grants,
 ];
 
 /// Everything that checking a file can find.
@@ -204,16 +206,28 @@ fn overlap(one: &Place, other: &Place) -> bool {
     Arc::ptr_eq(&one.source, &other.source) && (inside(one, other) || inside(other, one))
 }
 
-/// Leaves the first [`MAX_FINDINGS`], and a last one that says how many there are beyond. That one is an error: nobody
-/// should trust a job with so many warnings.
+/// Leaves the first [`MAX_FINDINGS`], and a last one that counts all beyond them, those included that were left out
+/// before. That one is an error: nobody should trust a job with so many warnings.
 fn bound(findings: &mut Vec<Diagnostic>) {
-    let beyond = findings.len().saturating_sub(MAX_FINDINGS);
-    if beyond <= 1 {
-        return;
+    let mut unshown = Unshown::default();
+    let mut place = None;
+    findings.retain(|finding| {
+        if finding.unshown.is_some() {
+            unshown.add(finding);
+            place.get_or_insert(finding.place.clone());
+        }
+        finding.unshown.is_none()
+    });
+    // One more takes no more room than to say that there is one more.
+    let most = MAX_FINDINGS + usize::from(unshown == Unshown::default());
+    if findings.len() > most {
+        place = Some(findings[MAX_FINDINGS].place.clone());
+        findings.iter().skip(MAX_FINDINGS).for_each(|finding| unshown.add(finding));
+        findings.truncate(MAX_FINDINGS);
     }
-    let next = findings[MAX_FINDINGS].place.clone();
-    findings.truncate(MAX_FINDINGS);
-    findings.push(Diagnostic::error("too-many", next, format!("{beyond} more findings are not shown")));
+    if let Some(place) = place {
+        findings.push(unshown.finding(place));
+    }
 }
 
 /// By place, what lies in `first` before what lies elsewhere.

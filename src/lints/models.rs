@@ -1,6 +1,6 @@
 //! Models that some provider could answer for.
 
-use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, only_nearest, rule};
+use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, only_nearest, rule, unquoted};
 use crate::job::{Job, ModelSpec};
 use crate::price::Prices;
 use crate::providers::named::{FILE, Servers};
@@ -134,6 +134,10 @@ fn parse(
 ) -> Result<Model, Box<Diagnostic>> {
     let bad = |message: &str| Diagnostic::error("bad-model", place(0..text.len()), message);
     let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-5-5`";
+    if let Some(inner) = unquoted(text) {
+        let finding = bad("the model stands in typographic quotes, which YAML takes for a part of its name");
+        return Err(Box::new(finding.help(format!("write `{inner}`")).replace_with(inner)));
+    }
     let Some((provider, name)) = text.split_once('/') else {
         let finding = bad("a model is named with its provider");
         // Letters that mean the same in every kind of quotes.

@@ -9,7 +9,7 @@ use super::{Lint, Subject, models};
 /// Turns, tokens and limits.
 pub(super) struct Numbers;
 
-const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out";
+const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out, or write `none`";
 const NO_ZERO_BUT_NONE: &str = "0 doesn't mean unlimited: write `none` for that";
 
 const RULES: &[Rule] = &[rule!(Error "out-of-range")];

@@ -1,7 +1,7 @@
 //! A limit on cost that can be kept.
 
 use super::{Lint, Own, Subject, models};
-use crate::diagnostic::{Diagnostic, Place, Rule, nearest, rule};
+use crate::diagnostic::{Diagnostic, Place, Rule, Severity, nearest, rule};
 use crate::job::Limits;
 use crate::providers::Model;
 
@@ -19,8 +19,17 @@ impl Lint for Price {
         let job = subject.job;
         for spec in models::specs(job) {
             let model = models::resolve(spec, &subject.own.servers).ok();
-            let finding = model.and_then(|model| unpriced(&job.limits, &model, subject.own));
-            findings.extend(finding.map(|finding| finding.label(spec.place(), "the model")));
+            let Some(model) = model else { continue };
+            let Some(mut finding) = unpriced(&job.limits, &model, subject.own) else { continue };
+            let name = models::name_node(spec).place();
+            let is_misspelt = nearest(&model.name, subject.own.prices.models(model.price_list())).is_some();
+            findings.push(if finding.severity == Severity::Error && is_misspelt {
+                // The limit is right: the mistake is in the name.
+                let limit = std::mem::replace(&mut finding.place, name);
+                finding.label(limit, "the limit")
+            } else {
+                finding.label(name, "the model")
+            });
         }
     }
 }
@@ -65,7 +74,7 @@ pub fn unpriced(limits: &Limits, model: &Model, own: &Own) -> Option<Diagnostic>
             Some(Diagnostic::warning("uncounted-cost", limit, message).help(help))
         }
         Countable::No => {
-            let message = format!("the price of `{model}` isn't known, so this limit can't be kept");
+            let message = format!("the price of `{model}` isn't known, so `cost_usd` can't be kept");
             let help = if own.here.contains(&model.provider) {
                 format!(
                     "bound the run with `tokens` as well, for it is asked on this machine; or say what it costs at {in_file}"

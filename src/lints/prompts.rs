@@ -1,8 +1,9 @@
 //! Texts say something.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::yaml::Node;
 
-use super::{Lint, Subject};
+use super::{Lint, Subject, levels};
 
 /// Prompts and descriptions that are empty.
 pub(super) struct Blank;
@@ -18,7 +19,9 @@ impl Lint for Blank {
         let prompts = subject.prompts;
         let prompt = &subject.job.parent.prompt;
         let is_blank = prompts.prompt.as_ref().is_some_and(|prompt| prompts.templates.is_blank(prompt));
-        if is_blank && !prompt.node.is_made_up() {
+        // Its lines may be among those that can't be read, which is said there.
+        let is_torn = is_block(&prompt.node) && subject.root.get("parent").is_some_and(|parent| parent.is_torn());
+        if is_blank && !prompt.node.is_made_up() && !is_torn && !goes_on_beside(subject, &prompt.node) {
             findings.push(
                 Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty")
                     .help("say what the job is to do"),
@@ -33,4 +36,19 @@ impl Lint for Blank {
             }
         }
     }
+}
+
+/// Whether the empty text of a block is followed by a key that no parent has: a line of the text, which isn't indented as
+/// one. That is said of the key.
+fn goes_on_beside(subject: &Subject<'_>, prompt: &Node) -> bool {
+    let Some(parent) = subject.root.get("parent") else { return false };
+    let is_block = is_block(prompt);
+    let next = parent.entries().find(|(key, _)| key.place().span.start >= prompt.place().span.end);
+    is_block && next.is_some_and(|(key, _)| !levels::AGENT.contains(&key.text().unwrap_or_default()))
+}
+
+/// Whether a text is written behind `|` or `>`.
+pub(super) fn is_block(text: &Node) -> bool {
+    let place = text.place();
+    place.source.text[place.span].starts_with(['|', '>'])
 }

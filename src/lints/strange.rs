@@ -114,6 +114,8 @@ impl List<'_> {
         }
         let called = format!("`{subagent}` is a subagent, and the parent calls all of them with `task`");
         match self.taken.insert("task") {
+            // With several, `task` reaches those too that aren't named here.
+            true if self.job.subagents.len() > 1 => finding.help(format!("{called}: write that")),
             true => finding.help(format!("{called}: write that")).replace_at(inside(name_node(entry)), "task"),
             false => finding.help(format!("{called}, which is in this list already; remove it")),
         }
@@ -162,6 +164,8 @@ impl List<'_> {
             (true, false, ToolEntry::Name(_)) => {
                 let place = entry.place();
                 let is_bare = !place.source.text[place.span.clone()].starts_with(['&', '*', '!', '|', '>']);
+                // Empty brackets say nothing of what is allowed.
+                let is_bare = is_bare && rules != [""];
                 let finding = finding.help(format!("write it as `{whole}`"));
                 if is_bare { finding.replace_at(place, whole) } else { finding }
             }
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_fixed_is_right() {
-        let head = "model: replay/x.yaml\nsubagents: { reader: { tools: [] } }\nparent:\n  prompt: x\n  tools:";
+        let head = "model: replay/x.yaml\nsubagents: { reader: { description: x, tools: [] } }\nparent:\n  prompt: x\n  tools:";
         for tools in [
             "\n    - Bash(git diff:*)\n    - \"Task\"\n",
             " [ 'Bash(git log --format=\"%h %s\":*)', reader ]\n",

@@ -288,3 +288,38 @@ fn a_slip_is_one_finding_and_hides_no_other() {
     }
     assert!(slips > 80 && exact * 100 >= slips * 97, "{exact} of {slips}");
 }
+
+/// The findings of a job with these lines below its limits, one line each.
+fn found_in(rest: &str) -> Vec<String> {
+    let text = format!("model: anthropic/claude-sonnet-4-5\nlimits: {{ tokens: 1 }}\n{rest}");
+    printed(&check(&Source::new("job.yaml", text), None).findings).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_key_one_level_too_deep_is_one_finding() {
+    let deep = "`tools` stands one level too deep";
+    for rest in [
+        "parent:\n  prompt: Hi.\n  system:\n    tools: []\n",
+        "parent:\n  system: Be brief.\n  prompt:\n    file: tests.rs\n    tools: []\n",
+        "parent: { prompt: Hi., tools: [task] }\nsubagents:\n  a:\n    description: Reads.\n    system:\n      tools: []\n",
+    ] {
+        let found: Vec<String> = found_in(rest).into_iter().filter(|line| !line.contains("unreadable-file")).collect();
+        assert!(found.len() == 1 && found[0].contains(deep), "{rest}: {found:#?}");
+    }
+    let both = found_in("parent:\n  system:\n    prompt: Hi.\n    tools: []\n");
+    assert!(both.len() == 2 && both.iter().all(|line| line.contains("one level too deep")), "{both:#?}");
+}
+
+#[test]
+fn a_text_that_is_not_indented_is_one_finding() {
+    for rest in [
+        "parent:\n  prompt: |\n  Do this: now\n  tools: []\n",
+        "parent:\n  prompt: |\n  Do this.\n  tools: []\n",
+        "parent:\n  prompt: |\nDo this.\n  tools: []\n",
+        "parent:\n  prompt: >\n\tDo this.\n  tools: []\n",
+    ] {
+        let found = found_in(rest);
+        assert!(found.len() == 1 && found[0].starts_with("job.yaml:5:"), "{rest}: {found:#?}");
+    }
+    assert_eq!(found_in("parent:\n  prompt: |\n\n  tools: []\n").len(), 1);
+}

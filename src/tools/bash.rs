@@ -1,6 +1,7 @@
 //! `bash`: one command in the workspace.
 
 mod folders;
+mod free;
 mod parser;
 mod rules;
 mod samples;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+pub(crate) use self::free::is_free;
 use self::rules::{RULE_FORM, RULE_PATTERN, Rules};
 use self::samples::Commands;
 use super::input::{parse, schema};
@@ -24,7 +26,7 @@ use super::toolbox::MAX_CHARS;
 use super::{Builtin, Refusal, Scope, Tool};
 use crate::diagnostic::Diagnostic;
 use crate::job;
-use crate::yaml::{Decoded, Node, Spanned};
+use crate::yaml::{Decoded, Kind, Node, Spanned};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "bash",
@@ -98,8 +100,28 @@ fn options(node: Option<&Node>) -> Decoded<Value> {
         for pattern in options.allow.iter().flatten().filter(|pattern| !pattern.node.is_made_up()) {
             if let Err((_, why)) = Rules::new(std::slice::from_ref(&pattern.value)) {
                 let finding = Diagnostic::error("bash-rule", pattern.place(), format!("bad rule: {why}"));
-                findings.push(finding.help(RULE_FORM));
+                // `git diff:*` is how other programs write it.
+                let stem = pattern.value.strip_suffix('*').unwrap_or_default().trim_end_matches(':');
+                let meant = format!("{stem} *");
+                let is_rule = !stem.is_empty() && Rules::new(std::slice::from_ref(&meant)).is_ok();
+                findings.push(match is_rule {
+                    true if pattern.value.ends_with(":*") => {
+                        finding.help(format!("did you mean `{meant}`?")).replace_at(pattern.node.inside(), meant)
+                    }
+                    true => finding.help(format!("did you mean `{meant}`? {RULE_FORM}")),
+                    false => finding.help(RULE_FORM),
+                });
             }
+        }
+        let is_none = options.allow.as_ref().is_some_and(Vec::is_empty);
+        if let Some(allow) =
+            node.and_then(|node| node.get("allow")).filter(|allow| is_none && allow.kind() == Kind::List)
+            && allow.items().next().is_none()
+        {
+            findings.push(
+                Diagnostic::warning("nothing-allowed", allow.place(), "an empty `allow` lets no command run")
+                    .help("name the commands that may run, or take `bash` off the list"),
+            );
         }
         findings.extend(samples::check(options.allow.as_deref(), options.r#match.as_ref(), options.no_match.as_ref()));
         if let Some(timeout) = options.timeout.as_ref().filter(|timeout| timeout.value.get() > MAX_TIMEOUT) {

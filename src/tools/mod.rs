@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod ancestry;
-mod bash;
+pub(crate) mod bash;
 pub(crate) mod beneath;
 mod bounds;
 pub mod command;
@@ -79,7 +79,12 @@ pub struct Builtin {
 }
 
 /// What can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
-pub const RULES: &[Rule] = &[rule!(Error "tool-options"), rule!(Error "bash-rule"), rule!(Error "rule-test")];
+pub const RULES: &[Rule] = &[
+    rule!(Error "tool-options"),
+    rule!(Error "bash-rule"),
+    rule!(Error "rule-test"),
+    rule!(Warning "nothing-allowed"),
+];
 
 /// All built-in tools.
 pub static TOOLS: &[Builtin] = &[

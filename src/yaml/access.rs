@@ -1,5 +1,6 @@
 //! How serde gets at the items of a list, the entries of a mapping and the content of an enum.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use serde::Deserializer;
@@ -9,8 +10,8 @@ use super::fault::{Fault, Said};
 use super::findings::excerpt;
 use super::recover::Walker;
 use super::scalar::Scalar;
-use super::tree::Content;
-use crate::diagnostic::{Near, near};
+use super::tree::{Content, Meant};
+use crate::diagnostic::Near;
 
 /// The items of a list.
 pub(super) struct Items<'a> {
@@ -66,7 +67,9 @@ pub(super) struct Entries<'a> {
     /// The only keys there may be, where they are known.
     fields: Option<&'static [&'static str]>,
     /// The known keys that the mapping lacks, once a key that isn't known has been met.
-    absent: Option<Vec<&'static str>>,
+    absent: OnceCell<Vec<&'static str>>,
+    /// What each of the mapping's unknown keys was meant to be, once one has been met.
+    claims: OnceCell<Vec<Option<&'static str>>>,
     /// Known keys that a misspelt one was taken for.
     adopted: Vec<&'static str>,
     wanted: std::vec::IntoIter<&'static str>,
@@ -76,7 +79,16 @@ pub(super) struct Entries<'a> {
 impl<'a> Entries<'a> {
     pub(super) fn new(mapping: Walker<'a>, pairs: &'a [(u32, u32)], fields: Option<&'static [&'static str]>) -> Self {
         let wanted = mapping.run.wanted(mapping.path).into_iter();
-        Self { mapping, pairs: pairs.iter(), fields, absent: None, adopted: Vec::new(), wanted, value: None }
+        Self {
+            mapping,
+            pairs: pairs.iter(),
+            fields,
+            absent: OnceCell::new(),
+            claims: OnceCell::new(),
+            adopted: Vec::new(),
+            wanted,
+            value: None,
+        }
     }
 
     /// The known key that a key is; or is probably meant to be, if that one isn't there itself.
@@ -99,18 +111,13 @@ impl<'a> Entries<'a> {
             self.adopted.push(meant);
             return Some(meant);
         }
-        let mapping = self.mapping.index;
-        // Looked up once: a mapping of a hundred thousand unknown keys would be searched for each of them.
-        let absent = self.absent.get_or_insert_with(|| {
-            fields.iter().copied().filter(|field| tree.pair(mapping, field).is_none()).collect()
-        });
-        let free: Vec<&'static str> = absent.iter().copied().filter(|field| !self.adopted.contains(field)).collect();
-        if let Some((field, spaced)) =
-            with_space(name, &free).filter(|_| value.node().is_null() && key.node().is_plain())
+        if let Some((field, spaced)) = with_space(name, fields)
+            .filter(|(field, _)| self.is_free(field, fields) && value.node().is_null() && key.node().is_plain())
         {
             let message = format!("unknown key `{}`", excerpt(name));
             let help = Some(format!("a space is missing after the `:`; write `{}`", excerpt(&spaced)));
-            self.mapping.run.report(key.finding(Said { code: "unknown-key", message, help, fix: Some(spaced) }));
+            let fix = self.is_claimed_once(field, fields).then_some(spaced);
+            self.mapping.run.report(key.finding(Said { code: "unknown-key", message, help, fix }));
             // The value is in the key: nothing is said of what is missing.
             value.leave_open();
             self.mapping.run.know(key.path, fields, Some(field));
@@ -118,21 +125,59 @@ impl<'a> Entries<'a> {
             self.mapping.run.adopt(self.mapping.path, field, value.path);
             return Some(field);
         }
-        let near = tree.meant(name, &free).or_else(|| near(name, free.iter().copied()));
+        let meant = tree.meant(name, fields, self.absent(fields));
+        let free = meant.filter(|meant| self.is_free(meant.key, fields));
         // What stands behind a colon would be lost with a fix.
-        let near = near.map(|near| Near { is_only: near.is_only && !name.contains(':'), ..near });
+        let is_certain =
+            |meant: Meant| meant.is_certain && !name.contains(':') && self.is_claimed_once(meant.key, fields);
+        let near = free.map(|meant| Near { name: meant.key, is_only: is_certain(meant) });
         let message = format!("unknown key `{}`", excerpt(name));
-        if let Fault::Said(said) = Fault::unknown_but_near("unknown-key", message, fields, near) {
+        if let Fault::Said(mut said) = Fault::unknown_but_near("unknown-key", message, fields, near) {
+            if let (Some(meant), None) = (meant, free) {
+                said.help = Some(format!("did you mean `{}`, which is there already? Keep one of the two", meant.key));
+            }
             self.mapping.run.report(key.finding(*said));
         }
-        let meant = near.and_then(|near| free.iter().copied().find(|field| *field == near.name));
+        let meant = free.map(|meant| meant.key);
         self.mapping.run.know(key.path, fields, meant);
         let meant = meant?;
         self.adopted.push(meant);
         self.mapping.run.adopt(self.mapping.path, meant, value.path);
         Some(meant)
     }
+
+    /// Whether a known key isn't there, and no unknown one was taken for it.
+    fn is_free(&self, field: &'static str, fields: &'static [&'static str]) -> bool {
+        !self.adopted.contains(&field) && self.absent(fields).contains(&field)
+    }
+
+    /// The known keys that the mapping lacks. Looked up once: a mapping of a hundred thousand unknown keys would be
+    /// searched for each of them.
+    fn absent(&self, fields: &'static [&'static str]) -> &[&'static str] {
+        let lacks = |field: &&&'static str| self.mapping.run.tree().pair(self.mapping.index, field).is_none();
+        self.absent.get_or_init(|| fields.iter().filter(lacks).copied().collect())
+    }
+
+    /// Whether a single one of the mapping's unknown keys stands for this field: which of several is meant is for the
+    /// author to say.
+    fn is_claimed_once(&self, field: &'static str, fields: &'static [&'static str]) -> bool {
+        let claims = self.claims.get_or_init(|| {
+            let tree = self.mapping.run.tree();
+            let Content::Mapping(pairs) = self.mapping.content() else { return Vec::new() };
+            let names = pairs.iter().filter_map(|(key, _)| tree.text(*key));
+            let unknown = names.filter(|name| !fields.contains(name)).take(MAX_CLAIMS + 1);
+            let claim = |name: &str| match with_space(name, fields) {
+                Some((field, _)) => Some(field),
+                None => tree.meant(name, fields, self.absent(fields)).map(|meant| meant.key),
+            };
+            unknown.map(claim).collect()
+        });
+        claims.len() <= MAX_CLAIMS && claims.iter().filter(|claim| **claim == Some(field)).count() == 1
+    }
 }
+
+/// With more unknown keys in one mapping than this, none has a fix.
+const MAX_CLAIMS: usize = 200;
 
 /// The known key that `cost_usd:5` begins with, and the whole with the space that parts key and value.
 fn with_space(name: &str, fields: &[&'static str]) -> Option<(&'static str, String)> {

@@ -16,7 +16,7 @@ use super::findings::{Findings, excerpt};
 use super::mend::{self, Hole};
 use super::scalar::{self, Scalar};
 use super::tree::{Content, Entry, Style, Synonyms, Tree};
-use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, bytes, torn};
+use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, bytes, spaces, torn};
 use crate::diagnostic::{Diagnostic, Place, Source};
 
 /// What came of a source's text.
@@ -54,6 +54,10 @@ pub(super) fn tree(source: &Arc<Source>, synonyms: Synonyms) -> Built {
     }
     if !holes.is_empty() {
         text = Cow::Owned(mend::blanked(&text, &holes));
+    } else if let Some(spaces) = spaces::in_indentation(source) {
+        spaces.found.into_iter().for_each(|finding| found.push(finding));
+        holes = spaces.holes;
+        text = Cow::Owned(spaces.text);
     }
     let mut outcome = Builder::new(source, &text, &[]).read();
     if let Err(Stop::Syntax) = outcome {
@@ -62,7 +66,9 @@ pub(super) fn tree(source: &Arc<Source>, synonyms: Synonyms) -> Built {
             Err(finding) => return nothing(found, *finding),
         };
         mended.found.into_iter().for_each(|finding| found.push(finding));
-        found.cut_short = mended.cut_short;
+        if mended.cut_short {
+            found.cut_short();
+        }
         let (gone, kept): (Vec<Hole>, Vec<Hole>) = mended.holes.into_iter().partition(|hole| hole.lost);
         holes.extend(kept);
         outcome = Builder::new(source, &mended.text, &gone).read();

@@ -12,9 +12,13 @@ use super::recover::Walker;
 use super::scalar::{self, Scalar};
 use super::spanned::SPANNED;
 use super::tree::{Content, Style};
+use crate::diagnostic::unquoted;
 
 /// What a count expects that may be unlimited (a `Deserialize` written by hand says so itself).
 pub const COUNT: &str = "a whole number, or `none`";
+
+/// What an amount expects that may be unlimited.
+pub const AMOUNT: &str = "a number, or `none`";
 
 /// The mapping entries that a walker stands on; none for a hole.
 fn pairs<'a>(walker: Walker<'a>) -> Option<&'a [(u32, u32)]> {
@@ -98,11 +102,14 @@ impl Walker<'_> {
     pub(super) fn number_meant(self, expected: &str) -> Option<(String, String)> {
         let whole = match expected {
             "an integer" | COUNT => true,
-            "a number" => false,
+            "a number" | AMOUNT => false,
             _ => return None,
         };
         let text = self.string()?;
         let (number, help) = match self.node().without_underscores() {
+            None if unquoted(&text).is_some() => {
+                (unquoted(&text).unwrap_or_default().to_owned(), "write it without quotes:")
+            }
             Some(number) => (number, "numbers have no underscores in YAML 1.2; write"),
             None if !self.is_plain() => (text, "write it without quotes:"),
             None => return None,
@@ -121,7 +128,7 @@ impl Walker<'_> {
             ("a string", Content::Scalar { .. }) => "write a text, or `\"\"` for an empty one".to_owned(),
             ("a string", ..) => "write a text; in quotes, if it begins with a bracket or a dash".to_owned(),
             ("an integer", ..) => "write a whole number, such as 10".to_owned(),
-            ("a number", ..) => "write a number, such as 1.5".to_owned(),
+            ("a number" | AMOUNT, ..) => "write a number, such as 1.5".to_owned(),
             ("a boolean", ..) => "write `true` or `false`".to_owned(),
             ("a list", Content::Mapping(_)) => "begin each item with `- `".to_owned(),
             ("a list", ..) => "write `[ITEM, ITEM]`, or `[]` for an empty one".to_owned(),

@@ -54,7 +54,8 @@ impl Fault {
 
     /// None of the known names.
     pub(super) fn unknown(code: &'static str, message: String, name: &str, known: &[&str]) -> Self {
-        Self::unknown_but_near(code, message, known, near(name, known.iter().copied()))
+        let near = near(name, known.iter().copied()).or_else(|| elsewhere(name, known));
+        Self::unknown_but_near(code, message, known, near)
     }
 
     /// None of the known names; probably `near` is meant.
@@ -75,6 +76,24 @@ impl Fault {
         let fix = near.filter(|near| near.is_only).map(|near| near.name.to_owned());
         Self::Said(Box::new(Said { code, message, help: Some(help), fix }))
     }
+}
+
+/// What values are called in other languages.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("array", "list"),
+    ("bool", "boolean"),
+    ("double", "number"),
+    ("file", "path"),
+    ("float", "number"),
+    ("int", "integer"),
+    ("str", "string"),
+    ("text", "string"),
+];
+
+/// The known value that a word of another language stands for.
+fn elsewhere<'a>(word: &str, known: &[&'a str]) -> Option<Near<'a>> {
+    let (_, here) = ELSEWHERE.iter().find(|(other, _)| other.eq_ignore_ascii_case(word))?;
+    known.iter().find(|name| **name == *here).map(|name| Near { name, is_only: true })
 }
 
 fn listed(names: &[&str]) -> String {

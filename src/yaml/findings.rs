@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::MAX_FINDINGS;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Unshown};
 
 /// How many are kept before the sorting.
 const MAX_KEPT: usize = 1000;
@@ -16,9 +16,8 @@ pub(super) struct Findings {
     list: Vec<Diagnostic>,
     /// All there were, those that are only counted included: their message as a hash, for there can be very many.
     seen: HashSet<(&'static str, usize, usize, u64)>,
-    more: usize,
-    /// The search ended before everything was found.
-    pub(super) cut_short: bool,
+    /// Those that aren't kept.
+    more: Unshown,
 }
 
 impl Findings {
@@ -30,18 +29,25 @@ impl Findings {
         if !self.seen.insert((finding.code, start, end, message.finish())) {
             return;
         }
-        if self.list.len() < MAX_KEPT {
+        // What was found in a part may have been bounded there.
+        if self.list.len() < MAX_KEPT && finding.unshown.is_none() {
             self.list.push(finding);
         } else {
-            self.more += 1;
+            self.more.add(&finding);
         }
     }
 
     /// Takes in all that was found elsewhere.
     pub(super) fn take(&mut self, other: Self) {
         other.list.into_iter().for_each(|finding| self.push(finding));
-        self.more += other.more;
-        self.cut_short |= other.cut_short;
+        self.more.errors += other.more.errors;
+        self.more.warnings += other.more.warnings;
+        self.more.at_least |= other.more.at_least;
+    }
+
+    /// Notes that the search ended before everything was found.
+    pub(super) fn cut_short(&mut self) {
+        self.more.at_least = true;
     }
 
     /// Whether further findings are only counted.
@@ -58,17 +64,12 @@ impl Findings {
                 (elsewhere, finding.place.span.start, finding.place.span.end)
             });
         }
-        let left_out = self.list.len().saturating_sub(MAX_FINDINGS) + self.more;
-        if left_out > 0 || self.cut_short {
+        let mut unshown = self.more;
+        self.list.iter().skip(MAX_FINDINGS).for_each(|finding| unshown.add(finding));
+        if unshown != Unshown::default() {
             let next = self.list.get(MAX_FINDINGS).or(self.list.last()).map(|finding| finding.place.clone());
             self.list.truncate(MAX_FINDINGS);
-            let message = match (left_out, self.cut_short) {
-                (0, _) => "there may be more findings; mend these first".to_owned(),
-                (1, false) => "one more finding is not shown".to_owned(),
-                (count, false) => format!("{count} more findings are not shown"),
-                (count, true) => format!("at least {count} more findings are not shown"),
-            };
-            self.list.extend(next.map(|place| Diagnostic::error("too-many", place, message)));
+            self.list.extend(next.map(|place| unshown.finding(place)));
         }
         self.list
     }

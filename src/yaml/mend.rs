@@ -6,7 +6,7 @@
 mod brackets;
 mod conflicts;
 mod layout;
-mod lines;
+pub(super) mod lines;
 mod probe;
 mod quotes;
 mod scan;

@@ -27,6 +27,7 @@ mod node;
 mod offsets;
 mod recover;
 mod scalar;
+mod spaces;
 mod spanned;
 mod syntax;
 #[cfg(test)]
@@ -43,7 +44,7 @@ use self::build::Built;
 
 pub use bytes::{MAX_BYTES, read_bytes};
 pub use comments::comments;
-pub use decode::COUNT;
+pub use decode::{AMOUNT, COUNT};
 pub use fault::invalid;
 pub use node::{Kind, Node};
 pub use offsets::Places;

@@ -76,7 +76,8 @@ pub(super) fn decode<T: DeserializeOwned>(node: &Node, found: Findings) -> Decod
                 break;
             }
             Err(_) if run.is_dropped(root.path) => break,
-            Err(_) => run.state.borrow_mut().found.cut_short |= round == rounds,
+            Err(_) if round == rounds => run.state.borrow_mut().found.cut_short(),
+            Err(_) => {}
         }
     }
     drop(listening);

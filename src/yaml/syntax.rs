@@ -78,6 +78,15 @@ fn words(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) {
             ours("unknown escape in a double-quoted string"),
             Some("double the backslash, or use single quotes, which know no escapes"),
         ),
+        ErrorKind::InvalidQuotedScalarHexEscape
+        | ErrorKind::InvalidUnicodeEscape
+        | ErrorKind::InvalidLowSurrogateHexEscape
+        | ErrorKind::InvalidLowSurrogate
+        | ErrorKind::MissingLowSurrogate
+        | ErrorKind::UnpairedLowSurrogate => (
+            ours("this escape in a double-quoted string stands for no character"),
+            Some("double the backslash, or use single quotes, which know no escapes"),
+        ),
         ErrorKind::MissingAnchorOrAliasName => {
             (ours("a name must follow this character"), Some("put a string that starts with `&` or `*` in quotes"))
         }

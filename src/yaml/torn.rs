@@ -11,8 +11,11 @@ pub(super) fn is_gone(holes: &[Hole], source: &Source, text: &str, key: &Range<u
     let is_filler = |letter: char| matches!(letter, ' ' | '\t' | '\r' | '\n' | ':');
     holes.iter().filter(|hole| hole.span.start >= key.end).any(|hole| {
         let between = &text[key.end..hole.span.start];
+        // A tab hides how deep the line was.
+        let has_tab = source.text[hole.span.clone()].trim_start_matches(' ').starts_with('\t');
         between.trim_matches(is_filler).is_empty()
-            && (!between.contains('\n')
+            && (has_tab
+                || !between.contains('\n')
                 || column(text, hole.span.start) > column(text, key.start)
                 || !is_entry(source.text[hole.span.clone()].lines().next().unwrap_or_default()))
     })

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scalar::Scalar;
-use crate::diagnostic::{Near, Place, Source};
+use crate::diagnostic::{Place, Source, near};
 
 /// How a scalar is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,21 +57,37 @@ pub(super) struct Tree {
 /// free where it is met counts, so that one word may stand for several.
 pub type Synonyms = &'static [(&'static str, &'static str)];
 
+/// What an unknown key was probably meant to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meant {
+    pub(super) key: &'static str,
+    /// Whether nothing else can be meant.
+    pub(super) is_certain: bool,
+}
+
 /// A key without its case, dashes and underscores.
 fn fold(key: &str) -> impl Iterator<Item = char> + '_ {
     key.chars().filter(|letter| !matches!(letter, '-' | '_')).flat_map(char::to_lowercase)
 }
 
 impl Tree {
-    /// The free key that a word from elsewhere stands for.
-    pub(super) fn meant(&self, word: &str, free: &[&'static str]) -> Option<Near<'static>> {
+    /// What an unknown key of a mapping with these fields was probably meant to be: one of them that is written the same
+    /// but for case, dashes and underscores; one that its synonym stands for, preferably one of the `absent`; or the nearest.
+    pub(super) fn meant(&self, word: &str, fields: &[&'static str], absent: &[&'static str]) -> Option<Meant> {
         let same = |other: &str| fold(word).eq(fold(other));
-        let known = free.iter().find(|key| same(key)).copied();
-        let meant = known.or_else(|| {
-            let stands_for = self.synonyms.iter().filter(|(elsewhere, _)| same(elsewhere)).map(|(_, here)| *here);
-            stands_for.into_iter().find(|here| free.contains(here))
-        });
-        meant.map(|name| Near { name, is_only: true })
+        if let Some(key) = fields.iter().copied().find(|key| same(key)) {
+            return Some(Meant { key, is_certain: true });
+        }
+        let meanings = || self.synonyms.iter().filter(|(elsewhere, _)| same(elsewhere)).map(|(_, here)| *here);
+        let fitting = || meanings().filter(|here| fields.contains(here));
+        if let Some(key) = fitting().find(|here| absent.contains(here)).or_else(|| fitting().next()) {
+            // A word with two meanings, and one that is a key of its own elsewhere, may be meant otherwise.
+            let is_key = self.synonyms.iter().any(|(_, here)| same(here));
+            return Some(Meant { key, is_certain: !is_key && meanings().count() == 1 });
+        }
+        let near = near(word, fields.iter().copied())?;
+        let key = fields.iter().copied().find(|field| *field == near.name)?;
+        Some(Meant { key, is_certain: near.is_only })
     }
 
     pub(super) fn entry(&self, index: u32) -> &Entry {

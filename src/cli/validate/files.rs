@@ -48,7 +48,7 @@ fn real(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> PathBuf {
     folder.join(name)
 }
 
-fn is_yaml(name: Option<&OsStr>) -> bool {
+pub(super) fn is_yaml(name: Option<&OsStr>) -> bool {
     name.and_then(|name| Path::new(name).extension()).is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
 

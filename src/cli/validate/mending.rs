@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::diff::{self, For};
-use super::load::{Kind, Loaded, check};
+use super::files::{File, is_yaml};
+use super::load::{Kind, Loaded, check, load};
 use super::{Checked, Surroundings, input, replace};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
-use crate::lints::Own;
 use crate::lints::mend::{self, Mended, Readers};
+use crate::lints::{Origin, Own};
 use crate::template::{FileId, Folder, MAX_FILE_BYTES};
 
 /// What to do with what can be mended.
@@ -105,14 +106,23 @@ impl<'a> Mending<'a> {
         let jobs = std::mem::take(&mut self.jobs);
         let mut files: Vec<(String, FileId)> = files.into_iter().map(|(id, name)| (name, id)).collect();
         files.sort();
+        let mut known = HashMap::new();
         for (name, id) in files {
             let reads = |job: &Job, id_of: &mut dyn FnMut(&str) -> Option<FileId>| {
                 job.prompts.iter().any(|prompt| id_of(prompt) == Some(id))
             };
             let of_it: Vec<&(usize, Job)> = jobs.iter().filter(|(_, job)| reads(job, &mut id_of)).collect();
+            let own = self.around.own_and_findings().0;
+            let checked = of_it.iter().map(|(_, job)| job.folder.as_path());
+            let Some(others) = neighbours(Path::new(&name), id, checked, &own, &mut known) else {
+                self.around
+                    .out
+                    .warning(&format!("{name} isn't fixed: too many files beside it may be jobs that read it"));
+                continue;
+            };
             let read = input::read_bounded(Path::new(&name), MAX_FILE_BYTES as usize);
             let Some(text) = read.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else { continue };
-            let mut readers = readers(&of_it, &self.around.own_and_findings().0, again);
+            let mut readers = readers(&of_it, others, &own, again);
             let mended = mend::prompt(&text, id, &mut readers);
             if self.make(&name, Some(Path::new(&name)), &text, &mended) && self.way == Way::Write {
                 for (number, _) in of_it {
@@ -160,19 +170,90 @@ impl<'a> Mending<'a> {
     }
 }
 
-/// The jobs as they are read, by their folders.
-fn readers(jobs: &[&(usize, Job)], own: &Own, again: &dyn Fn(usize) -> Option<(Loaded, Checked)>) -> Vec<Readers> {
-    let mut found: Vec<(&Path, Readers)> = Vec::new();
-    for (number, job) in jobs {
+/// The jobs as they are read, by their folders; `others` weren't asked for, and a fix must not break them either.
+fn readers(
+    jobs: &[&(usize, Job)],
+    others: Vec<(PathBuf, Arc<Source>)>,
+    own: &Own,
+    again: &dyn Fn(usize) -> Option<(Loaded, Checked)>,
+) -> Vec<Readers> {
+    let checked = jobs.iter().filter_map(|(number, job)| {
         let source = job.text.clone().or_else(|| again(*number).map(|(loaded, _)| loaded.source));
-        let Some(source) = source else { continue };
-        if let Some((_, readers)) = found.iter_mut().find(|(folder, _)| *folder == job.folder) {
+        Some((job.folder.clone(), source?))
+    });
+    let mut all: Vec<(PathBuf, Arc<Source>)> = checked.collect();
+    let names: HashSet<PathBuf> =
+        all.iter().filter_map(|(_, source)| Path::new(&source.name).canonicalize().ok()).collect();
+    let is_new = |source: &Source| Path::new(&source.name).canonicalize().is_ok_and(|path| !names.contains(&path));
+    all.extend(others.into_iter().filter(|(_, source)| is_new(source)));
+    let mut found: Vec<(PathBuf, Readers)> = Vec::new();
+    for (path, source) in all {
+        if let Some((_, readers)) = found.iter_mut().find(|(folder, _)| *folder == path) {
             readers.jobs.push(source);
-        } else if let Ok(folder) = Folder::open(&job.folder) {
-            found.push((&job.folder, Readers { folder, jobs: vec![source], own: own.clone() }));
+        } else if let Ok(folder) = Folder::open(&path) {
+            found.push((path, Readers { folder, jobs: vec![source], own: own.clone() }));
         }
     }
     found.into_iter().map(|(_, readers)| readers).collect()
+}
+
+/// How many files are read to find the jobs that share a prompt file.
+const MAX_NEIGHBOURS: usize = 500;
+
+/// A job that stands where one that reads a prompt file could.
+struct Neighbour {
+    source: Arc<Source>,
+    folder: PathBuf,
+    prompts: Vec<String>,
+}
+
+impl Neighbour {
+    /// Reads a file; `None` where it isn't a job that reads prompt files.
+    fn read(path: &Path, own: &Own) -> Option<Self> {
+        let file = File::Path(path.to_owned());
+        let loaded = load(&file, Path::new("-"), Origin::Trusted, own).ok()?;
+        let prompts = if matches!(loaded.kind, Kind::Job(_)) { check(&loaded).prompts } else { Vec::new() };
+        (!prompts.is_empty()).then_some(Self { source: loaded.source, folder: loaded.folder, prompts })
+    }
+}
+
+/// All jobs that read a prompt file, asked for or not. A prompt stands below the folder of its job, so they are in the
+/// folders above it: up to the repository's, or without one, up to the highest of those that were asked for. `None`
+/// where there are too many files to look at.
+fn neighbours<'a>(
+    prompt: &Path,
+    id: FileId,
+    checked: impl Iterator<Item = &'a Path>,
+    own: &Own,
+    known: &mut HashMap<PathBuf, Option<Neighbour>>,
+) -> Option<Vec<(PathBuf, Arc<Source>)>> {
+    let Ok(prompt) = prompt.canonicalize() else { return Some(Vec::new()) };
+    let folders: Vec<&Path> = prompt.ancestors().skip(1).collect();
+    let repository = folders.iter().position(|folder| folder.join(".git").exists());
+    let highest = checked
+        .filter_map(|folder| folder.canonicalize().ok())
+        .filter_map(|folder| folders.iter().position(|above| *above == folder))
+        .max();
+    let count = repository.or(highest).map_or(0, |last| last + 1);
+    let mut found = Vec::new();
+    let mut looked_at = 0;
+    for folder in &folders[..count] {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut paths: Vec<PathBuf> = entries.filter(|path| is_yaml(path.file_name()) && path.is_file()).collect();
+        paths.sort();
+        for path in paths {
+            looked_at += 1;
+            if looked_at > MAX_NEIGHBOURS {
+                return None;
+            }
+            let neighbour = known.entry(path).or_insert_with_key(|path| Neighbour::read(path, own));
+            let is_it = |name: &String| fs::metadata(name).is_ok_and(|data| FileId::of(&data) == id);
+            if let Some(job) = neighbour.as_ref().filter(|job| job.prompts.iter().any(is_it)) {
+                found.push((job.folder.clone(), job.source.clone()));
+            }
+        }
+    }
+    Some(found)
 }
 
 /// What a finding's fix changes.

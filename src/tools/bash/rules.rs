@@ -6,6 +6,7 @@ use std::path::Path;
 use super::folders::{Folders, is_cd};
 use super::parser::read_twice;
 use super::script::Command;
+use super::words::{Lexer, Token};
 use crate::tools::Refusal;
 
 /// A rule in words.
@@ -18,9 +19,8 @@ pub(super) const RULE_PATTERN: &str = concat!(
     r##"["'\\#\n]|"##,
     r"^(?![ \t]*\*?[ \t]*$)",
     r"(?![ \t]*[A-Za-z_][A-Za-z0-9_]*\+?=)",
-    r"(?![^;]*;\s*[^\s*])",
     r"(?!.*\$[A-Za-z0-9_{])",
-    r"[^`()<>|&?*]+(\s\*)?\s*$",
+    r"[^`()<>|&?*;]+(\s\*)?\s*$",
 );
 
 /// A pipe into one of these is free: its name, its flags, its options with a value. None may name a file, for `sort` and
@@ -112,7 +112,8 @@ impl Rules {
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {
-    let (fixed, open) = match text.trim().strip_suffix('*') {
+    let text = text.trim_matches([' ', '\t', '\r', '\n']);
+    let (fixed, open) = match text.strip_suffix('*') {
         Some("") => {
             return Err("it allows every command; leave `allow` out to say that".to_owned());
         }
@@ -126,14 +127,52 @@ fn pattern(text: &str) -> Result<Pattern, String> {
             format!("it holds {flaw}")
         }
     })?;
+    if let Some(left_out) = left_out(fixed) {
+        return Err(left_out);
+    }
     let plain = script.pipelines.len() == 1 && script.pipelines[0].is_plain();
     match script.pipelines.pop().and_then(|mut pipeline| pipeline.commands.pop()) {
+        Some(command) if plain && command.words.first().is_some_and(String::is_empty) => {
+            Err("it names no program".to_owned())
+        }
         Some(command) if plain => match changes_shell_state(&command.words) {
             Some(why) => Err(format!("`{}` is never allowed under rules: {why}", command.words[0])),
-            None => Ok(Pattern { text: text.trim().to_owned(), words: command.words, open }),
+            None => Ok(Pattern { text: text.to_owned(), words: command.words, open }),
         },
         _ => Err("it must be one plain command".to_owned()),
     }
+}
+
+/// What a rule holds beside its words. A command may hold it; in a rule it would make the words that must match fewer
+/// than those that were written: `rm # *` would be `rm` with any words behind it.
+fn left_out(text: &str) -> Option<String> {
+    let mut lexer = Lexer::new(text);
+    let mut rest = text;
+    loop {
+        let token = lexer.next();
+        let between = rest.trim_start_matches([' ', '\t']);
+        match token {
+            Ok(Token::Word { raw, .. }) => match between.strip_prefix(raw.as_str()) {
+                Some(behind) => rest = behind,
+                None if between.starts_with('#') => {
+                    return Some("it holds a comment (`#`); quote it if it is meant".into());
+                }
+                None => return Some("it holds a line end; a rule is one line".into()),
+            },
+            Ok(Token::Joint("")) if between.is_empty() => return None,
+            Ok(Token::Joint("")) if between.starts_with('#') => {
+                return Some("it holds a comment (`#`); quote it if it is meant".into());
+            }
+            Ok(Token::Joint(_)) => return Some("it must be one plain command".into()),
+            Ok(Token::Redirection(_)) => return Some("it holds a redirection".into()),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The words of a rule, and whether any further ones may follow; `None` where it is wrong.
+pub(super) fn words(rule: &str) -> Option<(Vec<String>, bool)> {
+    pattern(rule).ok().map(|pattern| (pattern.words, pattern.open))
 }
 
 impl Pattern {

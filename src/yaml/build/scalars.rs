@@ -25,6 +25,9 @@ impl Builder<'_> {
         if matches!(style, Style::Literal | Style::Folded) {
             text = self.unended(text, &range);
             range.end = range.start + self.text[range.clone()].trim_end().len();
+            if text.trim().is_empty() {
+                range = self.header(range);
+            }
         }
         if self.holes.iter().any(|hole| hole.span.start <= range.start && range.end <= hole.span.end)
             && !range.is_empty()
@@ -33,27 +36,42 @@ impl Builder<'_> {
         }
         let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
         let value = match tag {
-            None => untagged,
-            Some(tag) if tag.suffix() == "!" && tag.handle().is_empty() => Scalar::String,
+            None => Some(untagged),
+            Some(tag) if tag.suffix() == "!" && tag.handle().is_empty() => Some(Scalar::String),
             Some(tag) => match tag.core_suffix() {
                 None => {
                     self.unknown_tag(tag, span);
-                    untagged
+                    Some(untagged)
                 }
-                Some(core) => scalar::tagged(core, text).unwrap_or_else(|| {
+                Some(core) => scalar::tagged(core, text).or_else(|| {
                     let message = format!("`{}` doesn't fit its tag `!!{core}`", excerpt(text));
                     self.report("wrong-type", range.clone(), message, TAG);
-                    untagged
+                    None
                 }),
             },
         };
         let weight = 1 + text.len() as u64 / 32;
         self.weight += weight;
-        let index = self.push(range, Content::Scalar { text: text.into(), style, value });
+        // What doesn't fit its tag is said to be wrong once.
+        let content = value.map_or(Content::Broken, |value| Content::Scalar { text: text.into(), style, value });
+        let index = self.push(range, content);
         if anchor != 0 {
             self.anchors.insert(anchor, Anchor::Closed { index, height: 0, weight });
         }
         self.attach(index, 0);
+    }
+
+    /// The `|` or `>` of a block without text, which the parser places where the next value begins.
+    fn header(&self, range: Range<usize>) -> Range<usize> {
+        let before = self.text[..range.start].trim_end();
+        let line = before.len() - before.rsplit(['\n', '\r']).next().unwrap_or_default().len();
+        match self.text[line..before.len()].rfind([' ', ':']).map(|space| line + space + 1) {
+            Some(at) if self.text[at..].starts_with(['|', '>']) => at..before.len(),
+            _ => match self.text[..range.start].rfind(['|', '>']) {
+                Some(at) => at..at + 1,
+                None => range,
+            },
+        }
     }
 
     /// A block's text without the line break that the parser adds to a last line which ends with the input.

@@ -71,7 +71,10 @@ impl Spot<'_> {
             let dash = span.start;
             let mut finding =
                 self.error(dash..dash + 1, "a space is missing after this `-`", "write `- item`, with a space");
-            finding.fix = Some(Fix { place: self.place(dash + 1..dash + 1), with: " ".to_owned() });
+            // `-5` may be a number, too.
+            if !text[1..].starts_with(|letter: char| letter.is_ascii_digit() || letter == '.') {
+                finding.fix = Some(Fix { place: self.place(dash + 1..dash + 1), with: " ".to_owned() });
+            }
             return Diagnosis::new(finding, self.without_line(line));
         }
         if text == "-" || text.starts_with("- ") {

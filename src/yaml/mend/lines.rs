@@ -6,9 +6,9 @@ use crate::diagnostic::Source;
 
 /// The lines of a source, as they read in a text of the same length.
 #[derive(Clone, Copy)]
-pub(super) struct Lines<'a> {
-    pub(super) source: &'a Source,
-    pub(super) text: &'a str,
+pub(in super::super) struct Lines<'a> {
+    pub(in super::super) source: &'a Source,
+    pub(in super::super) text: &'a str,
 }
 
 impl<'a> Lines<'a> {
@@ -18,16 +18,16 @@ impl<'a> Lines<'a> {
     }
 
     /// The number of the last line.
-    pub(super) fn last(self) -> usize {
+    pub(in super::super) fn last(self) -> usize {
         self.of(self.text.len())
     }
 
     /// The bytes of a line without its end.
-    pub(super) fn span(self, line: usize) -> Range<usize> {
+    pub(in super::super) fn span(self, line: usize) -> Range<usize> {
         self.source.line_span(line)
     }
 
-    pub(super) fn text(self, line: usize) -> &'a str {
+    pub(in super::super) fn text(self, line: usize) -> &'a str {
         &self.text[self.span(line)]
     }
 
@@ -99,8 +99,19 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Whether a line begins an entry, and whether the text of a block follows it.
+pub(in super::super) fn is_entry_or_header(text: &str) -> (bool, bool) {
+    let (at, dashes) = after_dashes(text);
+    let value = match key(&text[at..]) {
+        Some(length) => Some(after_white(text, at + length + 1)),
+        None => dashes.then_some(at),
+    };
+    (value.is_some(), value.is_some_and(|value| text[value..].starts_with(['|', '>'])))
+}
+
 pub(super) fn indent(text: &str) -> usize {
-    text.len() - text.trim_start_matches(' ').len()
+    // Line ends within a line stand for white space that was taken from its indentation.
+    text.len() - text.trim_start_matches([' ', '\n']).len()
 }
 
 fn after_white(text: &str, at: usize) -> usize {

@@ -56,7 +56,13 @@ impl Spot<'_> {
             {
                 never_closed()
             }
-            ErrorKind::UnknownQuotedScalarEscape => {
+            ErrorKind::UnknownQuotedScalarEscape
+            | ErrorKind::InvalidQuotedScalarHexEscape
+            | ErrorKind::InvalidUnicodeEscape
+            | ErrorKind::InvalidLowSurrogateHexEscape
+            | ErrorKind::InvalidLowSurrogate
+            | ErrorKind::MissingLowSurrogate
+            | ErrorKind::UnpairedLowSurrogate => {
                 let mut finding = self.said();
                 finding.place.span = self.bad_escape(open).unwrap_or(finding.place.span);
                 finding
@@ -90,15 +96,26 @@ impl Spot<'_> {
         ways
     }
 
-    /// The first escape that double-quoted strings don't know.
+    /// The first escape that double-quoted strings don't know, or that lacks its hexadecimal digits.
     fn bad_escape(&self, open: usize) -> Option<std::ops::Range<usize>> {
         let mut letters = self.text[open + 1..].char_indices();
         while let Some((at, letter)) = letters.next() {
-            if letter == '\\' {
-                let (next, escaped) = letters.next()?;
-                if !"0abt\tnvfre \"/\\N_LPxuU\n\r".contains(escaped) {
-                    return Some(open + 1 + at..open + 1 + next + escaped.len_utf8());
-                }
+            if letter != '\\' {
+                continue;
+            }
+            let (next, escaped) = letters.next()?;
+            let end = open + 1 + next + escaped.len_utf8();
+            let wanted = match escaped {
+                'x' => 2,
+                'u' => 4,
+                'U' => 8,
+                _ => 0,
+            };
+            let digits: String = self.text[end..].chars().take_while(char::is_ascii_hexdigit).take(wanted).collect();
+            let is_letter =
+                wanted == 0 || u32::from_str_radix(&digits, 16).is_ok_and(|code| char::from_u32(code).is_some());
+            if digits.len() < wanted || !is_letter || !"0abt\tnvfre \"/\\N_LPxuU\n\r".contains(escaped) {
+                return Some(open + 1 + at..end + digits.len());
             }
         }
         None

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use super::{Diagnosis, Edit, Spot};
 
+/// How far a tab may reach.
+const TAB_STOPS: [usize; 3] = [2, 4, 8];
+
 /// How many lines are taken together.
 const MAX_ROWS: usize = 1000;
 
@@ -35,10 +38,62 @@ impl Spot<'_> {
         let end = lines.span(rows.last().copied().unwrap_or(first)).end;
         let finding = self.error(start..start + 1, "a tab in the indentation", "indent with spaces");
         let mut ways = vec![spaces];
+        ways.extend(TAB_STOPS.iter().filter_map(|width| self.reindented(first, *width)));
         if rows.len() > 1 {
             ways.push(vec![Edit::blank(lines.content(first).start..end)]);
         }
+        ways.push(vec![Edit::blank(lines.span(first).start..lines.span(first).end)]);
         ways.extend(self.without_line(first));
         Diagnosis::new(finding, ways)
+    }
+
+    /// The lines around one with tabs, each as deep as it looks where a tab reaches to the next multiple of `width`. No
+    /// byte may move, so that a line can only get less deep: line ends take the place of the white space before it, and
+    /// every level is as flat as YAML allows. `None` where a line has too little white space for that.
+    fn reindented(&self, line: usize, width: usize) -> Option<Vec<Edit>> {
+        let lines = self.lines;
+        let is_top = |line: &usize| !lines.is_blank(*line) && !lines.text(*line).starts_with([' ', '\t', '\n']);
+        let first = (1..line).rev().find(is_top)?;
+        let last = (line + 1..=lines.last()).find(is_top).map_or(lines.last(), |next| next - 1);
+        // What a line looks like, and how deep it gets, for all that are open.
+        let mut open: Vec<(usize, usize)> = Vec::new();
+        let mut edits = Vec::new();
+        for line in first..=last.min(first + MAX_ROWS) {
+            if lines.is_blank(line) {
+                continue;
+            }
+            let text = lines.text(line);
+            let white = text.len() - text.trim_start_matches([' ', '\t', '\n']).len();
+            let looks = text[..white].chars().fold(0, |column, letter| match letter {
+                '\t' => (column / width + 1) * width,
+                _ => column + 1,
+            });
+            open.retain(|(column, _)| *column <= looks);
+            let depth = match open.last() {
+                Some((column, depth)) if *column == looks => *depth,
+                Some((_, depth)) => depth + 1,
+                None => 0,
+            };
+            // A list may begin in the column of its key.
+            let is_item = text[white..].starts_with("- ");
+            let depth = if is_item && depth == white + 1 { white } else { depth };
+            if depth > white {
+                return None;
+            }
+            if open.last().is_none_or(|(column, _)| *column < looks) {
+                open.push((looks, depth));
+            }
+            // A key behind a dash is where the keys below it have to be.
+            let behind = text[white..].len() - text[white..].trim_start_matches(['-', ' ']).len();
+            if is_item {
+                open.push((looks + behind, depth + behind));
+            }
+            let start = lines.span(line).start;
+            let end = start + white;
+            edits.push(Edit { span: start..end - depth, with: b'\n', lost: false });
+            edits.push(Edit { span: end - depth..end, with: b' ', lost: false });
+        }
+        edits.retain(|edit| !edit.span.is_empty());
+        Some(edits)
     }
 }

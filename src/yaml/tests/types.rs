@@ -300,16 +300,18 @@ fn keys_from_elsewhere_count_as_ours() {
         decoded.value,
         Some(Spoken { system: Some("s".to_owned()), prompt: "x".to_owned(), tools: vec!["a".to_owned()] })
     );
-    let fix = |nth: usize| decoded.findings[nth].fix.as_ref().map(|fix| (slice(&fix.place), fix.with.clone())).unwrap();
-    assert_eq!(fix(0), ("Instructions".to_owned(), "prompt".to_owned()));
-    assert_eq!(fix(1), ("allowedTools".to_owned(), "tools".to_owned()));
+    let fix = |nth: usize| decoded.findings[nth].fix.as_ref().map(|fix| (slice(&fix.place), fix.with.clone()));
+    assert_eq!(fix(0), None, "it may mean two things");
+    assert_eq!(fix(1), Some(("allowedTools".to_owned(), "tools".to_owned())));
     assert_eq!(
         decoded.findings.iter().map(|finding| finding.code).collect::<Vec<_>>(),
         ["unknown-key", "unknown-key", "wrong-type"]
     );
-    // The second of two that mean the same has no key left to stand for.
-    let twice = read("instructions: s\nuser_prompt: p\nprmpt: q\ntools: []\n");
-    assert_eq!(twice.findings.iter().map(|finding| finding.fix.is_some()).collect::<Vec<_>>(), [true, true, false]);
+    let fixes = |text: &str| read(text).findings.iter().map(|finding| finding.fix.is_some()).collect::<Vec<_>>();
+    assert_eq!(fixes("user_prompt: p\ntools: []\n"), [true]);
+    // Of two that mean the same, the author has to say which one is right.
+    assert_eq!(fixes("user_prompt: p\nprmpt: q\ntools: []\n"), [false, false]);
+    assert_eq!(fixes("prompt: p\nPrompt: q\ntools: []\n"), [false]);
     assert_eq!(read("prompt: p\ntools: []\n").findings.len(), 0);
 }
 
@@ -318,21 +320,26 @@ fn a_mend_needs_one_nearest_name_and_keeps_its_quotes() {
     #[derive(Debug, Deserialize)]
     #[expect(dead_code, reason = "what counts is what is wrong")]
     struct Two {
-        cab: Option<Color>,
-        cat: Option<Color>,
+        gate: Option<Color>,
+        gale: Option<Color>,
     }
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "lowercase")]
     enum Color {
-        Red,
+        Green,
     }
-    let decoded = decoded::<Two>("car: red\ncat: \"rad\"\n");
-    assert!(decoded.findings[0].fix.is_some(), "only `cab` is free");
-    assert_eq!(slice(&decoded.findings[1].fix.as_ref().unwrap().place), "rad");
-    let unsure = super::decoded::<Two>("car: red\n");
+    let decoded = decoded::<Two>("Gale: green\ngate: \"grean\"\n");
+    assert_eq!(decoded.findings[0].fix.as_ref().unwrap().with, "gale");
+    assert_eq!(slice(&decoded.findings[1].fix.as_ref().unwrap().place), "grean");
+    let unsure = super::decoded::<Two>("gaze: green\n");
     assert!(
-        unsure.findings[0].help.as_ref().unwrap().starts_with("did you mean `cab`?")
+        unsure.findings[0].help.as_ref().unwrap().starts_with("did you mean `gate`?")
             && unsure.findings[0].fix.is_none()
+    );
+    let taken = super::decoded::<Two>("Gate: green\ngate: green\n");
+    assert!(
+        taken.findings[0].help.as_ref().unwrap().starts_with("did you mean `gate`, which is there already?")
+            && taken.findings[0].fix.is_none()
     );
 }
 

@@ -307,3 +307,37 @@ fn no_rule_can_allow_a_builtin_that_changes_the_shell() {
         assert!(why.contains("never allowed under rules"), "{rule}: {why}");
     }
 }
+
+#[test]
+fn a_rule_holds_nothing_but_words() {
+    for rule in [
+        "rm # *",
+        "rm # x",
+        "  # x",
+        "rm; *",
+        "rm ;",
+        "rm 2>&1 *",
+        "rm >/dev/null *",
+        "rm\n*",
+        "rm \\\n *",
+        "r\\\nm *",
+        "rm\n-f *",
+        "'' *",
+        "\"\" x",
+        "# *",
+        "#",
+        "A=b *",
+        "! rm *",
+        "rm && *",
+        "rm & *",
+        "rm | *",
+    ] {
+        assert!(Rules::new(&[rule.to_owned()]).is_err(), "{rule:?}");
+    }
+    for rule in
+        ["git log --grep '# x' *", "git log \"a;b\" *", "x '' *", "git diff *\n", " git diff * ", "a#b *", "x \\# *"]
+    {
+        assert!(Rules::new(&[rule.to_owned()]).is_ok(), "{rule:?}");
+    }
+    assert_eq!(words("git  diff *"), Some((vec!["git".to_owned(), "diff".to_owned()], true)));
+}
