@@ -13,6 +13,7 @@ mod levels;
 pub mod mend;
 mod models;
 mod names;
+mod not_templates;
 mod numbers;
 mod options;
 mod price;
@@ -83,6 +84,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &strangers::Strangers,
     &checks::Checks,
     &window::Window,
+    &not_templates::NotTemplates,
 ];
 
 /// Everything that checking a file can find.
@@ -107,6 +109,8 @@ pub struct Subject<'a> {
     pub job: &'a Job,
     /// Its texts, read and checked.
     pub prompts: &'a Prompts,
+    /// What reading the file found.
+    pub reported: &'a [Diagnostic],
     /// Whether everything that the file says is in the job. Where it isn't, nothing can be said to be unused.
     pub whole: bool,
     /// Whether it comes from somebody who isn't trusted.
@@ -175,6 +179,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin,
         root: &root,
         job: &job,
         prompts: &prompts,
+        reported: &findings,
         whole: holes.is_empty(),
         is_strangers: origin == Origin::Stranger,
         own,
