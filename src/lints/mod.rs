@@ -21,6 +21,7 @@ mod prompts;
 mod rendered;
 mod schemas;
 mod script;
+mod shell_syntax;
 mod spending;
 mod strange;
 mod strangers;
@@ -85,6 +86,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &checks::Checks,
     &window::Window,
     &not_templates::NotTemplates,
+    &shell_syntax::ShellSyntax,
 ];
 
 /// Everything that checking a file can find.
