@@ -177,7 +177,7 @@ fn stand_in(input: &Input, trial: Option<usize>) -> Value {
         }
         InputType::Integer => [1, 0, 2, -7, 1_000_003, 16, 100][number % TRIALS].into(),
         InputType::Number => [1.5, 0.0, 2.0, -0.25, 1e6, 3.0, 100.0][number % TRIALS].into(),
-        InputType::Boolean => (number % 2 == 0).into(),
+        InputType::Boolean => number.is_multiple_of(2).into(),
         InputType::Path => ["path", "src/main.rs", "a", "a-b/c.d", "1", "", "x/y/z"][number % TRIALS].into(),
         InputType::List => match trial {
             None => json!(["item"]),

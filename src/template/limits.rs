@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
+use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
 
 use super::ahead::Watched;
@@ -236,7 +236,7 @@ impl Limits {
                 let result = filter.call(state, &arguments)?;
                 // The engine keeps several mappings side by side and looks into each.
                 if name == "chain" && result.kind() == ValueKind::Map {
-                    let pairs = result.as_object().and_then(|map| map.try_iter_pairs()).into_iter().flatten();
+                    let pairs = result.as_object().and_then(DynObject::try_iter_pairs).into_iter().flatten();
                     return limits.check(Value::from_pairs(pairs));
                 }
                 if name == "chain" {

@@ -16,6 +16,9 @@ pub(super) struct Mistake {
 /// How many mistakes of one text are reported.
 const MAX_MISTAKES: usize = 110;
 
+/// How many blocks may be open at once; the parser takes few more.
+const MAX_OPEN: usize = 100;
+
 /// Tags that open a block; `end` and the same word closes it.
 const BLOCKS: &[&str] = &["if", "for", "macro", "call", "filter", "block", "with", "autoescape", "set"];
 
@@ -208,10 +211,14 @@ fn first_word(content: &str) -> &str {
 pub(super) fn mistakes(text: &str, error: &minijinja::Error) -> Vec<Mistake> {
     let mut reading = Reading { text, open: Vec::new(), found: Vec::new() };
     for tag in tags(text) {
-        if reading.found.len() > MAX_MISTAKES {
+        if reading.found.len() > MAX_MISTAKES || reading.open.len() > MAX_OPEN {
             break;
         }
         reading.tag(&tag);
+    }
+    if reading.open.len() > MAX_OPEN {
+        // What is wrong is how deep it nests, and the parser says so.
+        (reading.open, reading.found) = (Vec::new(), Vec::new());
     }
     for (word, range) in std::mem::take(&mut reading.open) {
         reading.unclosed(word, range);
