@@ -1,7 +1,5 @@
 //! The commands of checks are valid for bash.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::template::without_tags;
 
@@ -15,6 +13,9 @@ const RULES: &[Rule] = &[rule!(Error "shell-syntax")];
 /// The longest command that is read, in bytes, and how much may nest in it: the parser works by recursion.
 const MAX_COMMAND: usize = 64 << 10;
 const MAX_NESTED: usize = 80;
+
+/// The parser's stack, in bytes: what its own limit on depth needs.
+const STACK: usize = 64 << 20;
 
 impl Lint for ShellSyntax {
     fn rules(&self) -> &'static [Rule] {
@@ -57,7 +58,10 @@ fn mistake(command: &str) -> Option<(usize, String)> {
     if is_bare_case || has_long_condition || command.len() > MAX_COMMAND || brackets + blocks > MAX_NESTED {
         return None;
     }
-    let error = catch_unwind(AssertUnwindSafe(|| rable::parse(command, true))).ok()?.err()?;
+    let text = command.to_owned();
+    let parser = std::thread::Builder::new().stack_size(STACK).spawn(move || rable::parse(&text, true).err());
+    // A panic in it is no more than a command that it can't read.
+    let error = parser.ok()?.join().ok()??;
     // It counts letters.
     let at = command.char_indices().nth(error.pos()).map_or(command.len(), |(at, _)| at);
     Some((at, error.message().to_owned()))
