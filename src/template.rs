@@ -7,14 +7,17 @@
 mod ahead;
 mod bounds;
 mod check;
+mod exports;
 mod folder;
-mod growth;
+mod guarded;
+mod limits;
 mod loader;
 mod names;
 mod placed;
 mod quoted;
 mod scopes;
 mod shell;
+mod syntax;
 mod unknown;
 mod uses;
 
@@ -27,7 +30,8 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 use crate::diagnostic::{Diagnostic, Place, Rule, Source, rule};
 use crate::yaml::{Node, Places};
 
-use growth::Growth;
+use guarded::{Guarded, Operation};
+use limits::Limits;
 use quoted::Unfit;
 use shell::Misplaced;
 
@@ -35,6 +39,7 @@ pub use ahead::{Ahead, Foreseen};
 pub use folder::{FileFault, FileId, Folder, MAX_FILE_BYTES, as_read, leaves};
 pub use loader::{Loader, MAX_FILES, Role};
 pub use names::Names;
+pub use syntax::{first_tag, without_tags};
 pub use uses::Uses;
 
 /// What checking templates can find.
@@ -54,6 +59,8 @@ pub const RULES: &[Rule] = &[
     rule!(Error "render-failed"),
     rule!(Error "value-in-quotes"),
     rule!(Error "not-in-command"),
+    rule!(Error "macro-arguments"),
+    rule!(Warning "one-brace"),
 ];
 
 /// How many steps the renderings of a job's texts may take together; a long prompt needs a few hundred.
@@ -64,9 +71,6 @@ const MAX_DEPTH: usize = 50;
 
 /// The greatest size of a rendered text, in bytes.
 pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
-
-/// How many times as large as a job's texts and values something may get in a text that is rendered ahead of a run.
-const MAX_GROWTH: u64 = 64;
 
 /// What to do where a value and its use differ.
 const SUIT: &str = "give a value that suits this tag, or change what the tag does with it";
@@ -122,7 +126,8 @@ pub struct Templates {
     texts: BTreeMap<String, Text>,
     /// Those in which something is wrong, or in what they include.
     broken: BTreeSet<String>,
-    growth: BTreeMap<String, Growth>,
+    /// What is rendered in the place of each text.
+    guarded: BTreeMap<String, Guarded>,
     uses: Uses,
     /// Files that an include names and that are not there.
     missing: BTreeSet<String>,
@@ -134,19 +139,25 @@ impl Templates {
         &self.uses
     }
 
+    /// Whether a text of the job file is one of these, to be rendered.
+    pub fn holds(&self, place: &Place) -> bool {
+        self.texts.values().any(|text| match &text.origin {
+            Origin::Node { node, .. } => {
+                let own = node.place();
+                Arc::ptr_eq(&own.source, &place.source) && own.span == place.span
+            }
+            Origin::File(_) => false,
+        })
+    }
+
     /// Whether the text holds anything but itself: a tag or a comment.
     pub fn has_tags(&self, template: &Template) -> bool {
         self.texts.get(&template.name).is_some_and(|text| has_tags(&text.text))
     }
 
-    /// Whether the text can be rendered ahead of a run: nothing is wrong with it, and nothing in it grows
-    /// out of proportion.
-    pub fn is_tame(&self, template: &Template) -> bool {
-        self.is_tame_name(&template.name)
-    }
-
-    fn is_tame_name(&self, name: &str) -> bool {
-        !self.broken.contains(name) && self.growth.get(name).is_some_and(|growth| growth.times() <= MAX_GROWTH)
+    /// Whether nothing is wrong with the text and what it includes.
+    pub fn is_sound(&self, template: &Template) -> bool {
+        !self.broken.contains(&template.name)
     }
 
     /// Whether nothing but white space stands in the text. A tag counts as something.
@@ -184,12 +195,7 @@ impl Templates {
 
     /// An engine that knows all the texts and the values of the variables, an object.
     pub fn engine(&self, values: &serde_json::Value) -> Engine<'_> {
-        let mut environment = environment();
-        for (name, text) in &self.texts {
-            // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
-            let _ = environment.add_template(name, &text.text);
-        }
-        Engine::new(environment, value(values), self)
+        Engine::new(value(values), self, |_| true)
     }
 }
 
@@ -205,11 +211,37 @@ pub struct Engine<'a> {
     templates: &'a Templates,
     /// The steps that are left.
     fuel: u64,
+    /// The sizes that are left.
+    limits: Arc<Limits>,
+    /// Whether the last text failed for a reason that holds for all values of the same types.
+    failed_by_type: bool,
 }
 
 impl<'a> Engine<'a> {
-    fn new(environment: Environment<'a>, values: minijinja::Value, templates: &'a Templates) -> Self {
-        Self { environment, values, templates, fuel: FUEL }
+    fn new(values: minijinja::Value, templates: &'a Templates, is_needed: impl Fn(&str) -> bool) -> Self {
+        let mut environment = environment();
+        let limits = Arc::new(Limits::default());
+        limits.install(&mut environment);
+        for (name, guarded) in templates.guarded.iter().filter(|(name, _)| is_needed(name)) {
+            // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
+            let _ = environment.add_template(name, &guarded.text);
+        }
+        let mut engine = Self { environment, values, templates, fuel: FUEL, limits, failed_by_type: false };
+        engine.print_text();
+        engine
+    }
+
+    fn print_text(&mut self) {
+        let limits = self.limits.clone();
+        self.environment.set_formatter(move |out, state, value| limits.print(out, state, value));
+    }
+
+    fn print_words(&mut self) {
+        let limits = self.limits.clone();
+        self.environment.set_formatter(move |out, state, value| match limits.is_printed(value)? {
+            true => quoted::print(out, state, value),
+            false => Ok(()),
+        });
     }
 
     /// Renders a text; in a command, every value becomes words of bash. All that one engine renders draws on the same
@@ -223,9 +255,9 @@ impl<'a> Engine<'a> {
         if !template.is_command {
             return self.render_text(template);
         }
-        self.environment.set_formatter(quoted::print);
+        self.print_words();
         let rendered = self.render_text(template);
-        self.environment.set_formatter(minijinja::escape_formatter);
+        self.print_text();
         let place = || self.templates.place(template).unwrap_or_else(nowhere);
         quoted::command(&rendered?).map_err(|unfit| {
             Box::new(match unfit {
@@ -240,6 +272,7 @@ impl<'a> Engine<'a> {
 
     fn render_text(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
         self.environment.set_fuel(Some(self.fuel));
+        self.failed_by_type = false;
         let mut out = Bounded::default();
         let text = self.environment.get_template(&template.name);
         let rendered = text.and_then(|text| {
@@ -255,6 +288,7 @@ impl<'a> Engine<'a> {
             };
             Diagnostic::error("render-failed", place, message)
         };
+        let exceeded = self.limits.exceeded();
         match rendered {
             _ if out.is_full => {
                 let mib = MAX_RENDERED_BYTES / 1024 / 1024;
@@ -270,7 +304,12 @@ impl<'a> Engine<'a> {
                 if cause.kind() == ErrorKind::OutOfFuel {
                     self.fuel = 0;
                 }
-                let place = cause.name().zip(cause.range());
+                let part = self.part(cause);
+                let place = cause.name().zip(part.map(|part| part.original.clone()));
+                if let Some(exceeded) = exceeded {
+                    let (message, help) = exceeded.words();
+                    return Err(Box::new(fault(place, message).help(help)));
+                }
                 let (message, help) = match (cause.kind(), cause.detail()) {
                     (ErrorKind::OutOfFuel, _) => {
                         (format!("rendering takes more than {FUEL} steps"), "loop over less, or in fewer nested loops")
@@ -286,9 +325,19 @@ impl<'a> Engine<'a> {
                     (_, Some(detail)) => (format!("the template can't be rendered: {detail}"), SUIT),
                     (kind, None) => (format!("the template can't be rendered: {kind}"), SUIT),
                 };
+                self.failed_by_type = cause.kind() != ErrorKind::OutOfFuel
+                    && part.is_some_and(|part| part.operation == Operation::Typed)
+                    && causes(&error)
+                        .filter(|error| error.range().is_some())
+                        .all(|error| self.part(error).is_some_and(|part| !part.is_conditional));
                 Err(Box::new(fault(place, message).help(help)))
             }
         }
+    }
+
+    /// The part of a template in which something failed.
+    fn part(&self, error: &minijinja::Error) -> Option<&'a guarded::Part> {
+        self.templates.guarded.get(error.name()?)?.part(&error.range()?)
     }
 }
 
@@ -342,17 +391,18 @@ fn value(json: &serde_json::Value) -> minijinja::Value {
     }
 }
 
-/// The error within an included text, rather than the one that says that including failed.
+/// An error and what caused it, the outermost first.
+fn causes(error: &minijinja::Error) -> impl Iterator<Item = &minijinja::Error> {
+    std::iter::successors(Some(error), |error| {
+        let sources = std::iter::successors(std::error::Error::source(*error), |error| error.source());
+        sources.into_iter().find_map(|source| source.downcast_ref())
+    })
+}
+
+/// The error within an included text, rather than the one that says that including failed; of what a filter met, what
+/// the filter says of it.
 fn innermost(error: &minijinja::Error) -> &minijinja::Error {
-    let mut found = error;
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        if let Some(cause) = cause.downcast_ref::<minijinja::Error>() {
-            found = cause;
-        }
-        next = cause.source();
-    }
-    found
+    causes(error).filter(|cause| cause.range().is_some()).last().unwrap_or(error)
 }
 
 /// The engine's settings: everything undefined is an error, nothing is escaped, nothing runs without end, and no

@@ -207,3 +207,26 @@ fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
         assert!(shown.stdout.len() < most, "{path}: {} bytes", shown.stdout.len());
     }
 }
+
+/// The address space that a rendering may need, in KiB.
+const MOST_SPACE: u32 = 1_000_000;
+
+#[test]
+fn a_greedy_template_is_refused_before_it_has_taken_much() {
+    for (number, text) in include_str!("greedy_templates.txt").lines().enumerate() {
+        // Known when the file is checked, and known only when the input is given.
+        let text = if number % 2 == 0 { text.to_owned() } else { format!("{{{{ inputs.x }}}}{text}") };
+        let folder = Folder::new();
+        let inputs = "inputs: { x: { type: string } }\n";
+        let job = format!(
+            "model: anthropic/claude-sonnet-4-5\nlimits: {{ cost_usd: 1 }}\n{inputs}parent:\n  tools: []\n  prompt: {}\n",
+            serde_json::to_string(&text).unwrap()
+        );
+        folder.write("job.yaml", job);
+        let program = env!("CARGO_BIN_EXE_legwork");
+        let limited = format!("ulimit -v {MOST_SPACE} && exec \"$0\" \"$@\"");
+        let arguments = ["-c", &limited, program, "run", "job.yaml", "--dry-run", "--set", "x=1"];
+        let ended = folder.program("/bin/sh", &arguments).timeout(Duration::from_secs(120)).run();
+        ended.code(3).nowhere("panicked").nowhere("memory allocation").stderr_has("render-failed");
+    }
+}

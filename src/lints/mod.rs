@@ -14,6 +14,7 @@ mod levels;
 pub mod mend;
 mod models;
 mod names;
+mod not_templates;
 mod numbers;
 mod options;
 mod price;
@@ -22,6 +23,7 @@ mod rendered;
 mod retired;
 mod schemas;
 mod script;
+mod shell_syntax;
 mod spending;
 mod strange;
 mod strangers;
@@ -90,6 +92,8 @@ pub static LINTS: &[&dyn Lint] = &[
     &checks::Checks,
     &window::Window,
     &grants::Grants,
+    &not_templates::NotTemplates,
+    &shell_syntax::ShellSyntax,
 ];
 
 /// Everything that checking a file can find.
@@ -114,6 +118,8 @@ pub struct Subject<'a> {
     pub job: &'a Job,
     /// Its texts, read and checked.
     pub prompts: &'a Prompts,
+    /// What reading the file found.
+    pub reported: &'a [Diagnostic],
     /// Whether everything that the file says is in the job. Where it isn't, nothing can be said to be unused.
     pub whole: bool,
     /// Whether it comes from somebody who isn't trusted.
@@ -182,6 +188,7 @@ pub fn check_from(source: &Arc<Source>, folder: Option<&Folder>, origin: Origin,
         root: &root,
         job: &job,
         prompts: &prompts,
+        reported: &findings,
         whole: holes.is_empty(),
         is_strangers: origin == Origin::Stranger,
         own,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::value::checked;
 use crate::job::{Input, InputType, PromptText};
-use crate::template::{Ahead, Template};
+use crate::template::{Ahead, Foreseen, Template};
 use crate::yaml::{Node, Spanned};
 
 use super::valid::name_of;
@@ -42,7 +42,7 @@ impl Lint for Rendered {
             Some((agent.system?, template?, "system prompt"))
         });
         let prompt = prompts.prompt.as_ref().map(|template| (&subject.job.parent.prompt, template, "prompt"));
-        let is_shown = |template: &Template| templates.has_tags(template) && templates.is_tame(template);
+        let is_shown = |template: &Template| templates.has_tags(template) && templates.is_sound(template);
         let mut texts = prompt.into_iter().chain(agents).filter(|(_, template, _)| is_shown(template)).peekable();
         let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().span.len());
         let size = inputs + templates.size();
@@ -50,8 +50,9 @@ impl Lint for Rendered {
         if is_nothing || prompts.names.inputs_incomplete || size > MAX_BYTES {
             return;
         }
-        let (values, unknown) = values(subject);
-        let mut ahead = templates.ahead(&values, unknown);
+        let (known, unknown) = values(subject, None);
+        let ahead = templates.ahead(&known, unknown);
+        let mut ahead = Forecast { subject, ahead, trials: Vec::new() };
         let mut failed = 0;
         let mut seen = HashSet::new();
         for (text, template, kind) in texts {
@@ -68,9 +69,52 @@ impl Lint for Rendered {
     }
 }
 
+/// How many values of each type are tried.
+const TRIALS: usize = 7;
+
+/// Renders texts with what is known of their values; where one fails, with many others to see whether it always does.
+struct Forecast<'a> {
+    subject: &'a Subject<'a>,
+    ahead: Ahead<'a>,
+    trials: Vec<Ahead<'a>>,
+}
+
+impl Forecast<'_> {
+    fn render(&mut self, template: &Template) -> Foreseen {
+        let mut foreseen = self.ahead.render(template);
+        if let Err(finding) = &foreseen.rendered
+            && !foreseen.is_sure
+            && foreseen.failed_by_type
+        {
+            foreseen.is_sure = self.always_fails(template, finding);
+        }
+        foreseen
+    }
+
+    /// Whether a text fails in the same way whatever is given for the inputs.
+    fn always_fails(&mut self, template: &Template, finding: &Diagnostic) -> bool {
+        if self.trials.is_empty() {
+            let subject = self.subject;
+            let trial = |number| {
+                let (values, unknown) = values(subject, Some(number));
+                subject.prompts.templates.ahead(&values, unknown)
+            };
+            self.trials = (0..TRIALS).map(trial).collect();
+        }
+        self.trials.iter_mut().all(|trial| {
+            let foreseen = trial.render(template);
+            foreseen.failed_by_type && foreseen.rendered.is_err_and(|other| other.place.span == finding.place.span)
+        })
+    }
+
+    fn is_spent(&self) -> bool {
+        self.ahead.is_spent()
+    }
+}
+
 /// Whether the text can't be rendered, and what there is to say about it.
 fn look(
-    ahead: &mut Ahead<'_>,
+    ahead: &mut Forecast<'_>,
     text: &Spanned<PromptText>,
     template: &Template,
     kind: &str,
@@ -94,18 +138,20 @@ fn look(
     }
 }
 
-/// What templates see where nothing is given, and the names of the inputs that something stands in for.
-fn values(subject: &Subject<'_>) -> (Value, HashSet<String>) {
+/// What templates see where nothing is given, and the names of the inputs that something stands in for; in a trial that
+/// is all of them.
+fn values(subject: &Subject<'_>, trial: Option<usize>) -> (Value, HashSet<String>) {
     let names = &subject.prompts.names;
     let mut inputs: Map<String, Value> = names.inputs.iter().map(|name| (name.clone(), Value::from("text"))).collect();
     let mut unknown: HashSet<String> = names.inputs.iter().cloned().collect();
     for (name, input) in subject.job.inputs().filter(|(_, input)| !input.is_secret()) {
         let default = input.default.as_ref().filter(|default| !default.is_made_up() && !input.kind.node.is_made_up());
         let default = default.map(Node::to_json).filter(|default| checked(input, default.clone(), None).is_ok());
+        let default = default.filter(|_| trial.is_none());
         if default.is_some() {
             unknown.remove(&name.value);
         }
-        inputs.insert(name.value.clone(), default.unwrap_or_else(|| stand_in(input)));
+        inputs.insert(name.value.clone(), default.unwrap_or_else(|| stand_in(input, trial)));
     }
     let values = json!({
         "inputs": inputs,
@@ -116,16 +162,33 @@ fn values(subject: &Subject<'_>) -> (Value, HashSet<String>) {
     (values, unknown)
 }
 
-fn stand_in(input: &Input) -> Value {
+/// A value of an input's type. The trials are as unlike each other as they can be.
+fn stand_in(input: &Input, trial: Option<usize>) -> Value {
+    let number = trial.unwrap_or_default();
     match input.kind.value {
         InputType::String => {
-            let first = input.choices.as_ref().and_then(|choices| choices.value.first());
-            first.map_or_else(|| "text".into(), |choice| choice.value.clone().into())
+            let choices = input.choices.iter().flat_map(|choices| &choices.value);
+            let choices: Vec<&str> = choices.map(|choice| choice.value.as_str()).collect();
+            match (choices.len(), trial) {
+                (0, None) => "text".into(),
+                (0, Some(_)) => ["a b\nc", "", "1", "-2.5", "true", "k=v:w,x/y.z-0", "[1]"][number % TRIALS].into(),
+                (count, _) => choices[number % count].into(),
+            }
         }
-        InputType::Integer => 1.into(),
-        InputType::Number => 1.5.into(),
-        InputType::Boolean => true.into(),
-        InputType::Path => "path".into(),
-        InputType::List => json!(["item"]),
+        InputType::Integer => [1, 0, 2, -7, 1_000_003, 16, 100][number % TRIALS].into(),
+        InputType::Number => [1.5, 0.0, 2.0, -0.25, 1e6, 3.0, 100.0][number % TRIALS].into(),
+        InputType::Boolean => number.is_multiple_of(2).into(),
+        InputType::Path => ["path", "src/main.rs", "a", "a-b/c.d", "1", "", "x/y/z"][number % TRIALS].into(),
+        InputType::List => match trial {
+            None => json!(["item"]),
+            Some(_) => {
+                let items: [&[&str]; TRIALS] =
+                    [&["a", "b"], &[], &["1"], &["1", "2", "3"], &["", "x=y", "z"], &["a"; 300], &["-1.5"]];
+                json!(items[number % TRIALS])
+            }
+        },
     }
 }
+
+#[cfg(test)]
+mod tests;

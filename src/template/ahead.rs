@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use minijinja::Value;
 use minijinja::value::{Enumerator, Object};
 
-use super::{Engine, Origin, Template, Templates, Text, environment, has_tags, value};
+use super::{Engine, Origin, Template, Templates, has_tags, value};
 use crate::diagnostic::Diagnostic;
 
 /// Renders texts with what is known of their values, and tells which results hold whatever the others are.
@@ -24,12 +24,16 @@ pub struct Foreseen {
     pub rendered: Result<String, Box<Diagnostic>>,
     /// Whether it will come to the same in a run: no value was looked at that isn't known yet.
     pub is_sure: bool,
+    /// Whether it failed where every rendering comes by, in a way in which all values of a type fail if a few do.
+    pub failed_by_type: bool,
 }
 
 /// `inputs`, which takes note of who looks at a value that isn't known.
 #[derive(Debug)]
-struct Watched {
+pub(super) struct Watched {
     values: Value,
+    /// How large they are.
+    pub(super) size: u64,
     unknown: HashSet<String>,
     seen: AtomicBool,
 }
@@ -48,20 +52,21 @@ impl Object for Watched {
 }
 
 impl Templates {
-    /// Makes ready to render those texts that [`Self::is_tame`] lets through. `values` are the variables as for
+    /// Makes ready to render texts that [`Self::is_sound`] lets through. `values` are the variables as for
     /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
     pub fn ahead(&self, values: &serde_json::Value, unknown: HashSet<String>) -> Ahead<'_> {
-        let mut environment = environment();
-        let is_shown = |text: &Text| has_tags(&text.text) || matches!(text.origin, Origin::File(_));
-        for (name, text) in self.texts.iter().filter(|(name, text)| is_shown(text) && self.is_tame_name(name)) {
-            let _ = environment.add_template(name, &text.text);
-        }
-        let inputs = Arc::new(Watched { values: value(&values["inputs"]), unknown, seen: AtomicBool::new(false) });
+        let is_shown = |name: &str| {
+            let is_file = |text: &super::Text| has_tags(&text.text) || matches!(text.origin, Origin::File(_));
+            !self.broken.contains(name) && self.texts.get(name).is_some_and(is_file)
+        };
+        let size = values["inputs"].to_string().len() as u64;
+        let inputs =
+            Arc::new(Watched { values: value(&values["inputs"]), size, unknown, seen: AtomicBool::new(false) });
         let variables = values.as_object().into_iter().flatten().map(|(name, part)| match name.as_str() {
             "inputs" => ("inputs", Value::from_dyn_object(inputs.clone())),
             name => (name, value(part)),
         });
-        let engine = Engine::new(environment, Value::from_pairs(variables), self);
+        let engine = Engine::new(Value::from_pairs(variables), self, is_shown);
         Ahead { engine, inputs }
     }
 }
@@ -71,12 +76,13 @@ impl Ahead<'_> {
     pub fn render(&mut self, template: &Template) -> Foreseen {
         self.inputs.seen.store(false, Ordering::Relaxed);
         let rendered = self.engine.render(template);
-        Foreseen { rendered, is_sure: !self.inputs.seen.load(Ordering::Relaxed) }
+        let failed_by_type = self.engine.failed_by_type;
+        Foreseen { rendered, is_sure: !self.inputs.seen.load(Ordering::Relaxed), failed_by_type }
     }
 
     /// Whether no steps are left for further texts.
     pub fn is_spent(&self) -> bool {
-        self.engine.fuel == 0
+        self.engine.fuel == 0 || self.engine.limits.is_spent()
     }
 }
 
@@ -95,7 +101,7 @@ mod tests {
         let template = loader.text(&node.node, &node.value, Role::Prompt);
         let (templates, findings) = loader.finish();
         assert!(findings.is_empty(), "{findings:?}");
-        assert!(templates.is_tame(&template), "{text}");
+        assert!(templates.is_sound(&template), "{text}");
         templates.ahead(&values("stand-in"), HashSet::from(["topic".to_owned()])).render(&template)
     }
 

@@ -1,10 +1,12 @@
 //! Finds what a template uses and doesn't have, from its syntax tree, without rendering it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use minijinja::machinery::{Span, ast};
 
+use super::exports::{Exports, Signature};
 use super::loader::{Loader, Role};
 use super::placed::{captured, captures};
 use super::scopes::{Meaning, Scopes, Visible};
@@ -19,6 +21,10 @@ pub(super) struct Walk {
     pub(super) trail: Vec<String>,
     origin: Origin,
     pub(super) scopes: Scopes,
+    /// Names that are macros and nothing else.
+    macros: BTreeMap<String, Signature>,
+    /// Names that are imported files, with what those define.
+    modules: BTreeMap<String, Exports>,
 }
 
 /// Filters that show the names of a mapping's parts, or how many there are, and none of its values.
@@ -26,7 +32,8 @@ const SHOW_NAMES: &[&str] = &["count", "first", "join", "last", "length", "list"
 
 impl Walk {
     pub(super) fn new(origin: Origin, role: Role, visible: &Visible, trail: Vec<String>) -> Self {
-        Self { role, trail, origin, scopes: Scopes::new(visible) }
+        let (macros, modules) = (BTreeMap::new(), BTreeMap::new());
+        Self { role, trail, origin, scopes: Scopes::new(visible), macros, modules }
     }
 
     /// The names that are set at this point, beside the job's variables.
@@ -38,7 +45,11 @@ impl Walk {
         // A macro may use one that is defined after it.
         for statement in statements {
             if let ast::Stmt::Macro(declared) = statement {
+                let is_first = !self.is_set(declared.name);
                 self.set(declared.name);
+                if is_first {
+                    self.macros.insert(declared.name.to_owned(), Signature::of(declared));
+                }
             }
         }
         self.statements(loader, statements);
@@ -66,6 +77,8 @@ impl Walk {
     }
 
     fn set(&mut self, name: &str) {
+        self.macros.remove(name);
+        self.modules.remove(name);
         self.scopes.set(name, Meaning::Other);
     }
 
@@ -104,7 +117,6 @@ impl Walk {
 
     /// `target = value`, in whichever form.
     fn assign(&mut self, loader: &mut Loader<'_>, target: &ast::Expr<'_>, value: &ast::Expr<'_>) {
-        loader.growth.keep(value);
         if let ast::Expr::Var(name) = target
             && self.is_inputs(value)
         {
@@ -130,15 +142,9 @@ impl Walk {
         }
         match statement {
             Stmt::Template(it) => self.statements(loader, &it.children),
-            Stmt::EmitExpr(it) => {
-                loader.growth.show(&it.expr);
-                self.expression(loader, &it.expr);
-            }
-            Stmt::EmitRaw(_) => {}
+            Stmt::EmitExpr(it) => self.expression(loader, &it.expr),
+            Stmt::EmitRaw(it) => self.braces(loader, it.raw, it.span()),
             Stmt::ForLoop(it) => {
-                let before = loader.growth;
-                loader.growth.show(&it.iter);
-                it.filter_expr.iter().for_each(|filter| loader.growth.show(filter));
                 self.names_of(loader, &it.iter);
                 self.within(&["loop"], |walk| {
                     walk.target(loader, &it.target);
@@ -146,10 +152,8 @@ impl Walk {
                     walk.statements(loader, &it.body);
                 });
                 self.within(&[], |walk| walk.statements(loader, &it.else_body));
-                loader.growth.repeated_since(before);
             }
             Stmt::IfCond(it) => {
-                loader.growth.show(&it.expr);
                 self.expression(loader, &it.expr);
                 self.statements(loader, &it.true_body);
                 self.statements(loader, &it.false_body);
@@ -162,7 +166,6 @@ impl Walk {
             }),
             Stmt::Set(it) => self.assign(loader, &it.target, &it.expr),
             Stmt::SetBlock(it) => {
-                loader.growth.escape();
                 self.optional(loader, it.filter.as_ref());
                 self.within(&[], |walk| walk.statements(loader, &it.body));
                 self.target(loader, &it.target);
@@ -172,30 +175,47 @@ impl Walk {
                 self.statements(loader, &it.body);
             }
             Stmt::FilterBlock(it) => {
-                loader.growth.escape();
                 self.expression(loader, &it.filter);
                 self.statements(loader, &it.body);
             }
             Stmt::Block(it) => self.within(&["super", "self"], |walk| walk.statements(loader, &it.body)),
             Stmt::Import(it) => {
-                self.files(loader, &it.expr, false);
+                let exports = self.imported(loader, &it.expr);
                 self.target(loader, &it.name);
+                if let (ast::Expr::Var(name), Some((_, exports))) = (&it.name, exports) {
+                    self.modules.insert(name.id.to_owned(), exports);
+                }
             }
             Stmt::FromImport(it) => {
-                self.files(loader, &it.expr, false);
+                let exports = self.imported(loader, &it.expr);
                 for (name, alias) in &it.names {
-                    self.target(loader, alias.as_ref().unwrap_or(name));
+                    let target = alias.as_ref().unwrap_or(name);
+                    self.target(loader, target);
+                    let (Some((path, exports)), ast::Expr::Var(name), ast::Expr::Var(target)) =
+                        (&exports, name, target)
+                    else {
+                        continue;
+                    };
+                    match exports.get(name.id) {
+                        Some(Some(signature)) => drop(self.macros.insert(target.id.to_owned(), signature.clone())),
+                        Some(None) => {}
+                        None => {
+                            let place = self.place(name.span());
+                            self.report_missing(loader, name.id, place, &format!("`{path}` defines no"), exports);
+                        }
+                    }
                 }
             }
             Stmt::Extends(it) => self.files(loader, &it.name, false),
             Stmt::Include(it) => self.files(loader, &it.name, it.ignore_missing),
             Stmt::Macro(it) => {
-                loader.growth.escape();
-                self.set(it.name);
+                let start = it.span().start_offset as usize;
+                if self.macros.get(it.name).is_none_or(|known| known.start != start) {
+                    self.set(it.name);
+                }
                 self.macro_body(loader, it);
             }
             Stmt::CallBlock(it) => {
-                loader.growth.escape();
                 self.call(loader, &it.call);
                 self.macro_body(loader, &it.macro_decl);
             }
@@ -223,6 +243,49 @@ impl Walk {
             ast::Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.target(loader, item)),
             ast::Expr::GetAttr(part) => self.expression(loader, &part.expr),
             _ => {}
+        }
+    }
+
+    /// An imported file with what it defines, where that is known.
+    fn imported(&mut self, loader: &mut Loader<'_>, name: &ast::Expr<'_>) -> Option<(String, Exports)> {
+        self.files(loader, name, false);
+        let ast::Expr::Const(constant) = name else { return None };
+        let path = constant.value.as_str()?;
+        Some((path.to_owned(), loader.exports(path)?))
+    }
+
+    fn report_missing(&self, loader: &mut Loader<'_>, name: &str, place: Place, what: &str, exports: &Exports) {
+        let finding = Diagnostic::error("undefined-variable", place, format!("{what} `{name}`"));
+        let names = || exports.keys().map(String::as_str);
+        let listed = || names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        loader.report(match crate::diagnostic::nearest(name, names()) {
+            Some(meant) => finding.help(format!("did you mean `{meant}`?")),
+            None if exports.is_empty() => finding.help("it defines nothing: add a macro or a `{% set %}` to it"),
+            None => finding.help(format!("it defines {}", listed())),
+        });
+    }
+
+    /// Inputs in text that were meant to be tags.
+    fn braces(&mut self, loader: &mut Loader<'_>, raw: &str, span: Span) {
+        const START: &str = "{inputs.";
+        if !raw.contains(START) {
+            return;
+        }
+        let start = span.start_offset as usize;
+        for (at, _) in raw.match_indices(START) {
+            let name = &raw[at + START.len()..];
+            let Some(name) = name.find('}').map(|end| name[..end].trim()) else { continue };
+            if loader.declared(name).is_none_or(|declared| declared.is_secret) {
+                continue;
+            }
+            loader.uses.add(name);
+            let range = start + at..start + at + raw[at..].find('}').map_or(0, |end| end + 1);
+            let finding = Diagnostic::warning(
+                "one-brace",
+                self.at(range),
+                format!("`{{inputs.{name}}}` is no tag: it stays in the text as it is"),
+            );
+            loader.report_warning(finding.help(format!("write `{{{{ inputs.{name} }}}}` for the input's value")));
         }
     }
 
@@ -279,7 +342,10 @@ impl Walk {
             Expr::Var(it) => self.variable(loader, it.id, it.span()),
             Expr::GetAttr(it) => match self.root(&it.expr) {
                 Some(root) => self.part(loader, root, it.name, Self::end_of(it.span(), it.name)),
-                None => self.expression(loader, &it.expr),
+                None => {
+                    self.module_part(loader, &it.expr, it.name, it.span());
+                    self.expression(loader, &it.expr);
+                }
             },
             Expr::GetItem(it) => {
                 let constant = match &it.subscript_expr {
@@ -332,12 +398,13 @@ impl Walk {
                     }
                     (value, _) => self.optional(loader, value.as_ref()),
                 }
-                self.filter(loader, it.name, it.span());
+                self.filter(loader, it.name, self.start_of(it.span(), it.name));
+                self.named_by_text(loader, it);
                 self.arguments(loader, &it.args);
             }
             Expr::Test(it) => {
                 self.names_of(loader, &it.expr);
-                self.test(loader, it.name, it.span());
+                self.test(loader, it.name, self.start_of(it.span(), it.name));
                 self.arguments(loader, &it.args);
             }
             Expr::Call(it) => self.call(loader, it),
@@ -358,10 +425,58 @@ impl Walk {
         }
     }
 
+    /// Filters and tests that other filters get by their names, as in `map('upper')`.
+    fn named_by_text(&mut self, loader: &mut Loader<'_>, filter: &ast::Filter<'_>) {
+        let at = match filter.name {
+            "map" | "select" | "reject" => 0,
+            "selectattr" | "rejectattr" => 1,
+            _ => return,
+        };
+        let Some(ast::CallArg::Pos(ast::Expr::Const(constant))) = filter.args.get(at) else { return };
+        let Some(name) = constant.value.as_str() else { return };
+        let place = self.at(quoted(constant.span()));
+        match filter.name {
+            "map" => self.filter(loader, name, place),
+            _ => self.test(loader, name, place),
+        }
+    }
+
+    /// A part of an imported file.
+    fn module_part(&self, loader: &mut Loader<'_>, value: &ast::Expr<'_>, name: &str, span: Span) {
+        if let ast::Expr::Var(module) = value
+            && let Some(exports) = self.modules.get(module.id)
+            && !exports.contains_key(name)
+        {
+            let place = self.at(Self::end_of(span, name));
+            self.report_missing(loader, name, place, &format!("the file that is `{}` defines no", module.id), exports);
+        }
+    }
+
+    /// Whether a macro takes what it is given.
+    fn signature(&self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
+        let found = match call.identify_call() {
+            ast::CallType::Function(name) => self.macros.get(name).map(|signature| (name, signature)),
+            ast::CallType::Method(ast::Expr::Var(module), name) => {
+                let exports = self.modules.get(module.id);
+                exports.and_then(|exports| exports.get(name)?.as_ref()).map(|signature| (name, signature))
+            }
+            _ => None,
+        };
+        let Some((name, signature)) = found else { return };
+        let Some(message) = signature.mistake(name, &call.args) else { return };
+        let finding = Diagnostic::error("macro-arguments", self.place(call.span()), message);
+        loader.report(match signature.arguments.as_slice() {
+            [] => finding.help("it takes none"),
+            arguments => finding.help(format!("it takes `{}`", arguments.join("`, `"))),
+        });
+    }
+
     fn call(&mut self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
+        self.signature(loader, call);
         match call.identify_call() {
             ast::CallType::Function(name) => self.function(loader, name, call.expr.span()),
             ast::CallType::Method(value, name) => {
+                self.module_part(loader, value, name, call.expr.span());
                 self.expression(loader, value);
                 if self.has_no_methods(value) {
                     let place = self.at(Self::end_of(call.expr.span(), name));

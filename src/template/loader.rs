@@ -8,8 +8,10 @@ use minijinja::machinery::{ast, parse};
 
 use super::bounds::excess;
 use super::check::Walk;
-use super::growth::Growth;
+use super::exports::{Exports, exports};
+use super::guarded::Guarded;
 use super::scopes::Visible;
+use super::syntax::{Mistake, mistakes};
 use super::{FileFault, Folder, Names, Origin, Template, Templates, Text, Uses, environment, placed};
 use crate::diagnostic::{Diagnostic, Place};
 use crate::yaml::Node;
@@ -50,6 +52,8 @@ pub struct Loader<'a> {
     folder: Option<&'a Folder>,
     templates: Templates,
     faults: BTreeMap<String, FileFault>,
+    /// What each text defines, where that is known.
+    exports: BTreeMap<String, Option<Exports>>,
     findings: Vec<Diagnostic>,
     walked: BTreeSet<Visit>,
     /// How often a file was walked because another text includes it.
@@ -61,8 +65,6 @@ pub struct Loader<'a> {
     is_lost: bool,
     /// How often something was found.
     found: usize,
-    /// How what is under way can grow.
-    pub(super) growth: Growth,
     /// An input whose text strangers can write and that templates see.
     pub(super) untrusted: Option<&'a str>,
 }
@@ -103,6 +105,7 @@ impl<'a> Loader<'a> {
             folder,
             templates: Templates::default(),
             faults: BTreeMap::new(),
+            exports: BTreeMap::new(),
             findings: Vec::new(),
             walked: BTreeSet::new(),
             walks: 0,
@@ -110,13 +113,14 @@ impl<'a> Loader<'a> {
             visible: 0,
             is_lost: false,
             found: 0,
-            growth: Growth::default(),
             untrusted,
         }
     }
 
     /// Takes a text that stands in the job file.
     pub fn text(&mut self, node: &Node, text: &str, role: Role) -> Template {
+        // What it says can't be read, so that nothing can be said to be unused.
+        self.uses.is_incomplete |= node.is_made_up() || node.is_torn();
         // No file can have such a name, so that no include can reach it.
         let name = format!("\0{}", self.templates.texts.len());
         let text = Text { text: text.into(), origin: Origin::of_node(node) };
@@ -162,6 +166,21 @@ impl<'a> Loader<'a> {
     /// What the job says of an input; `None` where it has none of that name.
     pub(super) fn declared(&self, input: &str) -> Option<Declared> {
         self.declared.get(input).copied()
+    }
+
+    /// What a file defines for those that import it, where that is known.
+    pub(super) fn exports(&self, path: &str) -> Option<Exports> {
+        self.exports.get(path).cloned().flatten()
+    }
+
+    /// Takes in something that makes no text wrong.
+    pub(super) fn report_warning(&mut self, finding: Diagnostic) {
+        let same = |other: &Diagnostic| {
+            other.place.span == finding.place.span && Arc::ptr_eq(&other.place.source, &finding.place.source)
+        };
+        if !self.is_full() && !self.findings.iter().any(same) {
+            self.findings.push(finding);
+        }
     }
 
     /// Whether looking further makes no difference.
@@ -221,7 +240,6 @@ impl<'a> Loader<'a> {
     /// What was found in a text counts for those that include it, too.
     fn pass_on(&mut self, name: &str) {
         self.found += usize::from(self.templates.broken.contains(name));
-        self.growth.include(self.templates.growth.get(name).copied().unwrap_or_default());
     }
 
     fn walk(&mut self, name: &str, role: Role, visible: Arc<Visible>, trail: &[String]) {
@@ -242,16 +260,12 @@ impl<'a> Loader<'a> {
             return;
         }
         let found = self.found;
-        let outer = std::mem::take(&mut self.growth);
         let visible = visit.visible.clone();
         self.walked.insert(visit);
         self.walk_text(name, text, role, &visible, trail);
         if self.found > found || self.is_lost {
             self.templates.broken.insert(name.to_owned());
         }
-        let growth = std::mem::replace(&mut self.growth, outer);
-        self.growth.include(growth);
-        self.templates.growth.insert(name.to_owned(), growth);
     }
 
     fn walk_text(&mut self, name: &str, text: Text, role: Role, visible: &Visible, trail: &[String]) {
@@ -262,19 +276,17 @@ impl<'a> Loader<'a> {
         }
         match parse(&text.text, name, Default::default()) {
             Ok(ast::Stmt::Template(root)) => {
+                self.templates.guarded.insert(name.to_owned(), Guarded::new(&root.children));
+                self.exports.insert(name.to_owned(), exports(&root.children));
                 let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
                 Walk::new(text.origin, role, visible, trail).template(self, &root.children);
             }
             Ok(_) => {}
             Err(error) => {
-                let end = text.text.len();
-                let range = error.range().unwrap_or(0..0);
-                let range = range.start.min(end)..range.end.min(end);
-                let detail = error.detail().unwrap_or("syntax error").to_owned();
-                self.report(
-                    Diagnostic::error("template-syntax", text.origin.place(range), format!("template: {detail}"))
-                        .help("braces that aren't meant as a template tag go between `{% raw %}` and `{% endraw %}`"),
-                );
+                for Mistake { range, message, help } in mistakes(&text.text, &error) {
+                    let finding = Diagnostic::error("template-syntax", text.origin.place(range), message);
+                    self.report(finding.help(help));
+                }
             }
         }
     }

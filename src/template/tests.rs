@@ -162,3 +162,92 @@ fn a_mistake_at_a_letter_of_several_bytes_is_placed_at_the_whole_letter() {
     let marked: Vec<&str> = findings.iter().map(|found| &found.place.source.text[found.place.span.clone()]).collect();
     assert_eq!(marked, ["😀", "😀"]);
 }
+
+/// What the engine makes of a text without any guards.
+fn unguarded(text: &str, values: &Value) -> Option<String> {
+    let mut plain = environment();
+    plain.add_template("text", text).unwrap();
+    plain.get_template("text").unwrap().render(value(values)).ok()
+}
+
+#[test]
+fn guards_change_nothing() {
+    let values = json!({
+        "inputs": { "topic": "Über \"x\"\nb", "files": ["a", "b", "c"], "n": 7, "x": 2.5, "flag": true },
+        "workspace": "/w", "job": { "name": "j" }, "run": { "id": "1", "date": "2026-01-02" },
+    });
+    let mut failed = Vec::new();
+    for text in [
+        "plain {text} { } % # {",
+        "a\n\n",
+        "a\n",
+        "{% raw %}{{ x }}{% endraw %}{{ 1 }}",
+        "{% raw %}{{% endraw %}{{ 1 }}",
+        "{{ inputs }} {{ inputs.files }} {{ inputs.x }} {{ inputs.flag }} {{ none }}",
+        "{{ 'it' \"s\" }} {{ 'a\\n\\\\b' }} {{ '\"' }} {{ \"'\" }} {{ '\\u00fc' }}",
+        "{{ 1 + 2 * 3 - 4 / 5 // 1 % 3 }} {{ 1 * 2 ~ 'x' ~ 2 ** 3 ** 2 ~ 4 - 0 | int if 0 }}",
+        "{{ (1 + 2) * (3 - 4) }} {{ 1 - (2 - 3) }} {{ 2 ** (1 + 1) }} {{ (2 ** 3) ** 2 }} {{ -2 ** 2 }} {{ -(2 + 3) }}",
+        "{{ 'ab' * 3 }} {{ 3 * 'ab' }} {{ [1] * 2 }} {{ (1, 2) + (3,) }} {{ [1] + [2, 3] }} {{ 'a' + 'b' }} {{ 1 + 2.5 }}",
+        "{{ not true and false or true }} {{ not (true and false) }} {{ (1 or 0) and 2 }} {{ 1 < 2 < 3 }} {{ (1 < 2) == true }}",
+        "{{ 1 in [1] }} {{ 1 not in [1] }} {{ not 1 in [1] }} {{ 'a' in 'abc' }} {{ 'n' in inputs }}",
+        "{{ 'a' if inputs.flag else 'b' }} {{ 'a' if not inputs.flag }} {{ ('a' if 0 else 'b') if 1 else 'c' }} {{ 'a' if 0 else 'b' if 0 else 'c' }}",
+        "{{ inputs.topic | upper | replace('B', 'x') | trim }} {{ -1 | abs }} {{ (-1) | abs }} {{ -(1 | abs) }} {{ 1.50 | round }}",
+        "{{ 1 is odd }} {{ 1 is not odd }} {{ 4 is divisibleby 2 }} {{ 4 is divisibleby(3) }} {{ inputs.topic is string and 1 is number }} {{ 1 is eq 1 }}",
+        "{{ inputs.files[0] }} {{ inputs.files[-1] }} {{ inputs.files[1:] }} {{ inputs.files[:1] }} {{ inputs.files[::-1] }} {{ inputs.topic[1:3] }} {{ inputs['n'] }}",
+        "{{ inputs.files[0][0] }} {{ ([1, 2] + [3])[2] }} {{ {'a': [1, {'b': 2}]}.a[1].b }} {{ {'a': 1}['a'] }} {{ (1, 2)[1] }} {{ () }} {{ (1,) }}",
+        "{% for a in inputs.files %}{{ loop.index }}{{ loop.last }}{{ a }}{{ ', ' if not loop.last }}{% else %}none{% endfor %}",
+        "{% for a in [] %}x{% else %}none{% endfor %}{% for k, v in {'a': 1, 'b': 2} | items %}{{ k }}={{ v }};{% endfor %}",
+        "{% for a in range(10) if a is odd %}{{ a }}{{ loop.index }}{% endfor %}{% for (a, b) in [(1, 2)] %}{{ a + b }}{% endfor %}",
+        "{% for a in [1, [2, [3]]] recursive %}{% if a is sequence %}[{{ loop(a) }}]{% else %}{{ a }}{% endif %}{% endfor %}",
+        "{% for a in 'abc' %}{{ loop.cycle('x', 'y') }}{{ loop.changed(a) }}{{ loop.previtem is defined }}{% endfor %}",
+        "{% if inputs.n > 9 %}a{% elif inputs.n > 5 %}b{% elif 1 %}c{% else %}d{% endif %}{% if 0 %}a{% else %}{% if 1 %}b{% endif %}{% endif %}",
+        "{% set a = 1 %}{% set a, b = [a + 1, 3] %}{% set (c, d) = (4, 5) %}{{ a }}{{ b }}{{ c }}{{ d }}{% set e = 1, 2 %}{{ e }}",
+        "{% set ns = namespace(a=1, b=[]) %}{% for i in range(3) %}{% set ns.a = ns.a + i %}{% set ns.b = ns.b + [i] %}{% endfor %}{{ ns.a }}{{ ns.b }}",
+        "{% set a %}x{{ 1 }}{% endset %}{{ a ~ a }}{% set b | upper | replace('X', 'yy') %}x{% endset %}{{ b }}",
+        "{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{% with (a, b) = (1, 2) %}{{ a }}{% endwith %}{% with %}x{% endwith %}",
+        "{% filter upper | trim %}  a{{ 'b' }} {% endfilter %}{% autoescape true %}{{ '<a>' }}{% endautoescape %}",
+        "{% macro m(a, b=2, c=3) %}[{{ a }}{{ b }}{{ c }}{{ caller() if caller is defined }}]{% endmacro %}{{ m(1) }}{{ m(1, c=5) }}{{ m(*[1, 2]) }}{{ m(**{'a': 3}) }}{% call m(1) %}x{% endcall %}",
+        "{% macro list(items) %}{% for i in items %}{{ caller(i, loop.index) }}{% endfor %}{% endmacro %}{% call(a, b=0) list('ab') %}{{ a }}{{ b }}{% endcall %}",
+        "{% block a %}x{{ 1 }}{% endblock %}{{ self.a() }}{% block b %}{% endblock b %}",
+        "  {%- if 1 -%}  a  {%- endif -%}  b {{- 1 -}} c {#- d -#} e",
+        "{# comment #}a{#- b -#}  c{{ '{{' }}{{ '%}' }}{{ '}}' }}",
+        "{{ inputs.files | join(', ') }} {{ inputs.files | join(d='-') }} {{ [{'a': 1}, {'a': 2}] | join('+', attribute='a') }} {{ 'abc' | join('-') }}",
+        "{{ inputs.files | map('upper') | list }} {{ [1, 2, 3] | select('odd') | list }} {{ [{'a': 1}] | map(attribute='a') | list }} {{ [3, 1] | sort }} {{ ['B', 'a'] | sort(case_sensitive=true) }}",
+        "{{ [1, 1, 2] | unique }} {{ {'b': 1, 'a': 2} | dictsort }} {{ {'b': 1} | items }} {{ [1, 2, 3] | batch(2, 'x') }} {{ [1, 2, 3] | slice(2) }} {{ [1, 2] | zip([3, 4]) }} {{ [1] | chain([2]) }} {{ {'a': 1} | chain({'b': 2}) }}",
+        "{{ [1, 2] | sum }} {{ [1, 2] | first }} {{ [1, 2] | last }} {{ [1, 2] | min }} {{ [1, 2] | max }} {{ 'abc' | reverse }} {{ [1, 2] | reverse }} {{ [1, 2] | length }} {{ inputs.topic | lines }}",
+        "{{ 'a,b' | split(',') }} {{ 'a b c' | split(none, 1) }} {{ 'a\nb' | indent }} {{ 'a\nb' | indent(2, true) }} {{ 'a\n\nb' | indent(width=3, blank=true) }} {{ [1, {'a': 'b'}] | pprint }}",
+        "{{ '%s %5.2f %-4d| %05d %x %%' | format('a', 1.234, 5, 42, 255) }} {{ '%(a)s' | format({'a': 1}) }} {{ '%s' | format(inputs.files) }}",
+        "{{ '3' | int + 1 }} {{ '3.5' | float }} {{ 'x' | int(default=4) }} {{ 3.7 | int }} {{ 3 | string ~ 4 }} {{ '' | bool }} {{ '<' | escape }} {{ 1 | default(2) }} {{ x | default('d') }}",
+        "{{ [{'a': 1, 'b': 2}, {'a': 1, 'b': 3}] | groupby('a') | list | length }}{% for g in [{'a': 1}] | groupby('a') %}{{ g.grouper }}{{ g.list }}{% endfor %}",
+        "{{ range(5) }} {{ range(1, 9, 3) | list }} {{ dict(a=1, **{'b': 2}) }} {{ dict({'a': 1}) }} {{ range(3) | length }} {{ range(5)[2] }}",
+        "{{ 1e300 * 10 }} {{ 1e999 }} {{ 123456789012345678901234567890 }} {{ 0.1 + 0.2 }} {{ 1_000 }} {{ 7 / 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ true + 1 }} {{ 2.0 }}",
+        "{{ 'a' == 'a' }} {{ [1] == [1] }} {{ [1] < [2] }} {{ {'a': 1} == {'a': 1} }} {{ 1 == 1.0 }} {{ 'a' != 'b' }} {{ none == none }} {{ 3 >= 2 }} {{ 3 <= 2 }}",
+        "{% set long %}0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789{{ 1 }}{% endset %}{{ long | length }}",
+        "{% do [1].x() if 0 %}",
+        "{{ workspace.part is defined }} {{ inputs.gone is undefined }} {{ inputs.topic is startingwith('Ü') }} {{ ['a'] | select('in', ['a']) | list }}",
+    ] {
+        let Ok(minijinja::machinery::ast::Stmt::Template(root)) =
+            minijinja::machinery::parse(text, "text", Default::default())
+        else {
+            assert!(text.starts_with("{% do"), "{text}");
+            continue;
+        };
+        let guarded = Guarded::new(&root.children);
+        let templates = Templates { guarded: BTreeMap::from([("text".to_owned(), guarded)]), ..Templates::default() };
+        let template = Template { name: "text".to_owned(), is_command: false };
+        let rendered = templates.engine(&values).render(&template);
+        let shown = &templates.guarded["text"].text;
+        failed.extend(rendered.as_ref().err().map(|finding| (text, finding.message.clone())));
+        assert_eq!(rendered.as_deref().ok(), unguarded(text, &values).as_deref(), "{text}\n{shown}\n{rendered:?}");
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// Each of these would take all memory, all time or the stack.
+#[test]
+fn no_text_takes_all_memory_or_time() {
+    for text in include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/greedy_templates.txt")).lines() {
+        let Err(finding) = render(text, &values("x")) else { panic!("{text}") };
+        assert_eq!(finding.code, "render-failed", "{text}");
+    }
+}

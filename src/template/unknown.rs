@@ -188,9 +188,8 @@ impl Walk {
         loader.report(finding);
     }
 
-    pub(super) fn filter(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
+    pub(super) fn filter(&mut self, loader: &mut Loader<'_>, name: &str, place: Place) {
         if !FILTERS.contains(&name) && !loader.has("filter", name) {
-            let place = self.start_of(span, name);
             let finding = Diagnostic::error("unknown-filter", place, format!("there is no filter `{name}`"));
             let otherwise = || match otherwise(name) {
                 Some(form) => format!("that is written `{form}`"),
@@ -200,9 +199,8 @@ impl Walk {
         }
     }
 
-    pub(super) fn test(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
+    pub(super) fn test(&mut self, loader: &mut Loader<'_>, name: &str, place: Place) {
         if !TESTS.contains(&name) && !loader.has("test", name) {
-            let place = self.start_of(span, name);
             let finding = Diagnostic::error("unknown-test", place, format!("there is no test `is {name}`"));
             let otherwise = || format!("there are {}", TESTS.join(", "));
             loader.report(meaning(finding, name, || TESTS.iter().copied(), otherwise));

@@ -4,10 +4,12 @@ use crate::diagnostic::Diagnostic;
 use crate::job::Check;
 use crate::lints::checks::{truth, unclear};
 use crate::lints::{CheckTexts, Subject};
-use crate::template::{Ahead, Template, Templates};
+use crate::template::{Template, Templates};
+
+use super::Forecast;
 
 /// Renders conditions, and the commands of checks that may be run. After so many failures the rest is left.
-pub(super) fn look(subject: &Subject<'_>, ahead: &mut Ahead<'_>, most: usize, findings: &mut Vec<Diagnostic>) {
+pub(super) fn look(subject: &Subject<'_>, ahead: &mut Forecast<'_>, most: usize, findings: &mut Vec<Diagnostic>) {
     let templates = &subject.prompts.templates;
     let mut failed = 0;
     for (check, texts) in subject.job.checks.iter().zip(&subject.prompts.checks) {
@@ -31,7 +33,7 @@ pub(super) fn look(subject: &Subject<'_>, ahead: &mut Ahead<'_>, most: usize, fi
 /// What a check's condition surely comes to.
 fn condition(
     templates: &Templates,
-    ahead: &mut Ahead<'_>,
+    ahead: &mut Forecast<'_>,
     check: &Check,
     texts: &CheckTexts,
 ) -> Result<Option<bool>, Box<Diagnostic>> {
@@ -52,10 +54,10 @@ fn condition(
 /// What a text with tags comes to where nobody gives anything for the inputs; `None` where that depends on what is given.
 fn surely(
     templates: &Templates,
-    ahead: &mut Ahead<'_>,
+    ahead: &mut Forecast<'_>,
     template: &Template,
 ) -> Option<Result<String, Box<Diagnostic>>> {
-    if !templates.has_tags(template) || !templates.is_tame(template) {
+    if !templates.has_tags(template) || !templates.is_sound(template) {
         return None;
     }
     let foreseen = ahead.render(template);

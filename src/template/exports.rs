@@ -1,0 +1,92 @@
+//! What a text defines for others that import it, and what its macros take.
+
+use std::collections::BTreeMap;
+
+use minijinja::machinery::ast;
+
+/// What a macro takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Signature {
+    /// Where it is defined, to tell it from another of the same name.
+    pub(super) start: usize,
+    /// The names of its arguments.
+    pub(super) arguments: Vec<String>,
+}
+
+impl Signature {
+    pub(super) fn of(declared: &ast::Spanned<ast::Macro<'_>>) -> Self {
+        let name = |argument: &ast::Expr<'_>| match argument {
+            ast::Expr::Var(name) => name.id.to_owned(),
+            _ => String::new(),
+        };
+        let start = declared.span().start_offset as usize;
+        Self { start, arguments: declared.args.iter().map(name).collect() }
+    }
+
+    /// What is wrong with a call.
+    pub(super) fn mistake(&self, name: &str, arguments: &[ast::CallArg<'_>]) -> Option<String> {
+        use ast::CallArg;
+        let is_splat = |argument: &CallArg<'_>| matches!(argument, CallArg::PosSplat(_) | CallArg::KwargSplat(_));
+        if arguments.iter().any(is_splat) {
+            return None;
+        }
+        let taken = self.arguments.len();
+        let given = arguments.iter().filter(|argument| matches!(argument, CallArg::Pos(_))).count();
+        if given > taken {
+            let arguments = if taken == 1 { "argument" } else { "arguments" };
+            return Some(format!("the macro `{name}` takes {taken} {arguments}, not {given}"));
+        }
+        arguments.iter().find_map(|argument| {
+            let CallArg::Kwarg(key, _) = argument else { return None };
+            match self.arguments.iter().position(|known| known == key) {
+                Some(at) if at < given => Some(format!("the macro `{name}` gets `{key}` twice")),
+                Some(_) => None,
+                None if *key == "caller" => None,
+                None => Some(format!("the macro `{name}` has no argument `{key}`")),
+            }
+        })
+    }
+}
+
+/// The names that a text defines, with what its macros take; `None` where that isn't known.
+pub(super) type Exports = BTreeMap<String, Option<Signature>>;
+
+/// What a text defines. `None` where another text may define more.
+pub(super) fn exports(statements: &[ast::Stmt<'_>]) -> Option<Exports> {
+    let mut found = Exports::new();
+    collect(statements, &mut found).then_some(found)
+}
+
+fn collect(statements: &[ast::Stmt<'_>], found: &mut Exports) -> bool {
+    use ast::Stmt;
+    statements.iter().all(|statement| match statement {
+        Stmt::Extends(_) | Stmt::Include(_) | Stmt::Block(_) => false,
+        Stmt::Macro(it) => {
+            let signature = (!found.contains_key(it.name)).then(|| Signature::of(it));
+            found.insert(it.name.to_owned(), signature);
+            true
+        }
+        Stmt::Set(it) => target(&it.target, found),
+        Stmt::SetBlock(it) => target(&it.target, found) && collect(&it.body, found),
+        Stmt::Import(it) => target(&it.name, found),
+        Stmt::FromImport(it) => it.names.iter().all(|(name, alias)| target(alias.as_ref().unwrap_or(name), found)),
+        Stmt::IfCond(it) => collect(&it.true_body, found) && collect(&it.false_body, found),
+        // What these set is gone after them; to take it in does no harm.
+        Stmt::ForLoop(it) => collect(&it.body, found) && collect(&it.else_body, found),
+        Stmt::WithBlock(it) => collect(&it.body, found),
+        Stmt::AutoEscape(it) => collect(&it.body, found),
+        Stmt::FilterBlock(it) => collect(&it.body, found),
+        _ => true,
+    })
+}
+
+fn target(target: &ast::Expr<'_>, found: &mut Exports) -> bool {
+    match target {
+        ast::Expr::Var(name) => {
+            found.insert(name.id.to_owned(), None);
+            true
+        }
+        ast::Expr::List(list) => list.items.iter().all(|item| self::target(item, found)),
+        _ => true,
+    }
+}
