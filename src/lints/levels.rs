@@ -19,7 +19,19 @@ enum Level {
     Input,
 }
 
-const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
+const JOB: &[&str] = &[
+    "inputs",
+    "subagents",
+    "limits",
+    "env",
+    "network",
+    "git",
+    "protect",
+    "allow_changes",
+    "result",
+    "compaction",
+    "keep",
+];
 const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
 /// The options of a model, each with an example.
 const MODEL: &[(&str, &str)] =

@@ -17,6 +17,7 @@ mod numbers;
 mod options;
 mod price;
 mod prompts;
+mod protect;
 mod rendered;
 mod schemas;
 mod script;
@@ -75,6 +76,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &numbers::Numbers,
     &price::Price,
     &env::Env,
+    &protect::Protect,
     &delegation::Delegation,
     &spending::Spending,
     &unused::Unused,
