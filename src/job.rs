@@ -344,7 +344,6 @@ pub enum GitAccess {
 
 impl GitAccess {
     /// Whether it is what holds where the job says nothing.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

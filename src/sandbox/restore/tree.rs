@@ -155,7 +155,10 @@ impl Inspection {
                 self.undo(folder, name, spot, state, depth);
                 return;
             }
-            self.children(folder, name, spot, state, depth);
+            match state {
+                Some(State::Folder(_, entries)) => self.children(folder, name, spot, entries, depth),
+                _ => self.children(folder, name, spot, &mut BTreeMap::new(), depth),
+            }
             return;
         }
         if state.as_mut().is_some_and(|state| state.holds(folder, name)) {
@@ -181,7 +184,14 @@ impl Inspection {
         }
     }
 
-    fn children(&mut self, folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>, state: Option<&mut State>, depth: usize) {
+    fn children(
+        &mut self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        spot: &Spot<'_>,
+        entries: &mut BTreeMap<OsString, State>,
+        depth: usize,
+    ) {
         let (opened, listed) = match list(folder, name) {
             Ok(listed) => listed,
             Err(_) => {
@@ -189,11 +199,6 @@ impl Inspection {
                 self.left.push(spot.path.clone());
                 return;
             }
-        };
-        let mut none = BTreeMap::new();
-        let entries = match state {
-            Some(State::Folder(_, entries)) => entries,
-            _ => &mut none,
         };
         let mut gone: std::collections::BTreeSet<OsString> = entries.keys().cloned().collect();
         for (name, kind) in &listed {
@@ -216,7 +221,7 @@ impl Inspection {
         self.changed.push(spot.path.clone());
         let done = match state {
             None => put::remove(folder, name, 0),
-            Some(State::Folder(marks, _)) if depth <= DEEPEST => {
+            Some(State::Folder(marks, entries)) if depth <= DEEPEST => {
                 let marks = *marks;
                 match self.make_folder(folder, name, &marks) {
                     Ok(is_new) => {
@@ -227,7 +232,7 @@ impl Inspection {
                         let before = self.is_rebuilding;
                         self.is_rebuilding |= is_new;
                         let named = self.changed.len();
-                        self.children(folder, name, spot, state, depth);
+                        self.children(folder, name, spot, entries, depth);
                         if is_new {
                             // The folder itself says it all.
                             self.changed.truncate(named);
