@@ -223,9 +223,10 @@ fn what_commands_may_change_is_shown_where_the_job_says_it() {
     let plain = shown("");
     assert!(!plain.contains("\ngit ") && !plain.contains("\nprotect"), "{plain}");
     let all = shown("git: commit\nprotect: [deploy/]\nallow_changes: [.envrc, deploy/x]\n");
-    for (label, value) in [("git", "commit"), ("protect", "deploy/"), ("allow_changes", ".envrc, deploy/x")] {
-        let has =
-            |line: &str| line.split_once(' ').is_some_and(|(key, rest)| key == label && rest.trim().starts_with(value));
+    for (label, value) in [("git", "commit"), ("protect", "deploy/"), ("may change", ".envrc, deploy/x")] {
+        let has = |line: &str| {
+            line.strip_prefix(label).is_some_and(|rest| rest.starts_with(' ') && rest.trim().starts_with(value))
+        };
         assert!(all.lines().any(has), "{label}: {all}");
     }
 }

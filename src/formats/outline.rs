@@ -50,7 +50,7 @@ pub(super) fn plan(preview: &Preview<'_>) -> String {
         page.field("", "protect", &plan.protect.join(", "));
     }
     if !plan.allow_changes.is_empty() {
-        page.field("", "allow_changes", &plan.allow_changes.join(", "));
+        page.field("", "may change", &plan.allow_changes.join(", "));
     }
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &word(&plan.compaction));
