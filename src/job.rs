@@ -45,6 +45,11 @@ pub const INPUT_NAME_FORM: &str = "an input's name is 1 to 64 of `a-z`, `0-9` an
 /// The form of a path that stays in its folder. It lets some through that don't (`a/../..`), for it can't count.
 pub const PATH_PATTERN: &str = r"^(?!/)(?!(\./+)*\.\.(/|$))[^\x00]+$";
 
+/// The form of an entry of `protect` and `allow_changes`, in words.
+pub const PROTECTED_FORM: &str = "write a path from the workspace, such as `deploy/`, without `..` and wildcards";
+/// The most entries of `protect`, and of `allow_changes`.
+pub const MAX_PATHS: usize = 100;
+
 /// The form of an environment variable's name.
 pub const ENV_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 /// The same in words.
@@ -123,6 +128,26 @@ pub struct Job {
     #[serde(default)]
     #[schemars(extend("default" = "none"))]
     pub network: Network,
+
+    /// What commands may change in git folders.
+    #[serde(default)]
+    #[schemars(extend("default" = "read"))]
+    pub git: GitAccess,
+
+    /// More files and folders of the workspace that no tool may change, such as `deploy/`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_PATHS), extend("items" = {
+        "type": "string", "pattern": PATH_PATTERN, "patternErrorMessage": PROTECTED_FORM,
+    }))]
+    pub protect: Vec<Spanned<String>>,
+
+    /// Files and folders that tools may change although they, or a folder above them, are protected by default, such as
+    /// `.github/workflows/release.yml`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_PATHS), extend("items" = {
+        "type": "string", "pattern": PATH_PATTERN, "patternErrorMessage": PROTECTED_FORM,
+    }))]
+    pub allow_changes: Vec<Spanned<String>>,
 
     /// Commands that must pass after the parent's last answer.
     #[serde(default)]
@@ -306,6 +331,24 @@ pub enum Network {
     None,
     /// Everything.
     Open,
+}
+
+/// What commands may change in git folders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GitAccess {
+    /// Nothing: `git status`, `git diff` and `git log` work, `git commit` doesn't.
+    #[default]
+    Read,
+    /// What `git add`, `git commit`, `git tag` and new branches need: objects, references, logs, the index and `HEAD`.
+    Commit,
+}
+
+impl GitAccess {
+    /// Whether it is what holds where the job says nothing.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What is done with a conversation that outgrows its model's window.

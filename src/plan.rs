@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::Rule;
-use crate::job::{Compaction, Keep, Network};
+use crate::job::{Compaction, GitAccess, Keep, Network};
 use crate::lints;
 use crate::message::ToolCall;
 use crate::providers::Model;
@@ -68,6 +68,15 @@ pub struct Plan {
     pub env: Vec<String>,
     /// What tools may reach.
     pub network: Network,
+    /// What commands may change in git folders; left out: nothing.
+    #[serde(default, skip_serializing_if = "GitAccess::is_default")]
+    pub git: GitAccess,
+    /// Paths from the workspace that no tool may change, beside those that are protected by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protect: Vec<String>,
+    /// Paths from the workspace that tools may change although they are protected by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_changes: Vec<String>,
     /// Commands that must pass after the parent's last answer, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<PlannedCheck>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ use crate::price::Prices;
 use crate::providers::{Connect, Fault, FaultKind, Model, Provider};
 use crate::record::Recorder;
 use crate::sandbox::Sandbox;
-use crate::sandbox::protected::Protected;
+use crate::sandbox::protected::{Protected, Repositories, Wanted};
 use crate::tools::environment::Environment;
 use crate::tools::workspace::Workspace;
 
@@ -92,6 +92,8 @@ pub struct Run<'a> {
     pub signals: Signals,
     /// False while those who read the output don't keep up: agents wait for them.
     pub keeps_up: watch::Receiver<bool>,
+    /// Gets the repositories that commands made in the workspace, where commands could run.
+    pub planted: Arc<OnceLock<Repositories>>,
 }
 
 /// Opens every provider that the plan needs; contacts nobody. A missing key is found here.
@@ -135,11 +137,23 @@ impl Run<'_> {
         let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
         let protected = match self.found {
             Some(found) => found,
-            None if self.plan.changes_files() => Protected::find(root, &self.protected, records, self.home.as_deref()),
+            None if self.plan.changes_files() => Protected::find(&Wanted {
+                workspace: root,
+                job_files: &self.protected,
+                out: records,
+                home: self.home.as_deref(),
+                git: self.plan.git,
+                protect: &self.plan.protect,
+                allow_changes: &self.plan.allow_changes,
+                write: &[],
+                has_commands: false,
+            }),
             None => Protected::default(),
         };
-        let workspace = Workspace::open(root, protected.paths, vec![records.to_owned()])
-            .map_err(|source| Error::Workspace { path: root.to_owned(), source })?;
+        let Protected { paths, allowed, repositories, .. } = protected;
+        let workspace = Workspace::open(root, paths, vec![records.to_owned()])
+            .map_err(|source| Error::Workspace { path: root.to_owned(), source })?
+            .opening(&allowed.open);
         let course = self.before.as_ref().map(Before::course).unwrap_or_default();
         // Where the run goes on they are there, unless somebody took them away.
         let started = self.before.as_ref().map(Before::started);
@@ -241,10 +255,20 @@ impl Run<'_> {
 
         let parent = Agent::parent(&tree).await;
         let unasked = keeper.unasked(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
-        let (outcome, error) = match unasked.map(Halt::from) {
+        let (mut outcome, mut error) = match unasked.map(Halt::from) {
             Some(halt) => (halt.outcome, Some(halt.trouble())),
             None => (parent.outcome, trouble(&tree, &parent)),
         };
+        if self.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash") {
+            let mut planted = repositories.planted(root, records);
+            // One that `git: commit` allows was looked at.
+            planted.folders.retain(|path| !allowed.git_folders.contains(path));
+            if !planted.is_complete && outcome == Outcome::Completed {
+                let halt = Halt::unsearched();
+                (outcome, error) = (halt.outcome, Some(halt.trouble()));
+            }
+            let _ = self.planted.set(planted);
+        }
         let error = error.map(|error| keeper.with_a_way_on(error));
         let exit_code = outcome.exit_code(signals.first());
         let acts = keeper.has_acted.load(Ordering::Relaxed);

@@ -1,10 +1,12 @@
 //! What a command that was talked into the worst can do, in every tier that the machine has, as root and as an ordinary
 //! user. Each attack succeeds where nothing confines it, or says on stderr that this machine itself prevents it.
 
+mod git;
 mod list;
 mod place;
 mod probe;
 mod protected;
+mod runs;
 
 use self::place::{Tier, User, tiers};
 

@@ -25,7 +25,7 @@ pub(crate) fn commands(folder: &Folder, commands: &[&str]) {
     let turn = |command: &&str| json!({ "calls": [{ "tool": "bash", "input": { "command": command } }] });
     let turns: Vec<Value> = commands.iter().map(turn).chain([json!({ "text": "done" })]).collect();
     std::fs::write(folder.home().join("replies.yaml"), json!({ "parent": turns }).to_string()).unwrap();
-    let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash], max_turns: 60 }\n";
+    let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash], max_turns: 60 }\ngit: commit\n";
     folder.write("job.yaml", job);
 }
 
@@ -161,9 +161,8 @@ fn what_was_dirty_or_untracked_at_the_start_is_no_change() {
     let (_, changes) = changed_by(&folder, &["true"]);
     assert_eq!(changes, json!([]));
     assert!(!record(&folder).has("changes.patch"));
-    let list = [
-        "sed -i s/four/4/ a.txt; echo v >> untracked.txt; git checkout -q src/gone.txt; git stash -q; git stash pop -q",
-    ];
+    let list =
+        ["sed -i s/four/4/ a.txt; echo v >> untracked.txt; git checkout -q src/gone.txt; git add a.txt; git reset -q"];
     let (_, changes) = changed_by(&folder, &list);
     let expected = ["a.txt modified +1 -1", "src/gone.txt added +1 -0", "untracked.txt modified +1 -0"];
     assert_eq!(told(&changes), expected);

@@ -212,3 +212,21 @@ fn a_job_that_cannot_run_shows_no_plan() {
     let empty: Value = folder.legwork(&["run", "job.yaml", "--dry-run", "--set=a=x", "--format=json"]).run().json();
     assert_eq!(empty["parent"]["prompt"], "x");
 }
+
+#[test]
+fn what_commands_may_change_is_shown_where_the_job_says_it() {
+    let job = "parent: { prompt: Go., tools: [bash] }\n";
+    let shown = |keys: &str| {
+        let ended = folder_with(&format!("{job}{keys}")).legwork(&["run", "job.yaml", "--dry-run"]).run();
+        ended.code(0).stdout.clone()
+    };
+    let plain = shown("");
+    assert!(!plain.contains("\ngit ") && !plain.contains("\nprotect"), "{plain}");
+    let all = shown("git: commit\nprotect: [deploy/]\nallow_changes: [.envrc, deploy/x]\n");
+    for (label, value) in [("git", "commit"), ("protect", "deploy/"), ("may change", ".envrc, deploy/x")] {
+        let has = |line: &str| {
+            line.strip_prefix(label).is_some_and(|rest| rest.starts_with(' ') && rest.trim().starts_with(value))
+        };
+        assert!(all.lines().any(has), "{label}: {all}");
+    }
+}

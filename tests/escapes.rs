@@ -314,3 +314,59 @@ fn a_repository_that_commands_make_is_told_of() {
         .stderr_has("commands made a git repository, `more/.git` and 1 more: ");
     folder.legwork(&["run", "job.yaml"]).run().code(0).nowhere("commands made");
 }
+
+#[test]
+fn a_repository_that_commands_make_behind_many_files_is_told_of() {
+    // More than a search of the nearest 50,000 would see.
+    let make = "for folder in $(seq 120); do mkdir -p a/$folder; (cd a/$folder && touch $(seq 430)); done; \
+                mkdir -p z/y/x/w/v/u && git init -q z/y/x/w/v/u";
+    let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
+    folder.commit_all();
+    let ended = folder.legwork(&["run", "job.yaml"]).run();
+    ended.code(0).stderr_has("commands made a git repository, `z/y/x/w/v/u/.git`: ");
+}
+
+#[test]
+fn what_other_programs_take_orders_from_is_read_only_but_for_what_the_job_opens() {
+    let refused = [
+        ".github/workflows/ci.yml",
+        ".github/workflows/new.yml",
+        ".envrc",
+        ".vscode/tasks.json",
+        ".gitlab-ci.yml",
+        ".devcontainer/devcontainer.json",
+        ".devcontainer.json",
+        "jobs/evil.yaml",
+        "other.yaml",
+        "deploy/prod.sh",
+        "Deploy/prod.sh",
+        ".github/workflows/../workflows/ci.yml",
+    ];
+    let allowed = [
+        ".github/workflows/release.yml",
+        "deploy/notes/today.md",
+        "values.yaml",
+        ".github/workflows/../workflows/release.yml",
+    ];
+    let write = |path: &&str| ("write_file", json!({ "path": path, "content": "changed\n" }));
+    let calls = refused.iter().chain(&allowed).map(write).collect();
+    let folder = folder_with("write_file", &[calls]);
+    folder
+        .write(
+            "job.yaml",
+            folder.read("job.yaml")
+                + "protect: [deploy/]\nallow_changes: [.github/workflows/release.yml, deploy/notes]\n",
+        )
+        .write("other.yaml", "model: a/b\nparent: { prompt: x, tools: [] }\n")
+        .write("values.yaml", "replicas: 3\n")
+        .write(".github/workflows/ci.yml", "on: push\n");
+    let ended = folder.legwork(&["run", "job.yaml"]).run();
+    let answers = answers(ended.code(0));
+    for (path, (text, failed)) in refused.iter().zip(&answers) {
+        assert!(*failed && text.contains("read-only to tools"), "{path}: {text}");
+    }
+    for (path, (text, failed)) in allowed.iter().zip(&answers[refused.len()..]) {
+        assert!(!failed, "{path}: {text}");
+    }
+    assert_eq!(folder.read(".github/workflows/ci.yml"), "on: push\n");
+}

@@ -5,7 +5,7 @@ use crate::support::folder::Folder;
 use crate::support::server::{Answer, KEY, Request, Server};
 
 const GREEDY: &str = "inputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash, task] }\nsubagents: { a: { \
-    description: Reads., tools: [], model: replay/x.yaml } }\nenv: [CARGO_HOME, GITHUB_TOKEN]\nnetwork: open\n";
+    description: Reads., tools: [], model: replay/x.yaml } }\nenv: [CARGO_HOME, GITHUB_TOKEN]\nnetwork: open\ngit: commit\nallow_changes: [.envrc]\n";
 
 #[test]
 fn all_that_a_stranger_asks_for_is_found_at_once_and_nothing_begins() {
@@ -20,7 +20,7 @@ fn all_that_a_stranger_asks_for_is_found_at_once_and_nothing_begins() {
     let findings = found.code(3).json()["diagnostics"].as_array().unwrap().clone();
     let errors: Vec<_> = findings.iter().filter(|finding| finding["code"] == "not-if-untrusted").collect();
     let lines: Vec<_> = errors.iter().map(|finding| finding["line"].as_u64().unwrap()).collect();
-    assert_eq!(lines, [2, 4, 5, 5, 6], "{}", found.all());
+    assert_eq!(lines, [2, 4, 5, 5, 6, 7, 8], "{}", found.all());
     for ended in [run, dry] {
         ended.code(3).stdout_is("").stderr_has("not-if-untrusted").stderr_has("`GITHUB_TOKEN`").stderr_has("network");
     }

@@ -160,6 +160,16 @@ impl Halt {
         }
     }
 
+    /// Nobody knows whether commands made a repository.
+    pub fn unsearched() -> Self {
+        Self {
+            outcome: Outcome::EnvironmentFailed,
+            message: "the workspace has too many files to be searched for git repositories that commands made"
+                .to_owned(),
+            hint: Some("Don't run git in the workspace before you have looked for folders named `.git` in it.".into()),
+        }
+    }
+
     /// Whether it ends an agent that is only summing up; a provider that fails then changes nothing.
     pub(super) fn spoils_a_closing(&self) -> bool {
         matches!(self.outcome, Outcome::EnvironmentFailed | Outcome::Interrupted)

@@ -10,9 +10,10 @@ use clap::ValueEnum;
 use super::Surroundings;
 use crate::error::Error;
 use crate::event::RunOptions;
+use crate::job::GitAccess;
 use crate::plan::Plan;
-use crate::sandbox::protected::{Protected, canonical_as_far_as_possible};
-use crate::sandbox::{Boundary, Sandbox, Tier, Wanted};
+use crate::sandbox::protected::{Protected, Wanted as Search, canonical_as_far_as_possible};
+use crate::sandbox::{Boundary, Sandbox, Tier, Unreached, Wanted};
 
 /// What `run`, `resume`, `replay --tools` and `test` have in common.
 #[derive(Debug, Clone, clap::Args)]
@@ -135,7 +136,7 @@ impl Confinement {
         let existing = |option, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
             paths.iter().map(|path| existing(option, &around.folder.join(path))).collect()
         };
-        let read = existing("--allow-read", &self.allow_read)?;
+        let mut read = existing("--allow-read", &self.allow_read)?;
         let mut write = existing("--allow-write", &self.allow_write)?;
         if !plan.starts_commands() {
             return Ok(Confined { sandbox: Sandbox::unused(), found: None });
@@ -145,13 +146,32 @@ impl Confinement {
         // The whole workspace can't be read-only; of runs that lie right in it, those of this job are.
         let out = canonical_as_far_as_possible(out);
         let records = if workspace.starts_with(&out) { out.join(&plan.job) } else { out };
-        let protected = Protected::find(&workspace, job_files, &records, home.as_deref());
-        write.extend(protected.git_writes.iter().cloned());
+        let protected = Protected::find(&Search {
+            workspace: &workspace,
+            job_files,
+            out: &records,
+            home: home.as_deref(),
+            git: plan.git,
+            protect: &plan.protect,
+            allow_changes: &plan.allow_changes,
+            write: &write,
+            has_commands: true,
+        });
+        if !protected.repositories.is_complete && !self.is_off() {
+            let why =
+                "the workspace has too many files to be searched for git repositories, which commands must not change";
+            return Err(Error::Unconfined(Unreached { reasons: vec![why.to_owned()], remedy: None }));
+        }
+        read.extend(protected.git_reads.iter().cloned());
+        if plan.git == GitAccess::Commit {
+            write.extend(protected.git_writes.iter().cloned());
+        }
         let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
         let boundary = Boundary {
             workspace,
             protected: protected.paths.clone(),
             links: protected.links.clone(),
+            allowed: protected.allowed.clone(),
             network: plan.network,
             read,
             write,

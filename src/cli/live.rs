@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::confidences::Confidences;
@@ -22,7 +22,7 @@ use crate::providers::{Connect, Fault, FaultKind, Provider};
 use crate::record::{Recorder, Trial};
 use crate::run::{self, Before, Observer, Run, Signals};
 use crate::sandbox::programs;
-use crate::sandbox::protected::repositories;
+use crate::sandbox::protected::Repositories;
 
 /// How long readers of the output are waited for where the run has no limit of its own: a year.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -92,9 +92,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     let git = programs::find("git", path, &writable);
     let (sandbox, found) = live.confined.recorded(live.recorder.folder(), live.recorder.lock());
     let workspace = PathBuf::from(&live.plan.workspace);
-    let has_commands = live.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
-    let repositories = || if has_commands { repositories(&workspace, &live.out) } else { Vec::new() };
-    let known = repositories();
+    let planted = Arc::new(OnceLock::new());
     let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
     let has_looked = live.plan.changes_files();
     let result = runtime.block_on(
@@ -120,14 +118,15 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             before: live.before,
             signals: live.signals,
             keeps_up,
+            planted: Arc::clone(&planted),
         }
         .live(),
     )?;
     // Calls end with their processes; a thread that still reads a slow disk must not hold the exit back.
     runtime.shutdown_background();
-    let mut planted = repositories();
-    planted.retain(|path| !known.contains(path));
-    warn_of_planted(around, &workspace, &planted);
+    if let Some(planted) = planted.get() {
+        warn_of_planted(around, &workspace, planted);
+    }
     let written = live.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
     if has_looked && result.changes.is_none() {
         around.out.warning(
@@ -143,10 +142,16 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
 }
 
 /// File tools make no repository, but commands can, and the next `git status` of whoever looks at the changes obeys it.
-fn warn_of_planted(around: &Surroundings, workspace: &Path, planted: &[PathBuf]) {
-    let Some(first) = planted.first() else { return };
+fn warn_of_planted(around: &Surroundings, workspace: &Path, planted: &Repositories) {
+    if !planted.is_complete {
+        around.out.warning(
+            "the workspace has too many files to be searched for git repositories that commands made: look for folders \
+             named `.git` before you run git here",
+        );
+    }
+    let Some(first) = planted.folders.first() else { return };
     let first = first.strip_prefix(workspace).unwrap_or(first).to_string_lossy();
-    let others = match planted.len() - 1 {
+    let others = match planted.folders.len() - 1 {
         0 => String::new(),
         others => format!(" and {others} more"),
     };

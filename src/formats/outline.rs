@@ -39,6 +39,19 @@ pub(super) fn plan(preview: &Preview<'_>) -> String {
     page.line("", false);
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
     page.field("", "network", &format!("{} (asked of the sandbox)", word(&plan.network)));
+    if !plan.git.is_default() {
+        page.field(
+            "",
+            "git",
+            &format!("{} (commands may change objects, references, logs, the index and HEAD)", word(&plan.git)),
+        );
+    }
+    if !plan.protect.is_empty() {
+        page.field("", "protect", &plan.protect.join(", "));
+    }
+    if !plan.allow_changes.is_empty() {
+        page.field("", "may change", &plan.allow_changes.join(", "));
+    }
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &word(&plan.compaction));
     page.field("", "keep", &word(&plan.keep));

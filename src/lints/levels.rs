@@ -22,7 +22,19 @@ enum Level {
     Text,
 }
 
-const JOB: &[&str] = &["inputs", "subagents", "limits", "env", "network", "result", "compaction", "keep"];
+const JOB: &[&str] = &[
+    "inputs",
+    "subagents",
+    "limits",
+    "env",
+    "network",
+    "git",
+    "protect",
+    "allow_changes",
+    "result",
+    "compaction",
+    "keep",
+];
 pub(super) const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
 /// Keys that no help speaks of.
 const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];

@@ -19,6 +19,7 @@ mod numbers;
 mod options;
 mod price;
 mod prompts;
+mod protect;
 mod rendered;
 mod retired;
 mod schemas;
@@ -83,6 +84,7 @@ pub static LINTS: &[&dyn Lint] = &[
     &numbers::Numbers,
     &price::Price,
     &env::Env,
+    &protect::Protect,
     &delegation::Delegation,
     &spending::Spending,
     &unused::Unused,

@@ -1,7 +1,7 @@
 //! What a job from a stranger can't have.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::job::Network;
+use crate::job::{GitAccess, Network};
 
 use super::{Lint, Subject, models};
 
@@ -32,6 +32,12 @@ impl Lint for Strangers {
         }
         if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
             refuse(network.place(), "an untrusted job can't have a network".to_owned());
+        }
+        if let Some(git) = subject.root.get("git").filter(|_| job.git == GitAccess::Commit) {
+            refuse(git.place(), "an untrusted job can't change git folders".to_owned());
+        }
+        for path in &job.allow_changes {
+            refuse(path.place(), format!("an untrusted job can't take the protection off `{}`", path.value));
         }
         for check in &job.checks {
             let check = &check.name;

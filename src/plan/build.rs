@@ -72,6 +72,9 @@ impl Plan {
                         .into_iter()
                         .collect(),
                     network: declared.network,
+                    git: declared.git,
+                    protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
+                    allow_changes: declared.allow_changes.iter().map(|path| path.value.clone()).collect(),
                     checks,
                     repairs: job::or(declared.repairs.as_ref(), 0),
                     compaction: declared.compaction,

@@ -78,8 +78,11 @@ fn was_begun(folder: &Path) -> bool {
 fn all_runs(out: &Path) -> Vec<PathBuf> {
     let below = |folder: &Path| {
         let listing = fs::read_dir(folder).into_iter().flatten().flatten();
-        // `latest` is a link to one of the others.
-        listing.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+        // `latest` is a link to one of the others, and no job or run has a name with a dot: what a sandbox set aside has.
+        let is_named = |name: std::ffi::OsString| !name.as_encoded_bytes().starts_with(b".");
+        listing
+            .filter(move |entry| is_named(entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
     };
     let runs = below(out).flat_map(|job| below(&job).collect::<Vec<_>>());
     runs.filter(|run| is_run(run) || was_begun(run)).collect()
@@ -95,6 +98,10 @@ mod tests {
         for run in ["a/20260101-000000-aaaaaa", "a/20260102-000000-bbbbbb", "b/20260103-000000-cccccc"] {
             fs::create_dir_all(out.path().join(run)).unwrap();
             fs::write(out.path().join(run).join("plan.json"), "{}").unwrap();
+        }
+        for aside in [".x.not-a-record/20270101-000000-aaaaaa", "a/.20270101-000000-aaaaaa.not-a-record"] {
+            fs::create_dir_all(out.path().join(aside)).unwrap();
+            fs::write(out.path().join(aside).join("plan.json"), "{}").unwrap();
         }
         std::os::unix::fs::symlink("20260102-000000-bbbbbb", out.path().join("a/latest")).unwrap();
         let find =

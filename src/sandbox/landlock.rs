@@ -69,7 +69,8 @@ impl Landlock {
         let attendant = Attendant::start(Ground {
             writable: rules.writable.clone(),
             changeable: rules.changeable.clone(),
-            protected: boundary.protected.clone(),
+            // Of a folder that is open in part, only the look after each call knows which.
+            protected: boundary.protected.iter().filter(|path| !boundary.allowed.opens_below(path)).cloned().collect(),
         })?;
         Ok(Self(Arc::new(Prepared {
             writing: rules.ruleset(true)?,

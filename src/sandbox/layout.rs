@@ -8,6 +8,9 @@ use super::private::Private;
 use super::{Boundary, hidden, home};
 use crate::job::Network;
 
+/// How many things are made read-only one by one beside one that isn't. The look after each call finds changes of others.
+const MOST_BESIDE: usize = 500;
+
 /// What a path leads to, with all below it that has no entry of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mount {
@@ -114,11 +117,7 @@ impl Layout {
             }
         }
         for path in &boundary.protected {
-            // Something put there in the meantime is for whoever looks after each call.
-            let is_there = path.symlink_metadata().is_ok_and(|metadata| !metadata.is_symlink());
-            if is_there && layout.nearest(path) == Some(&same(true)) {
-                layout.put(path, same(false));
-            }
+            layout.put_protected(path, boundary);
         }
         layout.pin();
         layout
@@ -126,6 +125,27 @@ impl Layout {
 
     fn put(&mut self, path: impl Into<PathBuf>, mount: Mount) {
         self.mounts.insert(path.into(), mount);
+    }
+
+    /// Makes a path read-only, but for what the job opens in it: then each other thing in it is read-only.
+    fn put_protected(&mut self, path: &Path, boundary: &Boundary) {
+        // Something put there in the meantime is for whoever looks after each call.
+        let Ok(metadata) = path.symlink_metadata() else { return };
+        if metadata.is_symlink() || self.nearest(path) != Some(&Mount::Same { writable: true }) {
+            return;
+        }
+        let open = &boundary.allowed.open;
+        if open.iter().any(|open| path.starts_with(open)) {
+            return;
+        }
+        if !boundary.allowed.opens_below(path) {
+            self.put(path, Mount::Same { writable: false });
+            return;
+        }
+        // A folder on the way to what is open.
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten().take(MOST_BESIDE) {
+            self.put_protected(&entry.path(), boundary);
+        }
     }
 
     /// Toolchains and programs stay where they are, read-only.

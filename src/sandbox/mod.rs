@@ -3,6 +3,7 @@
 //! [`Sandbox::reach`] looks once, before anything is spent, for the best tier that works here; [`Sandbox::command`] then
 //! starts every command of the run by it.
 
+pub mod allowed_changes;
 #[cfg(target_os = "linux")]
 mod attendant;
 #[cfg(target_os = "linux")]
@@ -44,9 +45,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
+use self::allowed_changes::AllowedChanges;
 #[cfg(target_os = "linux")]
 use self::private::Private;
-use crate::job::Network;
+use crate::job::{GitAccess, Network};
 
 /// What the commands of a run may reach; the same for all of them.
 #[derive(Debug, Clone)]
@@ -57,6 +59,8 @@ pub struct Boundary {
     pub protected: Vec<PathBuf>,
     /// Links beneath the workspace that must stay what they are: they can only be looked at after each call.
     pub links: Vec<PathBuf>,
+    /// What may change within what is protected.
+    pub allowed: AllowedChanges,
     /// Whether commands reach the network.
     pub network: Network,
     /// Folders beside the system's that commands may read, absolute.
@@ -129,6 +133,7 @@ pub struct Breach(pub String);
 pub struct Sandbox {
     kind: Kind,
     shortfall: Option<String>,
+    git: GitAccess,
     #[cfg(target_os = "linux")]
     watch: Option<watch::Watch>,
     breach: OnceLock<Breach>,
@@ -177,6 +182,7 @@ impl Sandbox {
         Self {
             kind,
             shortfall,
+            git: GitAccess::Read,
             #[cfg(target_os = "linux")]
             watch: None,
             breach: OnceLock::new(),
@@ -248,7 +254,7 @@ impl Sandbox {
         #[cfg(target_os = "linux")]
         if let Kind::Landlock(..) | Kind::Bubblewrap(_) = self.kind {
             let watch = watch::Watch::new(boundary, self.tier(), out, record);
-            return Self { watch: Some(watch), ..self };
+            return Self { watch: Some(watch), git: boundary.allowed.git, ..self };
         }
         let _ = (boundary, out, record);
         self
@@ -327,6 +333,24 @@ impl Sandbox {
     #[cfg(not(target_os = "linux"))]
     fn supervised(&self, command: Command) -> Start {
         Start { command, is_supervised: false, report: None }
+    }
+
+    /// What a failed command's output has to be read with, where it was kept from changing a git folder.
+    pub fn explain(&self, output: &str) -> Option<&'static str> {
+        let is_confined = !matches!(self.kind, Kind::Open(_));
+        let is_denied = ["Read-only file system", "Permission denied"].iter().any(|why| output.contains(why));
+        let is_about_git = output.contains(".git") || output.contains("object");
+        match self.git {
+            GitAccess::Read if is_confined && is_denied && is_about_git => Some(
+                "(This job has `git: read`: git folders are read-only to commands. git status, diff, log and show work; \
+                 add, commit, stash, checkout and whatever else writes to the repository don't. Don't try again.)",
+            ),
+            GitAccess::Commit if is_confined && is_denied && is_about_git => Some(
+                "(This job has `git: commit`: in git folders, commands can change objects, branches, tags, logs, the index \
+                 and HEAD. The configuration, hooks and everything else there are read-only.)",
+            ),
+            _ => None,
+        }
     }
 
     /// Looks after a command whether anything is changed that no command may change.

@@ -1,18 +1,25 @@
-//! What no tool may change: the job and its record, and what makes a later git command run code.
-//!
-//! `git commit` goes on working: objects, references, the index and the logs are not among it.
+//! What no tool may change: the job and its record, what other tools take orders from, and git folders.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use super::allowed_changes::AllowedChanges;
 use super::git::{self, Config};
+use crate::job::GitAccess;
 
-/// How many entries of folders are looked at for repositories within the workspace, the nearest first.
-const MOST_ENTRIES: usize = 50_000;
-/// The most repositories that are looked at.
-const MOST_REPOSITORIES: usize = 200;
+/// The most repositories within the workspace.
+const MOST_REPOSITORIES: usize = 10_000;
+/// The most worktrees and submodules of one repository.
+const MOST_OF_ONE: usize = 2_000;
+/// How long the workspace is searched for repositories where commands run.
+const SEARCH_TIME: Duration = Duration::from_secs(30);
+/// The same where there are only file tools, which can't make one.
+const SHORT_SEARCH_TIME: Duration = Duration::from_secs(2);
 /// How deep configuration files may include each other.
 const INCLUDES: usize = 5;
 
@@ -21,50 +28,133 @@ const INCLUDES: usize = 5;
 /// showing among the changes.
 const DECIDING: [&str; 6] = ["hooks", "config", "config.worktree", "commondir", "gitdir", "info/attributes"];
 
+/// What other programs take orders from, from the workspace: CI services, editors, direnv, and the folder of jobs.
+const BY_DEFAULT: [&str; 7] =
+    [".github", ".gitlab-ci.yml", ".envrc", ".vscode", ".devcontainer", ".devcontainer.json", JOBS];
+/// The folder of jobs, where it holds any or isn't there yet.
+const JOBS: &str = "jobs";
+/// The most files beside the job's that are looked at for being jobs.
+const MOST_JOBS: usize = 1_000;
+/// How much of such a file is read, in bytes.
+const JOB_BYTES: u64 = 256 << 10;
+
+/// Kernel file systems, which hold no repositories and no end of entries: proc, sysfs, cgroup2, debugfs, tracefs, devpts.
+const OF_THE_KERNEL: [i64; 6] = [0x9fa0, 0x6265_6572, 0x6367_7270, 0x6462_6720, 0x7472_6163, 0x1cd1];
+
 /// Paths of a workspace that stay as they are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Protected {
     /// Files and folders (with all that is in them) that stay as they are, whether they exist or not. Absolute, without
-    /// links as far as they exist, sorted, each once. Those of a git folder outside the workspace are among them.
+    /// links as far as they exist, sorted, each once. Those of a git folder outside the workspace are among them, and with
+    /// [`GitAccess::Read`] the git folders themselves.
     pub paths: Vec<PathBuf>,
     /// Symbolic links that lead to one of them and must stay what they are: they can't be bound, only compared.
     pub links: Vec<PathBuf>,
     /// Folders outside the workspace that `git commit` in it writes to: it is a worktree or a submodule, and its
     /// repository says so, too. What must stay as it is in them is among `paths`.
     pub git_writes: Vec<PathBuf>,
+    /// The git folders outside the workspace that git reads there, for the same reason.
+    pub git_reads: Vec<PathBuf>,
+    /// What may change within the paths.
+    pub allowed: AllowedChanges,
+    /// The repositories within the workspace.
+    pub repositories: Repositories,
+}
+
+/// What a search for protected paths starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The folder that tools work in.
+    pub workspace: &'a Path,
+    /// The job file and all that it is made of.
+    pub job_files: &'a [PathBuf],
+    /// The folder of all runs, which adds nothing where it is the workspace or holds it.
+    pub out: &'a Path,
+    /// Where the configuration of whoever runs git lies.
+    pub home: Option<&'a Path>,
+    /// What the job lets commands change in git folders.
+    pub git: GitAccess,
+    /// What the job protects, from the workspace.
+    pub protect: &'a [String],
+    /// What the job takes the protection off, from the workspace.
+    pub allow_changes: &'a [String],
+    /// Folders beside the workspace that commands may change.
+    pub write: &'a [PathBuf],
+    /// Whether commands run, so that the search has to be complete.
+    pub has_commands: bool,
 }
 
 impl Protected {
-    /// Looks for it. `job_files` are the job file and all that it is made of; `out` is the folder of all runs, which adds
-    /// nothing where it is the workspace or holds it; `home` is where the configuration of whoever runs git lies. Nothing
-    /// is run. What can't be read is passed over, and so are repositories beyond the first 50,000 entries of folders, those
-    /// near the root first.
-    pub fn find(workspace: &Path, job_files: &[PathBuf], out: &Path, home: Option<&Path>) -> Self {
+    /// Looks for it. Nothing is run, and what can't be read is passed over.
+    pub fn find(wanted: &Wanted<'_>) -> Self {
+        let root = wanted.workspace.canonicalize().unwrap_or_else(|_| wanted.workspace.to_owned());
         let mut search = Search {
-            root: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
-            home,
+            root,
+            home: wanted.home,
             paths: BTreeSet::new(),
             links: BTreeSet::new(),
             git_writes: BTreeSet::new(),
+            git_reads: BTreeSet::new(),
+            git_folders: BTreeSet::new(),
         };
-        job_files.iter().for_each(|path| search.protect(path));
-        if !search.root.starts_with(canonical_as_far_as_possible(out)) {
-            search.protect(out);
+        wanted.job_files.iter().for_each(|path| search.protect(path));
+        if !search.root.starts_with(canonical_as_far_as_possible(wanted.out)) {
+            search.protect(wanted.out);
         }
+        let open = search.by_default_and_wish(wanted);
         // A repository of its own would take the place of the one around it, so none may appear.
         let dot_git = search.root.join(".git");
         search.repository(&dot_git);
-        search.own_writes(&dot_git);
+        if wanted.git == GitAccess::Commit && !dot_git.exists() {
+            search.paths.remove(&dot_git);
+            search.git_folder(&dot_git);
+        }
+        search.outside(&dot_git);
         search.users_configuration();
-        for repository in repositories(&search.root, out) {
-            search.repository(&repository);
+        let root = search.root.clone();
+        let time = if wanted.has_commands { SEARCH_TIME } else { SHORT_SEARCH_TIME };
+        let repositories = Repositories::find(&root, wanted.out, time);
+        for repository in &repositories.folders {
+            search.repository(repository);
+        }
+        let mut is_complete = repositories.is_complete;
+        for folder in wanted.write.iter().filter(|folder| !folder.starts_with(&root)) {
+            let found = Repositories::find(folder, wanted.out, time);
+            is_complete &= found.is_complete;
+            found.folders.iter().for_each(|repository| search.repository(repository));
+        }
+        if wanted.git == GitAccess::Read {
+            search.paths.extend(search.git_folders.iter().cloned());
         }
         Self {
             paths: search.paths.into_iter().collect(),
             links: search.links.into_iter().collect(),
             git_writes: search.git_writes.into_iter().collect(),
+            git_reads: search.git_reads.into_iter().collect(),
+            allowed: AllowedChanges { git: wanted.git, git_folders: search.git_folders, open },
+            repositories: Repositories { is_complete, ..repositories },
         }
     }
+}
+
+/// Whether a path from the workspace may be one that is protected by default, or lies in one.
+pub fn may_be_protected(path: &Path) -> bool {
+    let path: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();
+    BY_DEFAULT.iter().any(|known| path.starts_with(known))
+}
+
+/// Whether a file may be a job by its name.
+pub fn is_job_name(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "yaml" || end == "yml")
+}
+
+/// Whether a file is a job, as far as its first lines of YAML say.
+fn is_job(path: &Path) -> bool {
+    let mut text = String::new();
+    is_job_name(path)
+        && git::open(path)
+            .is_some_and(|file| file.take(JOB_BYTES).read_to_string(&mut text).is_ok() || !text.is_empty())
+        && text.lines().any(|line| line.starts_with("parent:"))
 }
 
 struct Search<'a> {
@@ -73,9 +163,44 @@ struct Search<'a> {
     paths: BTreeSet<PathBuf>,
     links: BTreeSet<PathBuf>,
     git_writes: BTreeSet<PathBuf>,
+    git_reads: BTreeSet<PathBuf>,
+    git_folders: BTreeSet<PathBuf>,
 }
 
 impl Search<'_> {
+    /// What is protected by default and what the job wants, but for what it takes off: that is given.
+    fn by_default_and_wish(&mut self, wanted: &Wanted<'_>) -> Vec<PathBuf> {
+        let beneath = |path: &String| {
+            let path: PathBuf =
+                Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+            canonical_as_far_as_possible(&self.root.join(path))
+        };
+        let open: Vec<PathBuf> = wanted.allow_changes.iter().map(beneath).collect();
+        let open: Vec<PathBuf> =
+            open.into_iter().filter(|path| path.starts_with(&self.root) && *path != self.root).collect();
+        let mut paths: Vec<PathBuf> = BY_DEFAULT.iter().map(|name| self.root.join(name)).collect();
+        let jobs = |folder: &Path| {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_JOBS);
+            entries.map(|entry| entry.path()).filter(|path| is_job(path)).collect::<Vec<_>>()
+        };
+        // Many projects have another use for a folder of that name.
+        let folder = self.root.join(JOBS);
+        if folder.is_dir() && jobs(&folder).is_empty() {
+            paths.retain(|path| *path != folder);
+        }
+        paths.extend(wanted.protect.iter().map(|path| self.root.join(path)));
+        // Other jobs beside this one.
+        paths.extend(wanted.job_files.first().and_then(|job| job.parent()).map(jobs).unwrap_or_default());
+        for path in paths {
+            let canonical = canonical_as_far_as_possible(&path);
+            // A link to a folder around the workspace would make all of it read-only.
+            if !self.root.starts_with(&canonical) && !open.iter().any(|open| canonical.starts_with(open)) {
+                self.protect(&path);
+            }
+        }
+        open
+    }
+
     fn protect(&mut self, path: &Path) {
         let mut linked = path.to_owned();
         // As many as Linux follows.
@@ -113,12 +238,13 @@ impl Search<'_> {
         for worktree in folders_in(&common.join("worktrees")) {
             self.git_folder(&worktree);
         }
-        for module in git::modules(&common.join("modules"), MOST_REPOSITORIES) {
+        for module in git::modules(&common.join("modules"), MOST_OF_ONE) {
             self.git_folder(&module);
         }
     }
 
     fn git_folder(&mut self, folder: &Path) {
+        self.git_folders.insert(canonical_as_far_as_possible(folder));
         let of_worktree = folder.join("commondir").is_file();
         for name in DECIDING {
             // In any other folder it means nothing.
@@ -178,7 +304,7 @@ impl Search<'_> {
     }
 
     /// Where the workspace's own repository lies outside and says that this is its working tree.
-    fn own_writes(&mut self, dot_git: &Path) {
+    fn outside(&mut self, dot_git: &Path) {
         if !dot_git.is_file() {
             return;
         }
@@ -187,46 +313,87 @@ impl Search<'_> {
             return;
         }
         let common = git::common(&folder);
+        let is_outside = |path: &PathBuf| !path.starts_with(&self.root) && path.is_dir();
+        let canonical = |path: PathBuf| path.canonicalize().ok().filter(is_outside);
         let of_common = ["objects", "refs", "logs"].map(|name| common.join(name));
-        for path in of_common.into_iter().chain([folder]) {
-            if let Ok(path) = path.canonicalize()
-                && !path.starts_with(&self.root)
-                && path.is_dir()
-            {
-                self.git_writes.insert(path);
-            }
-        }
+        self.git_writes.extend(of_common.into_iter().chain([folder.clone()]).filter_map(canonical));
+        self.git_reads.extend([common, folder].into_iter().filter_map(canonical));
     }
 }
 
-/// The repositories within a folder, the nearest first: `.git` in any spelling, and folders that are one themselves. Looks
-/// at no more than [`Protected::find`] does, and not into `out`.
-///
-/// A repository is data that git takes orders from: its configuration names programs, and `git status` in the one
-/// around it looks into it where the index says so.
-pub fn repositories(root: &Path, out: &Path) -> Vec<PathBuf> {
-    let out = canonical_as_far_as_possible(out);
-    let mut found = Vec::new();
-    let mut open = std::collections::VecDeque::from([root.to_owned()]);
-    let mut entries = 0;
-    while let Some(folder) = open.pop_front() {
-        let Ok(listed) = fs::read_dir(&folder) else { continue };
-        if git::is_folder(&folder) {
-            found.push(folder.clone());
-        }
-        for entry in listed.flatten() {
-            entries += 1;
-            if entries > MOST_ENTRIES || found.len() >= MOST_REPOSITORIES {
-                return found;
+/// The repositories within a folder.
+#[derive(Debug, Clone, Default)]
+pub struct Repositories {
+    /// Each `.git`, in any spelling, and folders that are one themselves; the nearest first.
+    pub folders: Vec<PathBuf>,
+    /// Whether there are no others.
+    pub is_complete: bool,
+}
+
+impl Repositories {
+    /// Looks for those within a folder, but not in `out`, for as long as `time`.
+    ///
+    /// A repository is data that git takes orders from: its configuration names programs, and `git status` in the one
+    /// around it looks into it where the index says so.
+    pub fn find(root: &Path, out: &Path, time: Duration) -> Self {
+        let (out, end) = (canonical_as_far_as_possible(out), Instant::now() + time);
+        let mut found = Vec::new();
+        let mut open = std::collections::VecDeque::from([(root.to_owned(), device(root))]);
+        while let Some((folder, around)) = open.pop_front() {
+            let own = device(&folder);
+            if own != around && is_of_the_kernel(&folder) {
+                continue;
             }
-            if is_dot_git(&entry.file_name()) {
-                found.push(entry.path());
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.path() != out {
-                open.push_back(entry.path());
+            let Ok(listed) = fs::read_dir(&folder) else { continue };
+            let [mut head, mut common, mut objects, mut refs] = [false; 4];
+            for (number, entry) in listed.flatten().enumerate() {
+                // A look at the clock for each would be most of the work.
+                if number % 64 == 0 && Instant::now() > end || found.len() >= MOST_REPOSITORIES {
+                    return Self { folders: found, is_complete: false };
+                }
+                let name = entry.file_name();
+                head |= name == "HEAD";
+                common |= name == "commondir";
+                objects |= name == "objects";
+                refs |= name == "refs";
+                if is_dot_git(&name) {
+                    found.push(folder.join(name));
+                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    let path = folder.join(name);
+                    if path != out {
+                        open.push_back((path, own));
+                    }
+                }
+            }
+            if head && (common || objects && refs) {
+                found.push(folder);
             }
         }
+        Self { folders: found, is_complete: true }
     }
-    found
+
+    /// The search after a run: what is there now and wasn't before.
+    pub fn planted(&self, root: &Path, out: &Path) -> Self {
+        let mut now = Self::find(root, out, SEARCH_TIME);
+        let before: BTreeSet<&PathBuf> = self.folders.iter().collect();
+        now.folders.retain(|path| !before.contains(path));
+        now
+    }
+}
+
+fn device(folder: &Path) -> u64 {
+    fs::symlink_metadata(folder).map_or(0, |metadata| metadata.dev())
+}
+
+#[cfg(target_os = "linux")]
+#[allow(clippy::unnecessary_cast, reason = "the field differs from one architecture to the next")]
+fn is_of_the_kernel(folder: &Path) -> bool {
+    rustix::fs::statfs(folder).is_ok_and(|stat| OF_THE_KERNEL.contains(&(stat.f_type as i64)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_of_the_kernel(_: &Path) -> bool {
+    false
 }
 
 /// Whether some file system takes a name for `.git`: in other letter case, with characters between that HFS+ doesn't see,
@@ -244,7 +411,7 @@ pub fn is_dot_git(name: &OsStr) -> bool {
 }
 
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_REPOSITORIES);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_OF_ONE);
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 

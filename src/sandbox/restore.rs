@@ -3,13 +3,17 @@
 //! Landlock can't make exceptions below a writable folder, and bubblewrap can't bind what isn't there. Everything here
 //! goes by descriptors and follows no link, for what it looks at was made by whoever attacks.
 
+mod index;
+mod init;
 mod put;
 mod record;
+mod runs;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tree;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -19,14 +23,22 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use self::record::Record;
+use self::runs::Runs;
 use self::state::{Budget, State};
+use self::tree::Inspection;
 use super::Boundary;
+use super::allowed_changes::AllowedChanges;
+use crate::job::GitAccess;
 
 /// Compares what must stay as it is with what it was.
 #[derive(Debug)]
 pub struct Guard {
     kept: Mutex<Vec<Kept>>,
     records: Vec<Record>,
+    runs: Option<Mutex<Runs>>,
+    rules: Arc<AllowedChanges>,
+    /// What holds too much to be looked at as a whole.
+    too_large: Option<PathBuf>,
 }
 
 /// That something was changed which must stay as it is.
@@ -36,6 +48,10 @@ pub struct Breach {
     pub changed: Vec<PathBuf>,
     /// Those of it that couldn't be put back.
     pub left: Vec<PathBuf>,
+    /// What the job lets commands change in git folders, where something in one was changed.
+    pub git: Option<GitAccess>,
+    /// What holds too much to be looked at: nothing is known to be changed, but nobody would see it.
+    pub too_large: Option<PathBuf>,
 }
 
 impl fmt::Display for Breach {
@@ -45,10 +61,29 @@ impl fmt::Display for Breach {
             let more = if paths.len() > 5 { " and others" } else { "" };
             named.join(", ") + more
         };
+        if let Some(path) = &self.too_large {
+            return write!(
+                f,
+                "`{}` holds more than 200,000 files and folders, or folders that are too deep, so changes of it can't be \
+                 seen after each command; bubblewrap would keep them from happening",
+                path.display()
+            );
+        }
         write!(f, "a command changed what is protected: {}; ", names(&self.changed))?;
         match self.left.as_slice() {
-            [] => f.write_str("it is as before again"),
-            left => write!(f, "this could not be put back: {}", names(left)),
+            [] => f.write_str("it is as before again")?,
+            left => write!(f, "this could not be put back: {}", names(left))?,
+        }
+        match self.git {
+            Some(GitAccess::Read) => f.write_str(
+                ". The job has `git: read`, the default: commands can't commit or change anything else in a git folder; \
+                 `git: commit` lets them",
+            ),
+            Some(GitAccess::Commit) => f.write_str(
+                ". With `git: commit`, commands can change objects, branches, tags, logs, the index and HEAD, and nothing \
+                 else in a git folder",
+            ),
+            None => Ok(()),
         }
     }
 }
@@ -61,68 +96,88 @@ struct Kept {
     way: PathBuf,
     path: PathBuf,
     state: State,
+    /// What may change in it.
+    rules: Option<Arc<AllowedChanges>>,
 }
 
 impl Guard {
     /// Looks at every protected path that lies where commands may write. Of files up to 1 MB, all in all 32 MB, the
-    /// content is kept; of others, and beyond the first 5000 files and folders, a change is seen but can't be put back.
+    /// content is kept; of others a change is seen but can't be put back. With more than 200,000 files and folders, every
+    /// look finds a breach.
     pub fn new(boundary: &Boundary) -> Self {
         Self::of(boundary, &boundary.protected)
     }
 
-    /// The same for a list of paths of one's own.
+    /// The same for a list of paths of one's own. Of git folders, and of folders that the job opens something of, all is
+    /// looked at, up to 200,000 entries.
     pub fn of(boundary: &Boundary, paths: &[PathBuf]) -> Self {
-        let mut budget = Budget::default();
+        let rules = Arc::new(boundary.allowed.clone());
+        let (mut budget, mut budget_of_trees) = (Budget::default(), Budget::of_trees());
+        let mut too_large = None;
         let roots = roots(boundary);
         let kept = paths.iter().filter_map(|path| {
-            let (root, way) = way(&roots, path)?;
+            let is_tree = rules.concerns(path);
+            let (root, way) = way(&roots, path, is_tree)?;
             let state = match walk(&root, &way, |_, _| Err(Errno::NOENT)) {
+                Ok((folder, name)) if is_tree => tree::look(&folder, name, &rules.spot(path), &mut budget_of_trees, 0),
                 Ok((folder, name)) => State::look(&folder, name, &mut budget),
                 Err(_) => State::Missing,
             };
-            Some(Kept { root, way, path: path.clone(), state })
+            if budget_of_trees.exceeded || budget.exceeded {
+                too_large.get_or_insert_with(|| path.clone());
+            }
+            Some(Kept { root, way, path: path.clone(), state, rules: is_tree.then(|| Arc::clone(&rules)) })
         });
-        Self { kept: Mutex::new(kept.collect()), records: Vec::new() }
+        let kept = Mutex::new(kept.collect());
+        Self { kept, records: Vec::new(), runs: None, rules, too_large }
     }
 
-    /// Looks at the records of runs that are over as well, those of the newest first, up to 500 files. What is changed of
-    /// them is seen, not put back. `runs` is the folder of all runs.
+    /// Looks at the folder of all runs as well, `runs`, of which `record` is this run's own: at which records there are,
+    /// at what `latest` leads to, and at the records of runs that are over, those of the newest first, up to 500 files. What
+    /// is changed within those is seen, not put back.
     #[must_use]
-    pub fn with_records(mut self, boundary: &Boundary, runs: &Path) -> Self {
-        self.records = way(&roots(boundary), runs).map(|(root, way)| Record::find(&root, &way)).unwrap_or_default();
+    pub fn with_records(mut self, boundary: &Boundary, runs: &Path, record: &Path) -> Self {
+        if let Some((root, way)) = way(&roots(boundary), runs, false) {
+            self.records = Record::find(&root, &way);
+            self.runs = Some(Mutex::new(Runs::new(root, way, runs, record)));
+        }
         self
     }
 
     /// Takes what was changed since as how it must be: for when no command runs, so that whoever works on the same files
     /// isn't taken for one.
     pub fn accept(&self) {
-        for kept in self.kept().iter_mut().filter_map(|kept| (!kept.holds()).then_some(kept)) {
-            kept.state = match walk(&kept.root, &kept.way, |_, _| Err(Errno::NOENT)) {
-                Ok((folder, name)) => State::look(&folder, name, &mut Budget::default()),
-                Err(_) => State::Missing,
-            };
+        for kept in self.kept().iter_mut() {
+            kept.accept();
+        }
+        if let Some(runs) = &self.runs {
+            runs.lock().unwrap_or_else(PoisonError::into_inner).accept();
         }
     }
 
     /// Looks whether all is as it was, and puts back what isn't. Metadata decides where it is the same, for nothing can
-    /// set the time of its last change.
+    /// set the time of its last change. With `busy`, other commands still run.
     ///
     /// # Errors
     /// Names what was changed.
-    pub fn inspect(&self) -> Result<(), Breach> {
-        let mut breach = Breach { changed: Vec::new(), left: Vec::new() };
+    pub fn inspect(&self, busy: bool) -> Result<(), Breach> {
+        let mut breach = Breach { changed: Vec::new(), left: Vec::new(), git: None, too_large: self.too_large.clone() };
+        if breach.too_large.is_some() {
+            return Err(breach);
+        }
         for kept in self.kept().iter_mut() {
-            if kept.holds() {
-                continue;
-            }
-            breach.changed.push(kept.path.clone());
-            if kept.put_back().is_err() {
-                breach.left.push(kept.path.clone());
-            }
+            kept.inspect(busy, &mut breach);
         }
         for record in self.records.iter().filter(|record| !record.holds()) {
             breach.changed.push(record.path.clone());
             breach.left.push(record.path.clone());
+        }
+        if let Some(runs) = &self.runs {
+            let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.inspect(&mut breach.changed, &mut breach.left);
+        }
+        if breach.changed.iter().any(|path| self.rules.spot(path).within.is_some()) {
+            breach.git = Some(self.rules.git);
         }
         if breach.changed.is_empty() { Ok(()) } else { Err(breach) }
     }
@@ -133,6 +188,50 @@ impl Guard {
 }
 
 impl Kept {
+    fn accept(&mut self) {
+        let found = walk(&self.root, &self.way, |_, _| Err(Errno::NOENT));
+        match (found, self.rules.clone()) {
+            (Ok((folder, name)), Some(rules)) => {
+                tree::refresh(&mut self.state, &folder, name, &rules.spot(&self.path), &mut Budget::of_trees(), 0);
+            }
+            (Ok((folder, name)), None) => {
+                if !self.state.holds(&folder, name) {
+                    self.state = State::look(&folder, name, &mut Budget::default());
+                }
+            }
+            (Err(_), _) => self.state = State::Missing,
+        }
+    }
+
+    fn inspect(&mut self, busy: bool, breach: &mut Breach) {
+        let Some(rules) = self.rules.clone() else {
+            if !self.holds() {
+                breach.changed.push(self.path.clone());
+                if self.put_back().is_err() {
+                    breach.left.push(self.path.clone());
+                }
+            }
+            return;
+        };
+        let mut inspection = Inspection::new(busy);
+        let spot = rules.spot(&self.path);
+        match walk(&self.root, &self.way, |_, _| Err(Errno::NOENT)) {
+            Ok((folder, name)) => inspection.check(&folder, name, &spot, Some(&mut self.state), 0),
+            Err(Errno::NOENT) if matches!(self.state, State::Missing) => {}
+            Err(_) => {
+                inspection.changed.push(self.path.clone());
+                match self.make_way() {
+                    Ok((folder, name)) => inspection.check(&folder, &name, &spot, Some(&mut self.state), 0),
+                    Err(Errno::NOENT) if matches!(self.state, State::Missing) => {}
+                    Err(_) => inspection.left.push(self.path.clone()),
+                }
+                inspection.changed.dedup();
+            }
+        }
+        breach.changed.append(&mut inspection.changed);
+        breach.left.append(&mut inspection.left);
+    }
+
     fn holds(&mut self) -> bool {
         match walk(&self.root, &self.way, |_, _| Err(Errno::NOENT)) {
             Ok((folder, name)) => self.state.holds(&folder, name),
@@ -143,16 +242,22 @@ impl Kept {
 
     fn put_back(&mut self) -> Result<(), Errno> {
         let gone = matches!(self.state, State::Missing);
+        match self.make_way() {
+            Ok((folder, name)) => put::put(&folder, &name, &mut self.state),
+            Err(Errno::NOENT) if gone => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The folder that holds it, made where it is missing and something has to be put back there.
+    fn make_way(&self) -> Result<(OwnedFd, OsString), Errno> {
+        let gone = matches!(self.state, State::Missing);
         // A link or file in the place of a folder above it goes, and comes back as a folder where one was needed.
         let made = walk(&self.root, &self.way, |folder, name| {
             put::remove(folder, name, 0)?;
             if gone { Err(Errno::NOENT) } else { mkdirat(folder, name, Mode::from_raw_mode(0o755)) }
         });
-        match made {
-            Ok((folder, name)) => put::put(&folder, name, &mut self.state),
-            Err(Errno::NOENT) if gone => Ok(()),
-            Err(error) => Err(error),
-        }
+        made.map(|(folder, name)| (folder, name.to_owned()))
     }
 }
 
@@ -167,12 +272,13 @@ fn roots(boundary: &Boundary) -> Vec<(PathBuf, Arc<OwnedFd>)> {
     roots.collect()
 }
 
-/// The one of them in which a path lies, and the way from there.
-fn way(roots: &[(PathBuf, Arc<OwnedFd>)], path: &Path) -> Option<(Arc<OwnedFd>, PathBuf)> {
+/// The one of them in which a path lies, and the way from there, which is empty where it is one of them itself and that
+/// is wanted.
+fn way(roots: &[(PathBuf, Arc<OwnedFd>)], path: &Path, itself: bool) -> Option<(Arc<OwnedFd>, PathBuf)> {
     roots.iter().find_map(|(root, file)| {
         let way = path.strip_prefix(root).ok()?;
         let plain = way.components().all(|part| matches!(part, Component::Normal(_)));
-        (plain && way.file_name().is_some()).then(|| (Arc::clone(file), way.to_owned()))
+        (plain && (way.file_name().is_some() || itself)).then(|| (Arc::clone(file), way.to_owned()))
     })
 }
 
@@ -184,7 +290,8 @@ fn walk<'a>(
     missing: impl Fn(&OwnedFd, &OsStr) -> Result<(), Errno>,
 ) -> Result<(OwnedFd, &'a OsStr), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = way.file_name().ok_or(Errno::INVAL)?;
+    // The root is found in itself by this name.
+    let name = way.file_name().unwrap_or(OsStr::new("."));
     let mut folder = openat(root, ".", flags, Mode::empty())?;
     for part in way.parent().into_iter().flat_map(Path::iter) {
         folder = match openat(&folder, part, flags, Mode::empty()) {

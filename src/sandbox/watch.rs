@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::protected::canonical_as_far_as_possible;
 use super::restore::Guard;
 use super::{Boundary, Breach, Tier};
+use crate::job::GitAccess;
 
 /// What of a run's record never changes once it is there.
 const WRITTEN_ONCE: [&str; 2] = ["job.yaml", "plan.json"];
@@ -21,16 +22,33 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(boundary: &Boundary, tier: Tier, out: &Path, record: &Path) -> Self {
         let (out, record) = (canonical_as_far_as_possible(out), canonical_as_far_as_possible(record));
+        let allowed = &boundary.allowed;
         // We write there ourselves all the time.
         let protected = boundary.protected.iter().filter(|path| **path != out).cloned();
         // Bubblewrap binds it.
-        let written_once = WRITTEN_ONCE.iter().filter(|_| tier != Tier::Bubblewrap);
-        let record = written_once.map(|name| record.join(name));
-        let all = protected.chain(boundary.links.iter().cloned()).chain(record);
-        let loose: Vec<PathBuf> = all.filter(|path| tier != Tier::Bubblewrap || !is_bound(path)).collect();
+        let in_record = WRITTEN_ONCE.map(|name| record.join(name)).into_iter().chain([out.join(".gitignore")]);
+        let in_record = in_record.filter(|_| tier != Tier::Bubblewrap);
+        let all = protected.chain(boundary.links.iter().cloned()).chain(in_record);
+        let is_loose = |path: &PathBuf| tier != Tier::Bubblewrap || !is_bound(path) || allowed.opens_below(path);
+        let mut loose: Vec<PathBuf> = all.filter(is_loose).collect();
+        if allowed.git == GitAccess::Commit {
+            // What commands may change of them: all, or single folders of one outside of the workspace.
+            for folder in &allowed.git_folders {
+                let roots = || std::iter::once(&boundary.workspace).chain(&boundary.write);
+                match roots().any(|root| folder.starts_with(root)) {
+                    true => loose.push(folder.clone()),
+                    false => loose.extend(roots().filter(|root| root.starts_with(folder)).cloned()),
+                }
+            }
+        }
+        loose.sort();
+        loose.dedup();
+        // A git folder is looked at as a whole, with all that is in it.
+        let whole: Vec<PathBuf> = loose.iter().filter(|path| allowed.git_folders.contains(*path)).cloned().collect();
+        loose.retain(|path| !whole.iter().any(|folder| path != folder && path.starts_with(folder)));
         let guard = Guard::of(boundary, &loose);
         // Bubblewrap binds the folder of all runs.
-        let guard = if tier == Tier::Bubblewrap { guard } else { guard.with_records(boundary, &out) };
+        let guard = if tier == Tier::Bubblewrap { guard } else { guard.with_records(boundary, &out, &record) };
         Self { guard, running: AtomicUsize::new(0) }
     }
 
@@ -44,8 +62,8 @@ impl Watch {
 
     /// A command has ended.
     pub(super) fn end(&self) -> Option<Breach> {
-        self.running.fetch_sub(1, Ordering::Relaxed);
-        self.guard.inspect().err().map(|breach| Breach(breach.to_string()))
+        let others = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
+        self.guard.inspect(others).err().map(|breach| Breach(breach.to_string()))
     }
 }
 

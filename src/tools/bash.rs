@@ -42,8 +42,8 @@ pub(super) const BUILTIN: Builtin = Builtin {
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest time that a job can give a command.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// Room for the line that says how a command ended, in characters.
-const VERDICT: usize = 200;
+/// Room for the lines that say how a command ended, in characters.
+const VERDICT: usize = 600;
 /// The longest command, in bytes with its NUL: Linux takes no longer argument (MAX_ARG_STRLEN).
 const MAX_COMMAND: usize = 128 << 10;
 
@@ -231,6 +231,12 @@ impl Tool for Bash {
             };
             while text.ends_with('\n') {
                 text.pop();
+            }
+            if verdict.is_some()
+                && let Some(why) = scope.sandbox.explain(&text)
+            {
+                text.push('\n');
+                text.push_str(why);
             }
             match verdict {
                 None if text.is_empty() => Ok("(no output)".to_owned()),

@@ -27,6 +27,19 @@ pub const WITHHELD: [&str; 13] = [
     "GITHUB_STEP_SUMMARY",
 ];
 
+/// What keeps git from writing what nobody asked for: a fresher index after `git status` and `git diff`, and housekeeping
+/// after `git commit`, which changes more of a git folder than commands may.
+const GIT: [(&str, &str); 8] = [
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_CONFIG_COUNT", "3"),
+    ("GIT_CONFIG_KEY_0", "diff.autoRefreshIndex"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+    ("GIT_CONFIG_KEY_1", "gc.auto"),
+    ("GIT_CONFIG_VALUE_1", "0"),
+    ("GIT_CONFIG_KEY_2", "maintenance.auto"),
+    ("GIT_CONFIG_VALUE_2", "false"),
+];
+
 /// Whether every command may see a variable.
 pub fn is_for_all(name: &str) -> bool {
     HARMLESS.contains(&name) || name.starts_with("LC_")
@@ -69,6 +82,9 @@ impl Environment {
         variables.insert("PATH".to_owned(), path);
         // There is no terminal, so nothing should try to paint on one.
         variables.insert("TERM".to_owned(), "dumb".to_owned());
+        for (name, value) in GIT {
+            variables.insert(name.to_owned(), value.to_owned());
+        }
         for (name, value) in secrets {
             variables.insert(format!("INPUT_{}", name.to_uppercase()), value.clone());
         }
@@ -136,7 +152,8 @@ mod tests {
         let snapshot = snapshot.iter().map(|name| ((*name).to_owned(), format!("value of {name}"))).collect();
         let granted = ["CARGO_HOME", "ANTHROPIC_API_KEY", "GITHUB_ENV", "NOT_SET"].map(String::from);
         let environment = Environment::from(&snapshot, &granted, &[("token".into(), "hunter2".into())]);
-        let names: Vec<_> = environment.variables().keys().map(String::as_str).collect();
+        let names = environment.variables().keys().map(String::as_str);
+        let names: Vec<_> = names.filter(|name| !name.starts_with("GIT_")).collect();
         assert_eq!(names, ["CARGO_HOME", "INPUT_TOKEN", "LC_ALL", "PATH", "TERM"]);
         assert_eq!(environment.variables()["INPUT_TOKEN"], "hunter2");
         assert!(!format!("{environment:?}").contains("hunter2"));

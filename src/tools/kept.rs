@@ -19,16 +19,24 @@ pub(super) struct Kept {
     paths: Vec<PathBuf>,
     /// The same in lower case: `JOB.yaml` is the same file on some systems.
     lower: Vec<PathBuf>,
-    /// Device and inode of those that existed at the start, wherever they have been moved to since.
-    at_start: Vec<(u64, u64)>,
+    /// Paths from the root that the job opens though one of those above holds them.
+    open: Vec<PathBuf>,
+    /// Those that existed at the start, with device and inode, wherever they have been moved to since.
+    at_start: Vec<(PathBuf, (u64, u64))>,
 }
 
 impl Kept {
     /// From paths that lead from the root to what must stay.
     pub(super) fn new(root: BorrowedFd<'_>, paths: Vec<PathBuf>) -> Self {
-        let mut kept = Self { lower: paths.iter().map(|path| lower(path)).collect(), paths, at_start: Vec::new() };
-        kept.at_start = kept.present(root).map(|(_, inode)| inode).collect();
+        let lower = paths.iter().map(|path| lower(path)).collect();
+        let mut kept = Self { lower, paths, open: Vec::new(), at_start: Vec::new() };
+        kept.at_start = kept.present(root).map(|(path, inode)| (path.to_owned(), inode)).collect();
         kept
+    }
+
+    /// Opens paths in folders that stay as they are otherwise.
+    pub(super) fn open(&mut self, paths: Vec<PathBuf>) {
+        self.open = paths;
     }
 
     /// Refuses a path from the root by its names alone.
@@ -37,7 +45,9 @@ impl Kept {
             return Err(belongs_to_git(path));
         }
         let path_lower = lower(path);
-        if self.lower.iter().any(|kept| path_lower.starts_with(kept)) { Err(refusal(path)) } else { Ok(()) }
+        let mut kept = self.paths.iter().zip(&self.lower);
+        let is_kept = kept.any(|(kept, lower)| path_lower.starts_with(lower) && !self.is_open(path, kept));
+        if is_kept { Err(refusal(path)) } else { Ok(()) }
     }
 
     /// Refuses a path that leads into a git folder without that name, as a bare repository is, or would make a folder one:
@@ -63,9 +73,16 @@ impl Kept {
         path: &Path,
         inodes: impl IntoIterator<Item = (u64, u64)>,
     ) -> Result<(), Refusal> {
-        let now: Vec<_> = self.present(root).map(|(_, inode)| inode).collect();
-        let kept = |inode: &(u64, u64)| now.contains(inode) || self.at_start.contains(inode);
+        let at_start = self.at_start.iter().map(|(path, inode)| (path.as_path(), *inode));
+        let all = self.present(root).chain(at_start).filter(|(kept, _)| !self.is_open(path, kept));
+        let all: Vec<_> = all.map(|(_, inode)| inode).collect();
+        let kept = |inode: &(u64, u64)| all.contains(inode);
         if inodes.into_iter().any(|inode| kept(&inode)) { Err(refusal(path)) } else { Ok(()) }
+    }
+
+    /// Whether the job opens a path within something that stays as it is otherwise, in exactly this spelling.
+    fn is_open(&self, path: &Path, kept: &Path) -> bool {
+        self.open.iter().any(|open| path.starts_with(open) && open.starts_with(kept))
     }
 
     /// Those that exist, with device and inode.
@@ -81,7 +98,7 @@ pub(super) fn could_make_a_repository(path: &Path) -> bool {
 
 fn refusal(path: &Path) -> Refusal {
     Refusal(format!(
-        "`{}` is part of the job or of its record, or decides what git runs, and is read-only to tools",
+        "`{}` is part of the job or of its record, or decides what git or other programs run, and is read-only to tools",
         path.display()
     ))
 }

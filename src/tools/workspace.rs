@@ -76,6 +76,15 @@ impl Workspace {
         })
     }
 
+    /// The same with paths opened, absolute, that lie in folders that are protected otherwise.
+    #[must_use]
+    pub fn opening(mut self, paths: &[PathBuf]) -> Self {
+        let beneath = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok().map(Path::to_owned));
+        let beneath = beneath.collect();
+        self.kept.open(beneath);
+        self
+    }
+
     /// The folder's canonical absolute path.
     pub fn root(&self) -> &Path {
         &self.root

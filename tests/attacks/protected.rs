@@ -66,7 +66,7 @@ fn what_is_protected_stays_as_it_is() {
                 }
                 (Tier::Bubblewrap, "completed" | "environment_failed") => {}
                 // The kernel itself denies this one.
-                (Tier::Landlock, "completed") if attack.starts_with("chmod") => {}
+                (Tier::Landlock, "completed") if attack.starts_with("chmod") || attack.starts_with("git config") => {}
                 (_, other) => panic!("{user:?} in {tier:?}: {attack}: {other}\n{}", ended.all()),
             }
         }
@@ -88,13 +88,55 @@ fn they_succeed_where_nothing_confines_them() {
     }
 }
 
+/// What other programs take orders from.
+const ORDERS: [&str; 9] = [
+    "echo x >> .github/workflows/ci.yml",
+    "echo x > .github/workflows/new.yml",
+    "echo 'touch ran' > .envrc",
+    "mkdir -p .vscode; echo '{}' > .vscode/tasks.json",
+    "echo x > .gitlab-ci.yml",
+    "mkdir -p .devcontainer; echo '{}' > .devcontainer/devcontainer.json",
+    "sed -i s/Other/Evil/ other.yaml",
+    "mkdir -p jobs; cp job.yaml jobs/evil.yaml",
+    "rm -rf deploy",
+];
+
+fn orders(workspace: &Path) -> Vec<(String, Vec<u8>)> {
+    let names = [".github", ".envrc", ".vscode", ".gitlab-ci.yml", ".devcontainer", "other.yaml", "jobs", "deploy"];
+    let mut open: Vec<_> = names.map(|name| workspace.join(name)).into();
+    let mut all = Vec::new();
+    while let Some(path) = open.pop() {
+        let Ok(metadata) = path.symlink_metadata() else { continue };
+        if metadata.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+        }
+        let content = if metadata.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
+        all.push((path.display().to_string(), content));
+    }
+    all.sort();
+    all
+}
+
 #[test]
-fn committing_goes_on_working() {
+fn what_other_programs_take_orders_from_stays_as_it_is() {
     for (user, tier) in everywhere() {
         let place = Place::new(user).unwrap();
-        let commit = "echo new > src/new.txt && git add src && \
-                      git -c user.name=a -c user.email=a@b.example commit -q -m new && git log --oneline | wc -l";
-        let outputs = place.outputs(tier, &[commit.to_owned()]);
-        assert_eq!(outputs[0].trim(), "2", "{user:?} in {tier:?}");
+        place.job("network: none", "network: none\nprotect: [deploy/]\nallow_changes: [.github/notes.md]");
+        place
+            .write(".github/workflows/ci.yml", "on: push\n")
+            .write("other.yaml", "model: a/b\nparent: { prompt: Other., tools: [] }\n")
+            .write("deploy/prod.sh", "echo deploy\n");
+        let before = orders(&place.workspace());
+        for attack in ORDERS {
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {attack}")]);
+            assert_eq!(orders(&place.workspace()), before, "{user:?} in {tier:?}: {attack}\n{}", ended.all());
+            let outcome = ended.run_folder().result()["outcome"].as_str().unwrap().to_owned();
+            let may_complete = tier == Tier::Bubblewrap && outcome == "completed";
+            assert!(may_complete || outcome == "environment_failed", "{user:?} in {tier:?}: {attack}: {outcome}");
+        }
+        let allowed =
+            "PATH=/usr/bin:/bin; echo new > .github/notes.md; sed -i s/new/old/ .github/notes.md; mkdir -p src/.x";
+        place.run(tier, &[allowed.to_owned()]).code(0);
+        assert_eq!(std::fs::read_to_string(place.workspace().join(".github/notes.md")).unwrap(), "old\n");
     }
 }

@@ -146,10 +146,10 @@ fn a_pipe_in_the_place_of_an_object_holds_nothing_up_for_long() {
     folder.write("job.yaml", "").commit_all();
     let object = folder.git(&["rev-parse", "HEAD:a.txt"]);
     let (head, tail) = object.trim().split_at(2);
-    commands(
-        &folder,
-        &[&format!("echo 4 >> a.txt; rm -f .git/objects/{head}/{tail}; mkfifo .git/objects/{head}/{tail}")],
-    );
+    let object = folder.at(format!(".git/objects/{head}/{tail}"));
+    std::fs::remove_file(&object).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &object, rustix::fs::Mode::RWXU).unwrap();
+    commands(&folder, &["echo 4 >> a.txt"]);
     folder.legwork(RUN).timeout(Duration::from_secs(50)).run().code(0);
     let result = record(&folder).result();
     assert_eq!(result["outcome"], "completed");

@@ -27,6 +27,7 @@ impl Place {
             workspace: self.root.join("work"),
             protected: vec![self.root.join("work/kept")],
             links: vec![],
+            allowed: crate::sandbox::allowed_changes::AllowedChanges::default(),
             network: Network::None,
             read: vec![],
             write: vec![],

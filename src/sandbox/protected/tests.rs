@@ -15,6 +15,20 @@ fn git(folder: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+fn wanted<'a>(workspace: &'a Path, out: &'a Path, home: &'a Path) -> Wanted<'a> {
+    Wanted {
+        workspace,
+        job_files: &[],
+        out,
+        home: Some(home),
+        git: GitAccess::Commit,
+        protect: &[],
+        allow_changes: &[],
+        write: &[],
+        has_commands: true,
+    }
+}
+
 struct Bench {
     _folder: tempfile::TempDir,
     root: PathBuf,
@@ -43,9 +57,17 @@ impl Bench {
     }
 
     fn find(&self) -> Protected {
+        self.find_with(GitAccess::Commit)
+    }
+
+    fn find_with(&self, git: GitAccess) -> Protected {
         let root = &self.root;
         let job_files = [root.join("ws/job.yaml"), root.join("ws/prompts/a.md")];
-        Protected::find(&root.join("ws"), &job_files, &root.join("ws/runs"), Some(&root.join("home")))
+        Protected::find(&Wanted {
+            job_files: &job_files,
+            git,
+            ..wanted(&root.join("ws"), &root.join("ws/runs"), &root.join("home"))
+        })
     }
 
     /// The paths from the root, as far as they lie beneath it.
@@ -69,8 +91,14 @@ impl Bench {
 #[test]
 fn the_job_the_runs_and_a_repository_that_is_not_there_yet() {
     let bench = Bench::new();
-    let found = bench.find();
-    assert_eq!(bench.names(&found.paths), ["ws/.git", "ws/job.yaml", "ws/prompts/a.md", "ws/runs"]);
+    let found = bench.find_with(GitAccess::Read);
+    let by_default = BY_DEFAULT.map(|name| format!("ws/{name}"));
+    let mut expected: Vec<&str> = by_default.iter().map(String::as_str).collect();
+    expected.extend(["ws/.git", "ws/job.yaml", "ws/prompts/a.md", "ws/runs"]);
+    expected.sort_unstable();
+    let mut names = bench.names(&found.paths);
+    names.sort_unstable();
+    assert_eq!(names, expected);
     assert!(found.links.is_empty() && found.git_writes.is_empty());
 }
 
@@ -78,8 +106,9 @@ fn the_job_the_runs_and_a_repository_that_is_not_there_yet() {
 fn a_folder_of_runs_around_the_workspace_doesnt_make_all_of_it_read_only() {
     let bench = Bench::new();
     for out in ["ws", "."] {
-        let found = Protected::find(&bench.root.join("ws"), &[], &bench.root.join(out), None);
-        assert_eq!(bench.names(&found.paths), ["ws/.git"]);
+        let (workspace, out) = (bench.root.join("ws"), bench.root.join(out));
+        let found = Protected::find(&wanted(&workspace, &out, Path::new("/nonexistent")));
+        assert!(!found.paths.contains(&out) && !found.paths.contains(&workspace), "{found:?}");
     }
 }
 
@@ -88,7 +117,7 @@ fn what_makes_git_run_code_and_nothing_that_a_commit_writes() {
     let bench = Bench::new();
     bench.repository("ws");
     let found = bench.find();
-    let of_git: Vec<_> = bench.names(&found.paths).into_iter().filter(|name| name.starts_with("ws/.git")).collect();
+    let of_git: Vec<_> = bench.names(&found.paths).into_iter().filter(|name| name.starts_with("ws/.git/")).collect();
     let names = ["commondir", "config", "config.worktree", "hooks", "info/attributes"];
     assert_eq!(of_git, names.map(|name| format!("ws/.git/{name}")));
     assert!(found.git_writes.is_empty());
@@ -143,7 +172,8 @@ fn a_workspace_that_is_a_submodule_can_commit() {
     bench.repository("sub");
     fs::remove_dir(bench.root.join("ws")).unwrap();
     git(&bench.root.join("main"), &["submodule", "-q", "add", "../sub", "tree"]);
-    let found = Protected::find(&bench.root.join("main/tree"), &[], &bench.root.join("out"), None);
+    let found =
+        Protected::find(&wanted(&bench.root.join("main/tree"), &bench.root.join("out"), Path::new("/nonexistent")));
     bench.has(&found, &["main/tree/.git", "main/.git/modules/tree/config", "main/.git/modules/tree/hooks"]);
     assert!(bench.names(&found.git_writes).contains(&"main/.git/modules/tree".to_owned()), "{found:?}");
 }
@@ -180,7 +210,7 @@ fn repositories_are_found_whatever_they_are_called_and_not_in_the_records() {
     {
         bench.write(&format!("ws/{name}"), "");
     }
-    let found = repositories(&bench.root.join("ws"), &bench.root.join("ws/runs"));
+    let found = Repositories::find(&bench.root.join("ws"), &bench.root.join("ws/runs"), SEARCH_TIME).folders;
     let mut names = bench.names(&found);
     names.sort();
     assert_eq!(names, ["ws/a/.GIT", "ws/b.git", "ws/c"]);
@@ -197,4 +227,58 @@ fn a_great_many_files_and_a_loop_end_the_search_soon() {
     rustix::fs::mkfifoat(rustix::fs::CWD, bench.root.join("ws/f3/.git"), rustix::fs::Mode::RWXU).unwrap();
     let found = bench.find();
     bench.has(&found, &["ws/near/.git/hooks", "ws/f3/.git"]);
+}
+
+#[test]
+fn git_folders_are_protected_as_a_whole_unless_commands_may_commit() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    bench.repository("ws/vendor/other");
+    git(&bench.root.join("ws"), &["worktree", "add", "-q", "tree"]);
+    let folders = ["ws/.git", "ws/.git/worktrees/tree", "ws/vendor/other/.git"];
+    bench.has(&bench.find_with(GitAccess::Read), &folders);
+    let found = bench.find();
+    assert_eq!(bench.names(&found.allowed.git_folders.iter().cloned().collect::<Vec<_>>()), folders);
+    assert!(!bench.names(&found.paths).iter().any(|name| folders.contains(&name.as_str())), "{found:?}");
+}
+
+#[test]
+fn other_jobs_and_what_the_job_protects_or_opens() {
+    let bench = Bench::new();
+    bench.write("ws/other.yaml", "model: a/b\nparent: { prompt: x, tools: [] }\n");
+    bench.write("ws/values.yaml", "replicas: 3\n");
+    bench.write("ws/.github/workflows/a.yml", "");
+    let job_files = [bench.root.join("ws/job.yaml")];
+    let (workspace, out) = (bench.root.join("ws"), bench.root.join("ws/runs"));
+    let found = Protected::find(&Wanted {
+        job_files: &job_files,
+        protect: &["deploy/".to_owned(), "./infra/x".to_owned()],
+        allow_changes: &["jobs".to_owned(), ".github/workflows/a.yml".to_owned(), "deploy/notes".to_owned()],
+        ..wanted(&workspace, &out, Path::new("/nonexistent"))
+    });
+    bench.has(&found, &["ws/other.yaml", "ws/deploy", "ws/infra/x", "ws/.github"]);
+    let names = bench.names(&found.paths);
+    assert!(!names.iter().any(|name| name == "ws/jobs" || name == "ws/values.yaml"), "{names:?}");
+    assert_eq!(bench.names(&found.allowed.open), ["ws/jobs", "ws/.github/workflows/a.yml", "ws/deploy/notes"]);
+}
+
+#[test]
+fn a_folder_named_jobs_is_protected_where_it_holds_jobs_or_nothing_is_there() {
+    let bench = Bench::new();
+    bench.has(&bench.find(), &["ws/jobs"]);
+    bench.write("ws/jobs/cron.rb", "");
+    bench.write("ws/jobs/values.yaml", "a: 1\n");
+    assert!(!bench.names(&bench.find().paths).contains(&"ws/jobs".to_owned()));
+    bench.write("ws/jobs/other.yaml", "model: a/b\nparent: { prompt: x, tools: [] }\n");
+    bench.has(&bench.find(), &["ws/jobs"]);
+}
+
+#[test]
+fn a_search_that_takes_too_long_says_so() {
+    let bench = Bench::new();
+    bench.repository("ws/far/away");
+    let (workspace, out) = (bench.root.join("ws"), bench.root.join("out"));
+    assert!(!Repositories::find(&workspace, &out, Duration::ZERO).is_complete);
+    let found = Repositories::find(&workspace, &out, SEARCH_TIME);
+    assert!(found.is_complete && bench.names(&found.folders) == ["ws/far/away/.git"], "{found:?}");
 }

@@ -80,6 +80,15 @@ fn reopen(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     rustix::fs::chmodat(rustix::fs::CWD, own, Mode::RWXU, AtFlags::empty())
 }
 
+/// Gives a folder the owner and mode that it had.
+pub(super) fn give_rights(folder: &OwnedFd, name: &OsStr, marks: &Marks) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if openat(folder, name, flags, Mode::empty()).is_err() {
+        reopen(folder, name)?;
+    }
+    own(openat(folder, name, flags, Mode::empty())?, marks)
+}
+
 /// Gives a file or folder the owner and mode that it had.
 fn own(file: impl std::os::fd::AsFd, marks: &Marks) -> Result<(), Errno> {
     // Only root can change the owner, and only root needs it.

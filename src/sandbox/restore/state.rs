@@ -11,6 +11,8 @@ use rustix::io::Errno;
 
 /// The largest file whose content is kept, in bytes.
 const LARGEST: u64 = 1 << 20;
+/// The same of a git folder: its index grows with the number of files.
+pub(super) const LARGEST_OF_GIT: u64 = 32 << 20;
 /// How deep a folder is looked into.
 const DEEPEST: usize = 32;
 
@@ -19,11 +21,28 @@ const DEEPEST: usize = 32;
 pub(super) struct Budget {
     entries: usize,
     bytes: u64,
+    largest: u64,
+    /// Whether something couldn't be looked into.
+    pub(super) exceeded: bool,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { entries: 5000, bytes: 32 << 20 }
+        Self { entries: 200_000, bytes: 32 << 20, largest: LARGEST, exceeded: false }
+    }
+}
+
+impl Budget {
+    /// For git folders, which are looked at as a whole.
+    pub(super) fn of_trees() -> Self {
+        Self { entries: 200_000, bytes: 64 << 20, largest: LARGEST_OF_GIT, exceeded: false }
+    }
+
+    /// Takes an entry, if there is one left.
+    pub(super) fn take(&mut self) -> bool {
+        let left = self.entries > 0;
+        self.entries = self.entries.saturating_sub(1);
+        left
     }
 }
 
@@ -53,7 +72,7 @@ pub(super) struct Marks {
 
 impl Marks {
     #[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
-    fn of(stat: &Stat) -> Self {
+    pub(super) fn of(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev as u64,
             inode: stat.st_ino as u64,
@@ -76,7 +95,7 @@ impl Marks {
     }
 
     /// Whether who may do what with it is as before.
-    fn same_rights(&self, other: &Self) -> bool {
+    pub(super) fn same_rights(&self, other: &Self) -> bool {
         (self.mode, self.user, self.group) == (other.mode, other.user, other.group)
     }
 }
@@ -90,12 +109,13 @@ impl State {
     fn look_within(folder: &OwnedFd, name: &OsStr, budget: &mut Budget, depth: usize) -> Self {
         let Some(stat) = stat(folder, name) else { return Self::Missing };
         let marks = Marks::of(&stat);
-        let within = budget.entries > 0;
-        budget.entries = budget.entries.saturating_sub(1);
+        let within = budget.take();
+        budget.exceeded |= !within;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-                let content = if within && size <= LARGEST.min(budget.bytes) { read(folder, name) } else { None };
+                let most = budget.largest.min(budget.bytes);
+                let content = if within && size <= most { read(folder, name, most) } else { None };
                 budget.bytes = budget.bytes.saturating_sub(content.as_ref().map_or(0, |content| content.len() as u64));
                 Self::File(marks, content)
             }
@@ -111,8 +131,15 @@ impl State {
                     };
                     Self::Folder(marks, names.into_iter().map(look).collect())
                 }
-                _ => Self::Other(marks),
+                _ => {
+                    budget.exceeded = true;
+                    Self::Other(marks)
+                }
             },
+            FileType::Directory => {
+                budget.exceeded = true;
+                Self::Other(marks)
+            }
             _ => Self::Other(marks),
         }
     }
@@ -131,7 +158,7 @@ impl State {
                         && marks.same_rights(&now)
                         && marks.size == now.size
                         && content.is_some()
-                        && read(folder, name) == *content;
+                        && read(folder, name, LARGEST_OF_GIT) == *content;
                 *marks = if same { now } else { *marks };
                 same
             }
@@ -153,12 +180,23 @@ impl State {
     }
 }
 
-fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
+pub(super) fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
     statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
 }
 
-/// A file's content; `None` where it can't be read, is too long by now, or is no file.
-fn read(folder: &OwnedFd, name: &OsStr) -> Option<Vec<u8>> {
+/// What kind of thing it is.
+pub(super) fn kind_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// How many names it has.
+#[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
+pub(super) fn links(stat: &Stat) -> u64 {
+    stat.st_nlink as u64
+}
+
+/// A file's content; `None` where it can't be read, is longer than `most` bytes by now, or is no file.
+pub(super) fn read(folder: &OwnedFd, name: &OsStr, most: u64) -> Option<Vec<u8>> {
     // A pipe in its place must not hold us up.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = std::fs::File::from(openat(folder, name, flags, Mode::empty()).ok()?);
@@ -166,8 +204,8 @@ fn read(folder: &OwnedFd, name: &OsStr) -> Option<Vec<u8>> {
         return None;
     }
     let mut content = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut content).ok()?;
-    (content.len() as u64 <= LARGEST).then_some(content)
+    file.take(most + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= most).then_some(content)
 }
 
 /// Opens a folder and lists it.

@@ -3,6 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::super::Boundary;
+use super::super::allowed_changes::AllowedChanges;
 use super::{Breach, Guard};
 use crate::job::Network;
 
@@ -25,6 +26,7 @@ fn guard(root: &Path) -> Guard {
         workspace: root.to_owned(),
         protected: names.iter().map(|name| root.join(name)).collect(),
         links: vec![],
+        allowed: AllowedChanges::default(),
         network: Network::None,
         read: vec![],
         write: vec![],
@@ -58,13 +60,13 @@ fn picture(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
 
 fn breach(root: &Path, attack: impl FnOnce()) -> Breach {
     let guard = guard(root);
-    assert_eq!(guard.inspect(), Ok(()));
+    assert_eq!(guard.inspect(false), Ok(()));
     let before = picture(root);
     attack();
-    let breach = guard.inspect().unwrap_err();
+    let breach = guard.inspect(false).unwrap_err();
     assert_eq!(picture(root), before);
     assert_eq!(breach.left, Vec::<PathBuf>::new());
-    assert_eq!(guard.inspect(), Ok(()), "a second look finds what was put back");
+    assert_eq!(guard.inspect(false), Ok(()), "a second look finds what was put back");
     breach
 }
 
@@ -132,7 +134,7 @@ fn every_kind_of_change_is_seen_and_put_back() {
         if number == 9 {
             let guard = guard(&root);
             attack();
-            assert_eq!(guard.inspect().unwrap_err().changed, [at(name)]);
+            assert_eq!(guard.inspect(false).unwrap_err().changed, [at(name)]);
             assert!(!at(name).exists());
             fs::remove_dir(at("later")).unwrap();
             continue;
@@ -152,7 +154,7 @@ fn nothing_outside_is_touched_through_a_link() {
     let guard = guard(&root);
     fs::remove_dir_all(root.join(".git")).unwrap();
     symlink(&outside, root.join(".git")).unwrap();
-    let breach = guard.inspect().unwrap_err();
+    let breach = guard.inspect(false).unwrap_err();
     assert_eq!(breach.changed, [root.join(".git/hooks"), root.join(".git/config")]);
     assert_eq!(picture(&outside), before);
     assert_eq!(fs::read_to_string(root.join(".git/config")).unwrap(), "[core]\n");
@@ -166,7 +168,7 @@ fn what_is_the_same_again_is_no_breach() {
     fs::write(root.join(".git/config"), "[core]\n").unwrap();
     fs::write(root.join("other"), "x").unwrap();
     fs::write(root.join(".git/index"), "x").unwrap();
-    assert_eq!(guard.inspect(), Ok(()));
+    assert_eq!(guard.inspect(false), Ok(()));
 }
 
 #[test]
@@ -177,9 +179,9 @@ fn what_others_change_between_calls_is_accepted() {
     fs::create_dir(root.join("later")).unwrap();
     fs::write(root.join("later/deep.yaml"), "x").unwrap();
     guard.accept();
-    assert_eq!(guard.inspect(), Ok(()));
+    assert_eq!(guard.inspect(false), Ok(()));
     fs::write(root.join("job.yaml"), "model: e/f\n").unwrap();
-    assert!(guard.inspect().is_err());
+    assert!(guard.inspect(false).is_err());
     assert_eq!(fs::read_to_string(root.join("job.yaml")).unwrap(), "model: c/d\n");
 }
 
@@ -189,7 +191,7 @@ fn what_is_too_large_is_seen_but_not_put_back() {
     fs::write(root.join("job.yaml"), vec![b'#'; 2 << 20]).unwrap();
     let guard = guard(&root);
     fs::write(root.join("job.yaml"), "x").unwrap();
-    let breach = guard.inspect().unwrap_err();
+    let breach = guard.inspect(false).unwrap_err();
     assert_eq!(breach.left, [root.join("job.yaml")]);
     assert!(breach.to_string().contains("could not be put back"), "{breach}");
 }

@@ -1,0 +1,116 @@
+//! Which changes commands may make within what is protected.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use crate::job::GitAccess;
+
+/// What commands may change although it lies in something that is protected.
+#[derive(Debug, Clone, Default)]
+pub struct AllowedChanges {
+    /// What may change in git folders.
+    pub git: GitAccess,
+    /// The git folders, canonical: those of worktrees and submodules, too, and the workspace's own `.git` although it may
+    /// not exist yet.
+    pub git_folders: BTreeSet<PathBuf>,
+    /// Paths that the job takes the protection off, canonical as far as they exist.
+    pub open: Vec<PathBuf>,
+}
+
+/// What may change at one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// Nothing.
+    Nothing,
+    /// It leads to something that may change, so the folder may be made.
+    FolderOnly,
+    /// Everything.
+    Anything,
+    /// Regular files and folders may come, change and go.
+    Files,
+    /// One regular file may come, change and go.
+    File,
+    /// Objects and packs: regular files and folders, whose content isn't looked at.
+    Objects,
+    /// A lock of git's, which is gone when git has ended.
+    Lock,
+}
+
+/// A path and where in a git folder it lies.
+#[derive(Debug, Clone)]
+pub(super) struct Spot<'a> {
+    rules: &'a AllowedChanges,
+    pub(super) path: PathBuf,
+    /// From the root of the nearest git folder.
+    pub(super) within: Option<PathBuf>,
+}
+
+impl AllowedChanges {
+    /// Whether only a part of what lies at or below a path must stay as it is.
+    pub(super) fn concerns(&self, path: &Path) -> bool {
+        self.open.iter().any(|open| open.starts_with(path))
+            || self.git_folders.iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// Whether the job opens something strictly below a path.
+    pub(super) fn opens_below(&self, path: &Path) -> bool {
+        self.open.iter().any(|open| open.starts_with(path))
+    }
+
+    pub(super) fn spot(&self, path: &Path) -> Spot<'_> {
+        let within = self.git_folders.iter().filter_map(|folder| path.strip_prefix(folder).ok());
+        // The nearest git folder leaves the shortest rest.
+        let within = within.min_by_key(|rest| rest.as_os_str().len()).map(Path::to_owned);
+        Spot { rules: self, path: path.to_owned(), within }
+    }
+}
+
+impl Spot<'_> {
+    pub(super) fn child(&self, name: &OsStr) -> Self {
+        let path = self.path.join(name);
+        let within = match self.rules.git_folders.contains(&path) {
+            true => Some(PathBuf::new()),
+            false => self.within.as_ref().map(|within| within.join(name)),
+        };
+        Self { rules: self.rules, path, within }
+    }
+
+    pub(super) fn allowed(&self) -> Allowed {
+        if let Some(within) = &self.within {
+            return in_git_folder(within, self.rules.git);
+        }
+        if self.rules.open.iter().any(|open| self.path.starts_with(open)) {
+            return Allowed::Anything;
+        }
+        if self.rules.open.iter().any(|open| open.starts_with(&self.path)) {
+            return Allowed::FolderOnly;
+        }
+        Allowed::Nothing
+    }
+
+    /// Whether this is a git folder that may be made.
+    pub(super) fn may_become_repository(&self) -> bool {
+        self.rules.git == GitAccess::Commit && self.within.as_ref().is_some_and(|within| within.as_os_str().is_empty())
+    }
+
+    /// Whether it is git's `HEAD`: without it, git takes the folder for none of its own and looks further up.
+    pub(super) fn is_head(&self) -> bool {
+        self.within.as_ref().is_some_and(|within| within == Path::new("HEAD"))
+    }
+}
+
+/// What may change at a path from the root of a git folder, as gitrepository-layout(5) names its parts.
+fn in_git_folder(within: &Path, access: GitAccess) -> Allowed {
+    let parts: Vec<&str> = within.iter().map(|part| part.to_str().unwrap_or_default()).collect();
+    match (parts.as_slice(), access) {
+        // Alternates lead to other objects, and commit graphs are believed.
+        (["objects", "info", ..], _) => Allowed::Nothing,
+        (["objects", ..], _) => Allowed::Objects,
+        (["refs", "heads" | "tags", ..] | ["logs", ..], GitAccess::Commit) => Allowed::Files,
+        (["HEAD" | "index" | "COMMIT_EDITMSG" | "ORIG_HEAD"], GitAccess::Commit) => Allowed::File,
+        (["HEAD.lock" | "index.lock"], GitAccess::Commit) => Allowed::Lock,
+        ([name], GitAccess::Commit) if name.starts_with("next-index-") && name.ends_with(".lock") => Allowed::Lock,
+        _ => Allowed::Nothing,
+    }
+}

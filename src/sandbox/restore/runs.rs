@@ -1,0 +1,248 @@
+//! The folder of all runs: which records there are, and what `latest` leads to.
+//!
+//! Other runs may begin there at any time. Theirs are known by the lock that each holds on its folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, readlinkat, renameat, statat, symlinkat,
+};
+use rustix::io::Errno;
+
+use super::put::remove;
+use super::tree::list;
+use super::walk;
+
+/// The link to the newest run of a job.
+const LATEST: &str = "latest";
+/// What is added to the name of something that no run made.
+const ASIDE: &str = ".not-a-record";
+/// How long a run that was just begun may take to lock its folder.
+const LOCKED_WITHIN: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Runs {
+    root: Arc<OwnedFd>,
+    /// From the root.
+    way: PathBuf,
+    path: PathBuf,
+    /// The run's own record, from the folder of all runs: job and run, or the run alone where that folder is the job's.
+    own: Option<PathBuf>,
+    /// What was there: the jobs with their records.
+    jobs: BTreeMap<OsString, Job>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Job {
+    entries: BTreeSet<OsString>,
+    latest: Option<OsString>,
+}
+
+impl Runs {
+    pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path) -> Self {
+        let own = record.strip_prefix(path).ok().map(Path::to_owned);
+        let mut runs = Self { root, way, path: path.to_owned(), own, jobs: BTreeMap::new() };
+        runs.accept();
+        runs
+    }
+
+    /// Takes what is there now as how it must be.
+    pub(super) fn accept(&mut self) {
+        let mut jobs = BTreeMap::new();
+        if let Ok((folder, listed)) = self.open(&self.way) {
+            if self.is_of_one_job() {
+                jobs.insert(OsString::new(), Job::of(&folder, &listed));
+            } else {
+                for (name, kind) in listed {
+                    let job = match list(&folder, &name) {
+                        Ok((opened, listed)) if kind == FileType::Directory => Job::of(&opened, &listed),
+                        _ => Job::default(),
+                    };
+                    jobs.insert(name, job);
+                }
+            }
+        }
+        self.jobs = jobs;
+    }
+
+    /// Looks whether commands added something, and puts it aside: nothing is removed but links, since another run could
+    /// have made it after all.
+    pub(super) fn inspect(&self, changed: &mut Vec<PathBuf>, left: &mut Vec<PathBuf>) {
+        let Ok((folder, listed)) = self.open(&self.way) else {
+            changed.push(self.path.clone());
+            left.push(self.path.clone());
+            return;
+        };
+        let mut report = Report { changed, left };
+        if self.is_of_one_job() {
+            if let Some(known) = self.jobs.get(OsStr::new("")) {
+                known.inspect(&folder, &listed, &self.path, &mut report);
+            }
+        } else {
+            for name in self.jobs.keys().filter(|name| !listed.iter().any(|(listed, _)| listed == *name)) {
+                // A file that is to stay is put back by whoever keeps its content.
+                if *name != OsStr::new(".gitignore") {
+                    report.lost(self.path.join(name));
+                }
+            }
+            for (name, kind) in &listed {
+                let path = self.path.join(name);
+                let is_folder = kind_of(&folder, name, *kind) == Some(FileType::Directory);
+                match (self.jobs.get(name), list(&folder, name)) {
+                    (Some(known), Ok((opened, inside))) if is_folder => {
+                        known.inspect(&opened, &inside, &path, &mut report);
+                    }
+                    (None, Ok((opened, inside)))
+                        if is_folder && inside.iter().any(|(run, _)| is_locked(&opened, run)) =>
+                    {
+                        Job::default().inspect(&opened, &inside, &path, &mut report);
+                    }
+                    (Some(_), _) if !is_folder && self.jobs.get(name) == Some(&Job::default()) => {}
+                    _ => report.undo(&folder, name, path),
+                }
+            }
+        }
+        if let Some(own) = &self.own {
+            self.inspect_own(own, &mut report);
+        }
+    }
+
+    /// In the run's own record there are only files, and one folder of files.
+    fn inspect_own(&self, own: &Path, report: &mut Report<'_>) {
+        for (within, has_folders) in [(own.to_owned(), true), (own.join("subagents"), false)] {
+            let Ok((folder, listed)) = self.open(&self.way.join(&within)) else { continue };
+            for (name, kind) in listed {
+                let is_fine = match kind_of(&folder, &name, kind) {
+                    Some(FileType::Directory) => has_folders && name == "subagents",
+                    Some(FileType::RegularFile) | None => true,
+                    Some(_) => false,
+                };
+                if !is_fine {
+                    report.undo(&folder, &name, self.path.join(&within).join(&name));
+                }
+            }
+        }
+    }
+
+    fn is_of_one_job(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.iter().count() == 1)
+    }
+
+    fn open(&self, way: &Path) -> Result<(OwnedFd, Vec<(OsString, FileType)>), Errno> {
+        let (folder, name) = walk(&self.root, way, |_, _| Err(Errno::NOENT))?;
+        list(&folder, name)
+    }
+}
+
+impl Job {
+    fn of(folder: &OwnedFd, listed: &[(OsString, FileType)]) -> Self {
+        Self { entries: listed.iter().map(|(name, _)| name.clone()).collect(), latest: latest(folder) }
+    }
+
+    fn inspect(&self, folder: &OwnedFd, listed: &[(OsString, FileType)], path: &Path, report: &mut Report<'_>) {
+        for name in self.entries.iter().filter(|name| !listed.iter().any(|(listed, _)| listed == *name)) {
+            if *name != LATEST && !name.as_bytes().starts_with(b".latest-") {
+                report.lost(path.join(name));
+            }
+        }
+        for (name, kind) in listed.iter().filter(|(name, _)| *name != LATEST && !self.entries.contains(name)) {
+            // A link that is about to become `latest` names the run that makes it.
+            let run = name.as_bytes().strip_prefix(b".latest-").map_or(name.as_os_str(), OsStr::from_bytes);
+            let kind = kind_of(folder, name, *kind);
+            let is_theirs = matches!(kind, Some(FileType::Directory | FileType::Symlink)) && is_locked(folder, run);
+            if kind.is_some() && !is_theirs {
+                report.undo(folder, name, path.join(name));
+            }
+        }
+        let now = latest(folder);
+        let is_fine = now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && is_locked(folder, run));
+        if !is_fine {
+            report.changed.push(path.join(LATEST));
+            let put = remove(folder, OsStr::new(LATEST), 0).and_then(|()| {
+                self.latest.as_ref().map_or(Ok(()), |target| symlinkat(target.as_os_str(), folder, LATEST))
+            });
+            if put.is_err() {
+                report.left.push(path.join(LATEST));
+            }
+        }
+    }
+}
+
+struct Report<'a> {
+    changed: &'a mut Vec<PathBuf>,
+    left: &'a mut Vec<PathBuf>,
+}
+
+impl Report<'_> {
+    /// Something is there that no run made: a link goes, everything else gets a name that no record has.
+    fn undo(&mut self, folder: &OwnedFd, name: &OsStr, path: PathBuf) {
+        let is_link = kind_of(folder, name, FileType::Unknown) == Some(FileType::Symlink);
+        let done = if is_link { remove(folder, name, 0) } else { set_aside(folder, name) };
+        if done.is_err() {
+            self.left.push(path.clone());
+        }
+        self.changed.push(path);
+    }
+
+    fn lost(&mut self, path: PathBuf) {
+        self.left.push(path.clone());
+        self.changed.push(path);
+    }
+}
+
+fn set_aside(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    for number in 0..100 {
+        let mut aside = OsString::from(".");
+        aside.push(name);
+        aside.push(ASIDE);
+        if number > 0 {
+            aside.push(format!("-{number}"));
+        }
+        if statat(folder, &aside, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+            return renameat(folder, name, folder, &aside);
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// What `latest` says.
+fn latest(folder: &OwnedFd) -> Option<OsString> {
+    match readlinkat(folder, LATEST, Vec::new()) {
+        Ok(target) => Some(OsStr::from_bytes(target.as_bytes()).to_owned()),
+        // Something else in its place is no link to any run.
+        Err(_) => statat(folder, LATEST, AtFlags::SYMLINK_NOFOLLOW).is_ok().then(OsString::new),
+    }
+}
+
+fn is_name(target: &OsStr) -> bool {
+    !target.is_empty() && !target.as_bytes().contains(&b'/') && target != ".." && target != "."
+}
+
+/// Whether a run holds its folder: it goes on now.
+fn is_locked(folder: &OwnedFd, name: &OsStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(opened) = openat(folder, name, flags, Mode::empty()) else { return false };
+    let try_lock = || flock(&opened, FlockOperation::NonBlockingLockShared);
+    let is_held = |taken: Result<(), Errno>| taken == Err(Errno::WOULDBLOCK);
+    if is_held(try_lock()) {
+        return true;
+    }
+    let _ = flock(&opened, FlockOperation::Unlock);
+    std::thread::sleep(LOCKED_WITHIN);
+    is_held(try_lock())
+}
+
+/// The kind of an entry; none where it is gone.
+fn kind_of(folder: &OwnedFd, name: &OsStr, listed: FileType) -> Option<FileType> {
+    if listed != FileType::Unknown {
+        return Some(listed);
+    }
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
+}

@@ -1,0 +1,315 @@
+//! Folders of which only parts must stay as they are: git folders, and protected folders with exceptions.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+
+use super::super::allowed_changes::{Allowed, Spot};
+use super::state::{Budget, LARGEST_OF_GIT, Marks, State, kind_of, links, read, stat};
+use super::{index, init, put};
+
+/// How deep folders are looked into.
+const DEEPEST: usize = 40;
+/// How many names of a folder are read; more in one that may not change is a change.
+const MOST_NAMES: usize = 500_000;
+/// The longest reference that is looked into, in bytes.
+const LONGEST_REFERENCE: usize = 1000;
+
+/// Looks at all that must stay as it is.
+pub(super) fn look(folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>, budget: &mut Budget, depth: usize) -> State {
+    let Some(stat) = stat(folder, name) else { return State::Missing };
+    if kind_of(&stat) != FileType::Directory {
+        return State::look(folder, name, budget);
+    }
+    let marks = Marks::of(&stat);
+    if !budget.take() || depth > DEEPEST {
+        budget.exceeded = true;
+        return State::Other(marks);
+    }
+    let Ok((opened, listed)) = list(folder, name) else { return State::Other(marks) };
+    let mut entries = BTreeMap::new();
+    for (name, kind) in listed {
+        let child = spot.child(&name);
+        let is_ignored = match child.allowed() {
+            Allowed::Anything | Allowed::Lock => true,
+            Allowed::Objects => kind == FileType::RegularFile,
+            _ => false,
+        };
+        if !is_ignored {
+            let state = look(&opened, &name, &child, budget, depth + 1);
+            entries.insert(name, state);
+        }
+    }
+    State::Folder(marks, entries)
+}
+
+/// Takes what is there now as how it must be.
+pub(super) fn refresh(
+    state: &mut State,
+    folder: &OwnedFd,
+    name: &OsStr,
+    spot: &Spot<'_>,
+    budget: &mut Budget,
+    depth: usize,
+) {
+    let now = stat(folder, name).filter(|stat| kind_of(stat) == FileType::Directory);
+    let (State::Folder(marks, entries), Some(now)) = (&mut *state, now) else {
+        if !state.holds(folder, name) {
+            *state = look(folder, name, spot, budget, depth);
+        }
+        return;
+    };
+    *marks = Marks::of(&now);
+    let Ok((opened, listed)) = list(folder, name) else {
+        *state = State::Other(*marks);
+        return;
+    };
+    let mut fresh = BTreeMap::new();
+    for (name, kind) in listed {
+        let child = spot.child(&name);
+        if let Some(mut known) = entries.remove(&name) {
+            refresh(&mut known, &opened, &name, &child, budget, depth + 1);
+            fresh.insert(name, known);
+            continue;
+        }
+        let is_ignored = match child.allowed() {
+            Allowed::Anything | Allowed::Lock => true,
+            Allowed::Objects => kind == FileType::RegularFile,
+            _ => false,
+        };
+        if !is_ignored {
+            let state = look(&opened, &name, &child, budget, depth + 1);
+            fresh.insert(name, state);
+        }
+    }
+    *entries = fresh;
+}
+
+/// Compares what is there with what was, and undoes what isn't allowed.
+#[derive(Debug, Default)]
+pub(super) struct Inspection {
+    /// Whether other commands still run: their locks are no change yet.
+    busy: bool,
+    pub(super) changed: Vec<PathBuf>,
+    pub(super) left: Vec<PathBuf>,
+    /// A folder above was taken away, so that nothing in it went in an allowed way.
+    is_rebuilding: bool,
+}
+
+impl Inspection {
+    pub(super) fn new(busy: bool) -> Self {
+        Self { busy, ..Self::default() }
+    }
+
+    pub(super) fn check(
+        &mut self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        spot: &Spot<'_>,
+        mut state: Option<&mut State>,
+        depth: usize,
+    ) {
+        let allowed = spot.allowed();
+        let Some(now) = stat(folder, name) else {
+            let Some(state) = state.filter(|state| !matches!(state, State::Missing)) else { return };
+            let may_go = matches!(allowed, Allowed::Files | Allowed::File | Allowed::Lock | Allowed::Objects);
+            let is_part = matches!(allowed, Allowed::Objects) && matches!(state, State::Folder(..)) && is_root(spot);
+            if !may_go || is_part || spot.is_head() || self.is_rebuilding {
+                self.undo(folder, name, spot, Some(state), depth);
+            }
+            return;
+        };
+        let kind = kind_of(&now);
+        if kind == FileType::Directory {
+            let marks = Marks::of(&now);
+            let stays = |state: &Option<&mut State>| match state {
+                Some(State::Folder(before, _)) => before.same_rights(&marks),
+                _ => false,
+            };
+            let is_new = matches!(state, None | Some(State::Missing));
+            let is_fine = match allowed {
+                Allowed::Anything => return,
+                Allowed::Nothing => stays(&state),
+                Allowed::FolderOnly => is_new || stays(&state),
+                Allowed::Files | Allowed::Objects => depth <= DEEPEST,
+                Allowed::File | Allowed::Lock => false,
+            };
+            if is_new && allowed == Allowed::Nothing && spot.may_become_repository() {
+                if self.busy {
+                    return;
+                }
+                if init::is_fresh(folder, name)
+                    && let Some(state) = state
+                {
+                    *state = look(folder, name, spot, &mut Budget::of_trees(), depth);
+                    return;
+                }
+                self.undo(folder, name, spot, None, depth);
+                return;
+            }
+            if !is_fine {
+                self.undo(folder, name, spot, state, depth);
+                return;
+            }
+            match state {
+                Some(State::Folder(_, entries)) => self.children(folder, name, spot, entries, depth),
+                _ => self.children(folder, name, spot, &mut BTreeMap::new(), depth),
+            }
+            return;
+        }
+        if state.as_mut().is_some_and(|state| state.holds(folder, name)) {
+            return;
+        }
+        let is_regular = kind == FileType::RegularFile;
+        let is_lock = spot.within.is_some() && name.as_encoded_bytes().ends_with(b".lock");
+        let is_fine = match allowed {
+            Allowed::Anything => true,
+            _ if is_regular && is_refreshed_index(folder, name, spot, state.as_deref()) => {
+                // It is put back all the same, so that nothing has changed.
+                state.as_mut().is_some_and(|state| put::put(folder, name, state).is_ok())
+            }
+            _ if is_regular && is_lock && self.busy => true,
+            Allowed::Nothing | Allowed::FolderOnly => false,
+            Allowed::Files | Allowed::File => is_regular && links(&now) == 1 && says_what_it_may(folder, name, spot),
+            Allowed::Objects => is_regular,
+            // Left by a git that was killed.
+            Allowed::Lock => is_regular && unlinkat(folder, name, AtFlags::empty()).is_ok(),
+        };
+        if !is_fine {
+            self.undo(folder, name, spot, state, depth);
+        }
+    }
+
+    fn children(
+        &mut self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        spot: &Spot<'_>,
+        entries: &mut BTreeMap<OsString, State>,
+        depth: usize,
+    ) {
+        let (opened, listed) = match list(folder, name) {
+            Ok(listed) => listed,
+            Err(_) => {
+                self.changed.push(spot.path.clone());
+                self.left.push(spot.path.clone());
+                return;
+            }
+        };
+        let mut gone: std::collections::BTreeSet<OsString> = entries.keys().cloned().collect();
+        for (name, kind) in &listed {
+            gone.remove(name);
+            let child = spot.child(name);
+            // Most of a git folder; no look at each is needed.
+            if *kind == FileType::RegularFile && child.allowed() == Allowed::Objects && !entries.contains_key(name) {
+                continue;
+            }
+            self.check(&opened, name, &child, entries.get_mut(name), depth + 1);
+        }
+        for name in gone {
+            let child = spot.child(&name);
+            self.check(&opened, &name, &child, entries.get_mut(&name), depth + 1);
+        }
+    }
+
+    /// Names a change, and makes it what it was.
+    fn undo(&mut self, folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>, state: Option<&mut State>, depth: usize) {
+        self.changed.push(spot.path.clone());
+        let done = match state {
+            None => put::remove(folder, name, 0),
+            Some(State::Folder(marks, entries)) if depth <= DEEPEST => {
+                let marks = *marks;
+                match self.make_folder(folder, name, &marks) {
+                    Ok(is_new) => {
+                        if is_new && spot.allowed() == Allowed::Objects {
+                            // Nobody keeps a copy of all objects.
+                            self.left.push(spot.path.clone());
+                        }
+                        let before = self.is_rebuilding;
+                        self.is_rebuilding |= is_new;
+                        let named = self.changed.len();
+                        self.children(folder, name, spot, entries, depth);
+                        if is_new {
+                            // The folder itself says it all.
+                            self.changed.truncate(named);
+                        }
+                        self.is_rebuilding = before;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Some(state) => put::put(folder, name, state),
+        };
+        if done.is_err() {
+            self.left.push(spot.path.clone());
+        }
+    }
+
+    /// Makes a folder with these rights, and says whether it wasn't there.
+    fn make_folder(&self, folder: &OwnedFd, name: &OsStr, marks: &Marks) -> Result<bool, Errno> {
+        let is_new = stat(folder, name).is_none_or(|now| kind_of(&now) != FileType::Directory);
+        if is_new {
+            put::remove(folder, name, 0)?;
+            mkdirat(folder, name, Mode::from_raw_mode(0o700))?;
+        }
+        put::give_rights(folder, name, marks)?;
+        Ok(is_new)
+    }
+}
+
+/// Whether it is the folder of all objects.
+fn is_root(spot: &Spot<'_>) -> bool {
+    spot.within.as_ref().is_some_and(|within| within.iter().count() == 1)
+}
+
+/// Whether it is an index in which only the state of files is newer. `git describe --dirty` writes such a one though it was
+/// told to take no locks.
+fn is_refreshed_index(folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>, state: Option<&State>) -> bool {
+    let Some(State::File(_, Some(before))) = state else { return false };
+    spot.allowed() == Allowed::Nothing
+        && spot.within.as_ref().is_some_and(|within| within == Path::new("index"))
+        && read(folder, name, LARGEST_OF_GIT).is_some_and(|now| index::has_same_entries(before, &now))
+}
+
+/// Whether a reference names an object or another reference, for git writes to what it names; and whether an index names
+/// only files of the working tree.
+fn says_what_it_may(folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>) -> bool {
+    if spot.within.as_ref().is_some_and(|within| within == Path::new("index")) {
+        return read(folder, name, LARGEST_OF_GIT).is_some_and(|content| index::is_harmless(&content));
+    }
+    let is_reference = spot.is_head() || spot.within.as_ref().is_some_and(|within| within.starts_with("refs"));
+    if !is_reference {
+        return true;
+    }
+    let Some(content) = read(folder, name, LONGEST_REFERENCE as u64) else { return false };
+    let text = String::from_utf8_lossy(&content);
+    let text = text.trim_end();
+    match text.strip_prefix("ref:") {
+        Some(target) => target.trim_start().starts_with("refs/") && !target.contains(".."),
+        None => matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
+    }
+}
+
+/// Opens a folder and lists it with the kinds of its entries.
+pub(super) fn list(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Vec<(OsString, FileType)>), Errno> {
+    use std::os::unix::ffi::OsStrExt;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(folder, name, flags, Mode::empty())?;
+    let mut listed = Vec::new();
+    for entry in Dir::read_from(&opened)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            if listed.len() >= MOST_NAMES {
+                return Err(Errno::TOOBIG);
+            }
+            listed.push((name.to_owned(), entry.file_type()));
+        }
+    }
+    Ok((opened, listed))
+}

@@ -1,0 +1,102 @@
+//! Attacks on the folder of runs.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::everywhere;
+use super::place::Place;
+
+/// Each adds something to the folder of runs, or takes something away. `OWN` is the run's own record.
+const ATTACKS: [&str; 10] = [
+    "echo '!*' > runs/.gitignore",
+    "rm -f runs/.gitignore",
+    "ln -sfn ../../src runs/job/latest",
+    "rm -f runs/job/latest",
+    "mkdir -p runs/job/20990101-000000-aaaaaa; cp OWN/events.jsonl OWN/plan.json runs/job/20990101-000000-aaaaaa",
+    "mkdir -p runs/other/20990101-000000-aaaaaa; cp OWN/events.jsonl runs/other/20990101-000000-aaaaaa; \
+     ln -s 20990101-000000-aaaaaa runs/other/latest",
+    "ln -s ../../../../home/token OWN/transcript.md",
+    "mkdir -p OWN/subagents; ln -s ../../../../../home/token OWN/subagents/general-1.md",
+    "echo x > runs/job/file",
+    "ln -s ../src runs/src",
+];
+
+/// What names and links there are in the folder of runs, without the files of records.
+fn picture(runs: &Path) -> Vec<(PathBuf, String)> {
+    let mut all = Vec::new();
+    let jobs = std::fs::read_dir(runs).unwrap().flatten().map(|entry| entry.path());
+    for path in jobs.flat_map(|job| {
+        let inside = std::fs::read_dir(&job).into_iter().flatten().flatten().map(|entry| entry.path());
+        inside.chain([job.clone()]).collect::<Vec<_>>()
+    }) {
+        // What was put aside is no record.
+        if !path.to_string_lossy().contains(".not-a-record") {
+            let content = match path.is_symlink() {
+                true => std::fs::read_link(&path).unwrap().to_string_lossy().into_owned(),
+                false => std::fs::read_to_string(&path).unwrap_or_default(),
+            };
+            all.push((path, content));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn the_folder_of_runs_stays_as_it_is() {
+    for (user, tier) in everywhere() {
+        for attack in ATTACKS {
+            let place = Place::new(user).unwrap();
+            let attack = attack.replace("OWN", "$(echo runs/job/2[0-8]*)");
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {attack}")]);
+            let folder = ended.run_folder_in("runs/job");
+            let runs = place.workspace().join("runs");
+            let record = std::fs::read_link(runs.join("job/latest")).unwrap();
+            let expected = [
+                (runs.join(".gitignore"), "*\n".to_owned()),
+                (runs.join("job"), String::new()),
+                (runs.join("job").join(&record), String::new()),
+                (runs.join("job/latest"), record.display().to_string()),
+            ];
+            assert_eq!(picture(&runs), expected, "{user:?} in {tier:?}: {attack}\n{}", ended.all());
+            let entries = std::fs::read_dir(runs.join("job").join(&record)).unwrap().flatten();
+            assert!(entries.into_iter().all(|entry| !entry.path().is_symlink()), "{attack}");
+            let result = folder.result();
+            match tier {
+                super::Tier::Bubblewrap => assert_eq!(result["outcome"], "completed", "{attack}"),
+                _ => assert_eq!(result["outcome"], "environment_failed", "{user:?}: {attack}\n{}", ended.all()),
+            }
+            assert_eq!(std::fs::read_to_string(place.root().join("home/token")).unwrap().trim(), super::place::SECRET);
+        }
+    }
+}
+
+#[test]
+fn another_run_that_begins_meanwhile_is_no_attack() {
+    for (user, tier) in everywhere() {
+        let place = Place::new(user).unwrap();
+        let runs = place.workspace().join("runs");
+        let theirs = runs.join("theirs/20990101-000000-aaaaaa");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !place.workspace().join("begun").exists() {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                std::fs::create_dir_all(&theirs).unwrap();
+                let lock = std::fs::File::open(&theirs).unwrap();
+                rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+                symlink("20990101-000000-aaaaaa", runs.join("theirs/latest")).unwrap();
+                std::fs::write(place.workspace().join("seen"), "").unwrap();
+                while !place.workspace().join("over").exists() {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            });
+            let wait = "PATH=/usr/bin:/bin; touch begun; until [ -e seen ]; do sleep 0.01; done; echo done";
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| place.run(tier, &[wait.to_owned()])));
+            std::fs::write(place.workspace().join("begun"), "").unwrap();
+            std::fs::write(place.workspace().join("over"), "").unwrap();
+            ended.unwrap().code(0);
+        });
+        assert!(runs.join("theirs/latest").is_symlink() && theirs.is_dir(), "{user:?} in {tier:?}");
+    }
+}
