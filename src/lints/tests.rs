@@ -291,7 +291,7 @@ fn a_slip_is_one_finding_and_hides_no_other() {
 
 /// The findings of a job with these lines below its limits, one line each.
 fn found_in(rest: &str) -> Vec<String> {
-    let text = format!("model: anthropic/claude-sonnet-4-5\nlimits: {{ tokens: 1 }}\n{rest}");
+    let text = format!("model: anthropic/claude-sonnet-5-5\nlimits: {{ tokens: 1 }}\n{rest}");
     printed(&check(&Source::new("job.yaml", text), None).findings).lines().map(str::to_owned).collect()
 }
 

@@ -282,9 +282,9 @@ fn every_text_that_fails_to_render_is_found() {
     let text = "\
 model: anthropic/x
 inputs: { topic: { type: string } }
-parent: { system: \"{{ inputs.topic + 1 }}\", prompt: \"{{ inputs.topic | int }}\", tools: [task] }
+parent: { system: \"{{ inputs.topic | float }}\", prompt: \"{{ inputs.topic | int }}\", tools: [task] }
 subagents:
-  a: { description: A., system: \"{{ inputs.topic.none }}\", tools: [] }
+  a: { description: A., system: \"{{ inputs.topic | int + 1 }}\", tools: [] }
 ";
     let findings = plan(text, &given(&["topic=x"])).unwrap_err();
     assert_eq!(findings.len(), 3, "{findings:?}");
