@@ -308,6 +308,27 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
 }
 
 #[test]
+fn bubblewrap_is_tried_once_for_commands_that_write_and_those_that_only_read() {
+    if !bubblewrap() {
+        return;
+    }
+    let real = ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join("bwrap"));
+    let real = real.into_iter().find(|path| path.exists()).unwrap();
+    for (options, written) in [("", true), (", read_only: true", false)] {
+        let folder = prepared(options, &["echo > new; echo ran"]);
+        let programs = without_bwrap(&folder);
+        let starts = folder.home().parent().unwrap().join("starts");
+        script(&programs.join("bwrap"), &format!("echo >> {}; exec {} \"$@\"", starts.display(), real.display()));
+        let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
+        ended.code(0);
+        assert!(printed(&ended)[0].ends_with("ran"), "{}", ended.all());
+        assert_eq!(folder.exists("new"), written);
+        let starts = std::fs::read_to_string(starts).unwrap().lines().count();
+        assert_eq!(starts, 2, "one trial, one command");
+    }
+}
+
+#[test]
 fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
     let folder = prepared("", &["echo ran"]);
     let ended = program(&folder).args(["--sandbox", "off"]).run();

@@ -123,13 +123,11 @@ impl Bubblewrap {
     }
 
     fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), Unfit> {
-        for read_only in [false, true] {
-            let mut start = self
-                .command(shell, &self.boundary.workspace, &BTreeMap::new(), read_only)
-                .map_err(|error| Unfit::Fails(error.to_string()))?;
-            probe::run(&mut start.command, !self.filter.is_empty(), deadline)?;
-        }
-        Ok(())
+        // A read-only workspace takes no other kind of mount and fewer of them, so this shows that it can be had, too.
+        let mut start = self
+            .command(shell, &self.boundary.workspace, &BTreeMap::new(), false)
+            .map_err(|error| Unfit::Fails(error.to_string()))?;
+        probe::run(&mut start.command, !self.filter.is_empty(), deadline)
     }
 
     /// See [`Sandbox::command`](super::Sandbox::command).

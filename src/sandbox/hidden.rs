@@ -72,12 +72,12 @@ fn closed_to_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBuf> {
                 let Ok(metadata) = entry.metadata() else { continue };
                 let kind = metadata.file_type();
                 // Each costs every command a mount.
-                let is_empty = match kind.is_dir() {
+                let is_empty = || match kind.is_dir() {
                     true => fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none()),
                     false => metadata.len() == 0,
                 };
                 let open_to_all = metadata.mode() & if kind.is_dir() { 0o005 } else { 0o004 } != 0;
-                if !open_to_all && !is_empty && (kind.is_dir() || kind.is_file()) {
+                if !open_to_all && (kind.is_dir() || kind.is_file()) && !is_empty() {
                     found.insert(entry.path());
                 } else if open_to_all && kind.is_dir() && depth > 1 {
                     open.push((entry.path(), depth - 1));

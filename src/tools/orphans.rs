@@ -130,7 +130,9 @@ mod linux {
     use std::fs;
     use std::time::{Duration, Instant};
 
-    use rustix::process::{WaitOptions, getpid, kill_process_group, waitpid};
+    use rustix::process::{PidfdFlags, WaitOptions, getpid, kill_process_group, pidfd_open, waitpid};
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
 
     use super::{MARK, Pid, Signal, running};
     use crate::tools::ancestry::Ancestry;
@@ -164,12 +166,29 @@ mod linux {
                 let _ = kill_process_group(command, Signal::KILL);
             }
             crowd::end(orphans.iter().map(|orphan| orphan.id));
-            let reaped = |orphan: &Orphan| matches!(waitpid(Some(orphan.id), WaitOptions::NOHANG), Ok(Some(_)));
+            let is_left = |orphan: &&Orphan| !matches!(waitpid(Some(orphan.id), WaitOptions::NOHANG), Ok(Some(_)));
+            let left: Vec<&Orphan> = orphans.iter().filter(is_left).collect();
             // The end of an orphan makes its children ours.
-            if orphans.iter().filter(|orphan| reaped(orphan)).count() < orphans.len() {
+            if let Some(left) = left.first() {
                 pause = (pause + Duration::from_millis(1)).min(PAUSE);
-                tokio::time::sleep(pause).await;
+                // Each command in namespaces leaves its first process, whose end takes less time than the shortest timer.
+                let has_ended = tokio::time::timeout(pause, ended(left.id)).await.is_ok();
+                // One that is traced can't be reaped yet.
+                if has_ended && is_left(left) {
+                    tokio::time::sleep(pause).await;
+                }
             }
+        }
+    }
+
+    /// Waits until one of our children has ended and can be reaped; for ever where the kernel doesn't report it.
+    #[allow(unsafe_code)]
+    async fn ended(child: Pid) {
+        let Ok(descriptor) = pidfd_open(child, PidfdFlags::NONBLOCK) else { return std::future::pending().await };
+        // SAFETY: the descriptor is open, and nothing but its new owner can close it.
+        match unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) } {
+            Ok(descriptor) => drop(descriptor.readable().await),
+            Err(_) => std::future::pending().await,
         }
     }
 
