@@ -336,6 +336,9 @@ fn no_name_in_a_record_steers_any_command() {
         if ["show", "diff"].contains(&arguments[0]) {
             ended.code(0);
         }
+        if arguments[0] == "diff" {
+            ended.stdout_has("error::x");
+        }
     }
 }
 

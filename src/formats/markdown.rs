@@ -160,10 +160,10 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
             }
             Event::Dropped(dropped) => writeln!(out, "_Asked again: {}_\n", one_line(&dropped.why))?,
             Event::LimitReached(limit) => {
-                writeln!(out, "_Limit {}: {}_\n", code(&limit.limit), one_line(&limit.message))?
+                writeln!(out, "_Limit {}: {}_\n", code(&limit.limit), one_line(&limit.message))?;
             }
             Event::LimitRaised(raised) => {
-                writeln!(out, "_Limit {} raised: {}_\n", code(&raised.limit), figures::RAISED)?
+                writeln!(out, "_Limit {} raised: {}_\n", code(&raised.limit), figures::RAISED)?;
             }
             Event::AskFailed(failed) => writeln!(out, "_No reply: {}_\n", one_line(&failed.why))?,
             Event::Resumed(_) => {
