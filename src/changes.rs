@@ -60,6 +60,8 @@ pub struct Looker {
     pub outputs: Vec<FileId>,
     /// A git that no tool can have changed, absolute; without one, what was in the object store can't be shown.
     pub git: Option<PathBuf>,
+    /// Whether files' contents are shown. They aren't where one may hold a secret that `mask` doesn't know.
+    pub shows_content: bool,
 }
 
 impl Looker {

@@ -17,6 +17,8 @@ pub struct Source {
     /// The whole text as it was read, line ends and all.
     pub text: String,
     line_starts: Vec<usize>,
+    /// Whether findings may say what is in it.
+    is_quotable: bool,
 }
 
 impl Source {
@@ -30,7 +32,18 @@ impl Source {
                 line_starts.push(at + 1);
             }
         }
-        Arc::new(Self { name: name.into(), text, line_starts })
+        Arc::new(Self { name: name.into(), text, line_starts, is_quotable: true })
+    }
+
+    /// The same text, of which findings show nothing: whoever made the file's name may not be who may read the file.
+    pub fn unquotable(&self) -> Arc<Self> {
+        let (name, text, line_starts) = (self.name.clone(), self.text.clone(), self.line_starts.clone());
+        Arc::new(Self { name, text, line_starts, is_quotable: false })
+    }
+
+    /// Whether findings may show what is in it.
+    pub fn is_quotable(&self) -> bool {
+        self.is_quotable
     }
 
     /// Line and column of a byte offset, both 1-based, the column in characters. An offset past the end is the end;
@@ -232,6 +245,23 @@ impl Diagnostic {
     pub fn replace_at(mut self, place: Place, with: impl Into<String>) -> Self {
         self.fix = Some(Fix { place, with: with.into() });
         self
+    }
+
+    /// The finding as it may be shown: nothing of a text that can't be quoted.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        let is_quotable = |place: &Place| place.source.is_quotable;
+        let mut labels = self.labels.clone();
+        labels.retain(|label| is_quotable(&label.place));
+        let fix = self.fix.clone().filter(|fix| is_quotable(&fix.place));
+        if is_quotable(&self.place) {
+            return Self { labels, fix, ..self.clone() };
+        }
+        let place = Place { source: Source::new(self.place.source.name.as_str(), ""), span: 0..0 };
+        let finding =
+            Self::error(self.code, place, "this file leads out of the repository, so what is wrong in it isn't shown");
+        let finding = finding.help("name the file itself that the symbolic link leads to");
+        Self { severity: self.severity, unshown: self.unshown, ..finding }
     }
 }
 

@@ -145,6 +145,10 @@ pub struct RunStarted {
     /// What the command line asked for, as far as it holds when the run goes on.
     #[serde(default, skip_serializing_if = "RunOptions::is_empty")]
     pub options: RunOptions,
+    /// Of each secret that commands see an HMAC of its value, by its name: a run that goes on with another value can't mask
+    /// this one any more. None where there is no key for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// The job file's text: `job.yaml`.
     pub job_file: String,
     /// What runs: `plan.json`.
@@ -206,6 +210,12 @@ pub struct Resumed {
     /// What the command line asked for, this time or before.
     #[serde(default, skip_serializing_if = "RunOptions::is_empty")]
     pub options: RunOptions,
+    /// As when the run began, of the values that the secrets have now.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+    /// Whether a secret had another value before, and so nothing of files' contents is kept from here on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_new_secrets: bool,
 }
 
 /// An agent begins.

@@ -15,6 +15,7 @@ mod seal;
 mod temporary;
 mod trial;
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
@@ -175,6 +176,11 @@ impl Recorder {
     /// The run's id: the folder's name.
     pub fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// What stands for the values of a run's secrets in its record, by their names; nothing without a key.
+    pub fn digests(&self, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
+        self.key.as_ref().map(|key| seal::digests(key, run_id, secrets)).unwrap_or_default()
     }
 
     /// Appends an event to its agent's journal and returns it as it was written.

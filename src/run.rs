@@ -86,6 +86,8 @@ pub struct Run<'a> {
     pub scripts: BTreeMap<String, String>,
     /// What the command line asked for.
     pub options: RunOptions,
+    /// What stands for the values of the secrets in the record.
+    pub secrets: BTreeMap<String, String>,
     /// What it did before it was cut off; `None` for a new run.
     pub before: Option<Before>,
     /// What stops it.
@@ -189,6 +191,7 @@ impl Run<'_> {
                 scripts: self.scripts,
                 folder: folder.to_string_lossy().into_owned(),
                 options: self.options,
+                secrets: self.secrets,
                 job_file: self.job_file.to_owned(),
                 plan: Box::new(self.plan.clone()),
             }
@@ -202,6 +205,8 @@ impl Run<'_> {
                 last_seen: before.last_seen,
                 folder: folder.to_string_lossy().into_owned(),
                 options: self.options,
+                secrets: self.secrets,
+                has_new_secrets: before.has_new_secrets,
             }
             .into(),
         };
@@ -223,6 +228,7 @@ impl Run<'_> {
             mask: Arc::clone(&mask),
             outputs: self.outputs,
             git: self.git,
+            shows_content: !self.before.as_ref().is_some_and(|before| before.has_new_secrets),
         });
         let (first, ready) = match looker {
             Some(looker) => {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::runs::folder_with;
 use crate::support::folder::Folder;
+use crate::support::journal::summed;
 use crate::support::program::{Ended, Program};
 use crate::support::server::{Answer, Request, Script, Server};
 
@@ -96,7 +97,19 @@ fn a_run_in_which_everything_is_hostile_steers_nothing() {
         let shown = in_actions(folder.legwork(&["show", "latest"])).run();
         shown.code(0).stdout_has("The end.");
         harmless(&shown);
-        assert!(!folder.legwork(&["show", "latest"]).run().stdout.contains('\\'), "elsewhere it is as it was");
+        let kept = ended.run_folder().transcript();
+        folder.legwork(&["show", "latest"]).run().stdout_is(&kept);
+        for arguments in [
+            &["diff", "latest", "latest"][..],
+            &["diff", "latest", "latest", "--format", "json"],
+            &["replay", "latest"],
+            &["replay", "latest", "--format", "json"],
+            &["show", "latest", "--rebuild"],
+        ] {
+            let ended = in_actions(folder.legwork(arguments)).run();
+            ended.code(0);
+            harmless(&ended);
+        }
     }
 }
 
@@ -276,4 +289,120 @@ fn a_summary_is_bounded_and_no_tool_sees_where_it_is() {
     let requests = server.finish();
     let seen = requests.iter().flat_map(|request| request.results()).find(|result| result.text.contains("HOME="));
     assert!(!seen.expect("what env printed").text.contains("GITHUB_"));
+}
+
+/// Whoever writes a record by hand is bound by no rule for names.
+#[test]
+fn no_name_in_a_record_steers_any_command() {
+    const NAME: &str = "::error::x\r##[group]y ##vso[z]\u{1b}]52;c;eA==\u{7}\u{202e}";
+    let folder = Folder::new();
+    let bash = json!({ "tool": "bash", "input": { "command": "echo hi > made" } });
+    folder.write("r.yaml", json!({ "parent": [{ "calls": [bash] }, { "text": "Done." }] }).to_string());
+    folder.write(
+        "job.yaml",
+        "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\nchecks: [{ name: looks, run: 'true' }]\n",
+    );
+    let out = ["--out", "runs"];
+    folder.legwork(&["run", "job.yaml"]).run().code(0);
+    let plain = folder.at("runs/job/latest").canonicalize().unwrap();
+    let journal = plain.join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let inner = json!(NAME).to_string();
+    let inner = inner.trim_matches('"');
+    let hostile = ["\"tool\":\"bash\"", "\"name\":\"looks\"", "\"job\":\"job\"", "\"path\":\"made\"", "\"sandbox\":\""];
+    let mut steered = text.clone();
+    for part in hostile {
+        assert!(text.contains(part), "{part}: {text}");
+        let (key, value) = part.split_once(':').unwrap();
+        let end = if value.len() > 1 { "\"" } else { "" };
+        steered = steered.replace(part, &format!("{key}:\"{inner}{end}"));
+    }
+    steered = steered.replace("replay/r.yaml", &format!("replay/{inner}"));
+    folder.forges_records();
+    std::fs::write(&journal, summed(&steered)).unwrap();
+    for arguments in [
+        &["show", "latest"][..],
+        &["diff", "latest", "latest"],
+        &["diff", "latest", "latest", "--format", "json"],
+        &["show", "latest", "--rebuild"],
+        &["show", "latest"],
+        &["diff", "latest", "latest"],
+        &["replay", "latest"],
+        &["replay", "latest", "--format", "json"],
+        &["resume", "latest", "--trust-record"],
+    ] {
+        let ended = in_actions(folder.legwork(arguments).args(out)).run();
+        harmless(&ended);
+        if ["show", "diff"].contains(&arguments[0]) {
+            ended.code(0);
+        }
+        if arguments[0] == "diff" {
+            ended.stdout_has("error::x");
+        }
+    }
+}
+
+/// What shows in a rendered text: all but code blocks, which begin and end at the margin.
+fn rendered(markdown: &str) -> String {
+    let (mut text, mut fence) = (String::new(), None);
+    for line in markdown.lines() {
+        let marks: String = line.chars().take_while(|letter| *letter == '`').collect();
+        match &fence {
+            None if marks.len() >= 3 => fence = Some(marks),
+            None => text += &format!("{line}\n"),
+            Some(open) if line == open => fence = None,
+            Some(_) => {}
+        }
+    }
+    assert_eq!(fence, None, "a code block stays open");
+    text
+}
+
+#[test]
+fn nothing_in_a_transcript_is_live() {
+    let live = format!(
+        "{HARM}\n![a](http://evil/a.png) [safe](http://evil) <img src=http://evil/b.png> [c]\n\n[c]: http://evil\n\
+         - x\n  ```mermaid\n  click a http://evil\n```\n![d](http://evil)\n```sh\nls [1](2) $x | <b>\n``` \n> ~~~\n![e](http://evil)\n\
+         a `b\nc` ![f](http://evil) `d`\n$$\n&#x202e;&lt;`Vec<T>[0]`\nbare http://shown/?a=1&b=2\n~~~~\n![in code](x)\n```\n"
+    );
+    let folder = folder_with("parent: { prompt: 'Parent:', tools: [bash, task] }\n");
+    let script = Script::new().agent("Child:", [Answer::text(&live)]).agent(
+        "Parent:",
+        [
+            Answer::text(&live)
+                .then_call("bash", &json!({ "command": "printf '![g](http://evil)\\n````\\n\\033]52;c;eA==\\007\\n'" }))
+                .then_call("![h](http://evil)", &json!({ "![i](http://evil)": "`", "j": "<img src=http://evil>" }))
+                .then_call("task", &json!({ "prompt": "Child:", "description": live }))
+                .may_come_back_changed(),
+            Answer::text("Done."),
+        ],
+    );
+    let server = Server::start(script);
+    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
+    ended.code(0);
+    let record = ended.run_folder();
+    for file in ["transcript.md", "subagents/general-1.md"] {
+        let whole = record.file(file);
+        let steering: Vec<char> = whole.chars().filter(|it| it.is_control() && !"\n\t".contains(*it)).collect();
+        assert_eq!(steering, Vec::<char>::new(), "{whole}");
+        assert!(!whole.contains(['\u{202e}', '\u{2066}', '\u{200b}']) && whole.contains('␛'), "{whole}");
+        let text =
+            rendered(whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&whole, |(_, body)| body));
+        assert!(text.contains("\n- x\n") && !text.contains("mermaid"), "{whole}");
+        // Code: the mark before the first is none.
+        let text = text.replace("` ![f](http://evil) `", "").replace("`<img src=http://evil>`", "");
+        for live in ["![", "](", "<img", "]: http", "$$", "&#x202e", "&lt;"] {
+            let bare = text.match_indices(live).filter(|(at, _)| !text[..*at].ends_with('\\'));
+            let of_ours = |at: usize| text[at..].starts_with("](subagents/general-1.md)");
+            // `!` is not what is escaped.
+            let found: Vec<_> = bare.filter(|(at, _)| !of_ours(*at) && !text[*at..].starts_with("!\\[")).collect();
+            assert_eq!(found, [], "{live} in {file}: {text}");
+        }
+        for shown in
+            ["!\\[a\\](http://evil/a.png)", "\\<img src=http://evil/b.png>", "`Vec<T>[0]`", "http://shown/?a=1&b=2"]
+        {
+            assert!(text.contains(shown), "{shown} is missing in {file}: {text}");
+        }
+        assert!(whole.contains("```sh\nls [1](2) $x | <b>\n```\n"), "{whole}");
+    }
 }

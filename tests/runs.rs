@@ -347,7 +347,7 @@ fn the_transcript_stays_readable_after_an_open_code_block() {
     ended.code(0);
     let record = ended.run_folder();
     let transcript = std::fs::read_to_string(record.path().join("transcript.md")).unwrap();
-    assert!(transcript.contains("```sh\nls\u{1b}[31m\n```\n"), "{transcript}");
+    assert!(transcript.contains("```sh\nls␛[31m\n```\n"), "{transcript}");
     let page = std::fs::read_to_string(record.path().join("report.html")).unwrap();
     assert!(page.contains("ls␛[31m") && !page.contains('\u{1b}'));
 }

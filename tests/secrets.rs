@@ -345,3 +345,81 @@ fn every_folder_and_file_of_a_record_is_its_owners_alone() {
         assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
     }
 }
+
+/// A run whose command left its secret in the workspace, cut off behind that.
+fn left_a_secret(arguments: &[&str], old: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("job.yaml", format!("model: replay/r.yaml\nenv: [DEPLOY_TOKEN]\n{JOB}"));
+    let write =
+        json!({ "tool": "bash", "input": { "command": "echo \"$INPUT_TOKEN $DEPLOY_TOKEN\" > left; echo x > other" } });
+    let more = json!({ "tool": "bash", "input": { "command": "true" } });
+    folder.write(
+        "r.yaml",
+        json!({ "parent": [{ "calls": [write] }, { "calls": [more] }, { "text": "Done." }] }).to_string(),
+    );
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN"]).args(arguments);
+    let cut = run.env("MY_TOKEN", old).env("DEPLOY_TOKEN", "deploy-1-deploy").env("LEGWORK_KILL_AFTER", "8").run();
+    assert_eq!(cut.signal(), Some(9), "{}", cut.all());
+    assert!(folder.read("left").contains(old));
+    folder
+}
+
+#[test]
+fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
+    const OLD: &str = "the-old-value-of-it";
+    let folder = left_a_secret(&[], OLD);
+    let resume = |arguments: &[&str], token: &str, deploy: Option<&str>| {
+        let resume = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]).args(arguments);
+        let resume = resume.env("MY_TOKEN", token);
+        deploy.map(|deploy| resume.env("DEPLOY_TOKEN", deploy)).unwrap_or_else(|| {
+            folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]).args(arguments).env("MY_TOKEN", token)
+        })
+    };
+    let first = "deploy-1-deploy";
+    let refused = resume(&[], "the-new-value-of-it", Some(first)).run();
+    refused
+        .code(2)
+        .stdout_is("")
+        .stderr_has("another value than before the run was cut off: token\n")
+        .stderr_has("--force");
+    resume(&[], OLD, Some("deploy-2-deploy")).run().code(2).stderr_has(": DEPLOY_TOKEN\n");
+    resume(&[], OLD, None).run().code(2).stderr_has(": DEPLOY_TOKEN\n");
+    // Cut off once more: it stays as it was forced.
+    let forced = resume(&["--force"], "the-new-value-of-it", Some(first)).env("LEGWORK_KILL_AFTER", "1").run();
+    assert_eq!(forced.signal(), Some(9), "{}", forced.all());
+    resume(&[], OLD, Some(first)).run().code(2).stderr_has(": token\n");
+    let ended = resume(&[], "the-new-value-of-it", Some(first)).run();
+    ended.code(0).stdout_is("Done.\n").nowhere(OLD);
+    let record = ended.run_folder();
+    record.nowhere(OLD);
+    assert!(!record.has("changes.patch"));
+    assert_eq!(record.result()["changes"].as_array().unwrap().len(), 2);
+    assert!(record.transcript().contains("another value before"), "{}", record.transcript());
+}
+
+#[test]
+fn a_run_goes_on_with_the_same_secrets_and_keeps_its_patch() {
+    const TOKEN: &str = "the-one-value-of-it";
+    let folder = left_a_secret(&[], TOKEN);
+    let resume = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]);
+    let ended = resume.env("MY_TOKEN", TOKEN).env("DEPLOY_TOKEN", "deploy-1-deploy").run();
+    ended.code(0);
+    assert!(ended.run_folder().file("changes.patch").contains("[masked:token] [masked:DEPLOY_TOKEN]"));
+    ended.run_folder().nowhere(TOKEN);
+    // Equal values of two secrets or two runs can't be told from what stands for them.
+    let marks = |folder: &Folder| {
+        let journal = std::fs::read_to_string(folder.at("runs/job/latest/events.jsonl")).unwrap();
+        let started: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
+        started["data"]["secrets"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|mark| mark.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let other = left_a_secret(&[], "deploy-1-deploy");
+    let mut all = [marks(&folder), marks(&other)].concat();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 4, "{all:?}");
+}

@@ -68,3 +68,78 @@ fn a_link_in_place_of_a_strangers_job_shows_nobodys_files() {
     let absolute = folder.at("real/job.yaml");
     folder.legwork(&["validate", "--untrusted"]).arg(absolute).run().code(0);
 }
+
+#[test]
+fn cases_of_a_strangers_job_get_no_more_than_the_job_does() {
+    let folder = folder_with(GREEDY);
+    for file in ["greedy", "modest"] {
+        folder.write(&format!("tests/{file}/one/script.yaml"), "parent: [{ text: Done. }]\n");
+        folder.write(&format!("tests/{file}/one/expect.yaml"), "outcome: completed\n");
+    }
+    folder.write("greedy.yaml", format!("model: anthropic/claude-haiku-4-5\n{GREEDY}"));
+    let modest = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 10000 }\n";
+    folder.write("modest.yaml", modest);
+    let test = |arguments: &[&str]| folder.legwork(&["test"]).args(arguments).run();
+    test(&["greedy.yaml"]).code(0);
+    let refused = test(&["greedy.yaml", "--untrusted"]);
+    refused.code(3).stderr_has("not-if-untrusted").stderr_has("`GITHUB_TOKEN`").stderr_has("network");
+    test(&["modest.yaml", "--untrusted"]).code(0);
+    test(&["modest.yaml", "--untrusted", "--sandbox", "off"]).code(2).stderr_has("without a sandbox");
+    folder.write("../home/expect", "outcome: completed\n");
+    std::fs::remove_file(folder.at("tests/modest/one/expect.yaml")).unwrap();
+    std::os::unix::fs::symlink(folder.home().join("expect"), folder.at("tests/modest/one/expect.yaml")).unwrap();
+    test(&["modest.yaml", "--untrusted"]).code(3).stderr_has("is a symbolic link");
+}
+
+/// A repository can bring links with it, and what is checked or tested is printed.
+#[test]
+fn no_link_of_a_repository_shows_what_is_outside_of_it() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::new();
+    folder.write("../home/settings", format!("hush: {KEY}\n")).write("../home/files/a", KEY);
+    let outside = folder.home().join("settings");
+    let modest = "model: anthropic/claude-haiku-4-5\nparent: { prompt: { file: p.md }, tools: [] }\n";
+    folder
+        .write("jobs/good.yaml", modest)
+        .write("jobs/p.md", "Go.\n")
+        .write("jobs/file.yaml", modest.replace("p.md", "link.md"));
+    for link in ["jobs/job.yaml", "jobs/x.script.yaml", "jobs/link.md", "schema.json"] {
+        symlink(&outside, folder.at(link)).unwrap();
+    }
+    for format in ["text", "concise", "json", "github", "sarif", "gitlab"] {
+        let ended = folder.legwork(&["validate", "jobs", "--format", format]).run();
+        ended.code(3).nowhere(KEY).nowhere("hush");
+        assert!(ended.all().contains("leads out of the repository"), "{}", ended.all());
+    }
+    for arguments in [
+        &["validate", "jobs/job.yaml", "--diff"][..],
+        &["validate", "jobs/job.yaml", "--fix"],
+        &["run", "jobs/job.yaml"],
+        &["run", "jobs/job.yaml", "--dry-run"],
+        &["run", "jobs/file.yaml", "--dry-run"],
+        &["run", "jobs/good.yaml", "--dry-run", "--inputs", "jobs/job.yaml"],
+        &["run", "jobs/good.yaml", "--model", "replay/jobs/x.script.yaml"],
+    ] {
+        folder.legwork(arguments).run().code(3).nowhere(KEY).nowhere("hush");
+    }
+    // Within the repository a link is a file like any other.
+    folder.write("shared/bad.yaml", "modell: x\n");
+    symlink("../shared/bad.yaml", folder.at("jobs/bad.yaml")).unwrap();
+    folder.legwork(&["validate", "jobs/bad.yaml"]).run().code(3).stdout_has("modell: x");
+
+    for (file, expected) in
+        [("expect.yaml", 3), ("script.yaml", 3), ("inputs.yaml", 3), ("text.md", 1), ("workspace", 1)]
+    {
+        let at = |file: &str| format!("jobs/tests/good/one/{file}");
+        folder.write(&at("script.yaml"), "parent: [{ text: Done. }]\n");
+        folder.write(&at("expect.yaml"), "text: { snapshot: true }\n").write(&at("text.md"), "Done.\n");
+        folder.legwork(&["test"]).run().code(0);
+        let _ = std::fs::remove_file(folder.at(at(file)));
+        let target = if file == "workspace" { folder.home().join("files") } else { outside.clone() };
+        symlink(target, folder.at(at(file))).unwrap();
+        folder.legwork(&["test"]).run().code(expected).nowhere(KEY).nowhere("hush");
+        folder.legwork(&["test", "--accept"]).run().code(expected).nowhere(KEY);
+        std::fs::remove_file(folder.at(at(file))).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), format!("hush: {KEY}\n"));
+}

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::judge::{Findings, judge};
+use super::snapshot;
 use super::tally::Tally;
 use super::{Case, CaseReport, Failure, diff, fixture, history};
 use crate::event::{Entry, Outcome, RunResult};
@@ -38,6 +39,8 @@ pub struct Given {
     pub sandbox: Vec<std::ffi::OsString>,
     /// Whether snapshots are renewed.
     pub accept: bool,
+    /// Whether the jobs get no more than the workspace.
+    pub untrusted: bool,
     /// How often each case is run: one that isn't the same each time fails.
     pub repeat: NonZeroU32,
     /// Ends all runs when it is cancelled.
@@ -132,7 +135,10 @@ fn difference(case: &Case, one: &Findings, other: &Findings, number: u32) -> Opt
         let found = |findings: &Findings| {
             let stale = findings.stale.iter().find(|(stale, _)| stale.path == path);
             // Where it isn't stale, what was found is what is there.
-            stale.map_or_else(|| fs::read(path).unwrap_or_default(), |(stale, _)| stale.found.clone())
+            stale.map_or_else(
+                || snapshot::read(&case.folder, path).unwrap_or_default(),
+                |(stale, _)| stale.found.clone(),
+            )
         };
         let (then, now) = (found(one), found(other));
         let shown = path.strip_prefix(&case.folder).unwrap_or(path).display();
@@ -245,6 +251,9 @@ impl Attempt<'_> {
         let model = format!("replay/{}", case.replies.display());
         command.arg("run").arg(&case.job_file).args(["--offline", "--format", "jsonl", "--model", &model]);
         command.arg("--workspace").arg(self.workspace()).arg("--out").arg(self.out()).args(&given.sandbox);
+        if given.untrusted {
+            command.arg("--untrusted");
+        }
         if let Some(inputs) = &case.inputs {
             command.arg("--inputs").arg(inputs);
         }

@@ -38,8 +38,10 @@ pub fn escaped_path(path: &Path) -> Option<PathBuf> {
 /// Lays a fixture's files over what is in a folder, names [`unescaped`]. Links stay links, files stay executable.
 ///
 /// # Errors
-/// Where something can't be copied, is no file, folder or link, or there is too much of it.
+/// Where something can't be copied, is no file, folder or link, or there is too much of it, or `from` itself is a link out
+/// of the repository.
 pub fn lay(from: &Path, to: &Path) -> io::Result<()> {
+    stays_inside(from.parent().unwrap_or(from), from)?;
     copy(from, to, unescaped)
 }
 
@@ -49,6 +51,22 @@ pub fn lay(from: &Path, to: &Path) -> io::Result<()> {
 /// As [`lay`].
 pub fn lay_as_it_is(from: &Path, to: &Path) -> io::Result<()> {
     copy(from, to, str::to_owned)
+}
+
+/// Whether what a case has at a path, or would have, is in the repository, or without one, in the folder of its jobs: a link
+/// can't show somebody's files, or have them written.
+///
+/// # Errors
+/// It isn't.
+pub(super) fn stays_inside(case: &Path, path: &Path) -> io::Result<()> {
+    // The job's folder of cases, `tests`, and the folder of the jobs.
+    let jobs = case.ancestors().nth(3).unwrap_or(case).canonicalize()?;
+    let root = jobs.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&jobs);
+    let there = path.ancestors().find(|part| fs::symlink_metadata(part).is_ok()).unwrap_or(path);
+    if there.canonicalize()?.starts_with(root) {
+        return Ok(());
+    }
+    Err(io::Error::other("it is reached by a symbolic link that leads out of the repository"))
 }
 
 fn copy(from: &Path, to: &Path, named: fn(&str) -> String) -> io::Result<()> {

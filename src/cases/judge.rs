@@ -290,7 +290,7 @@ impl Judge<'_> {
 
     fn compare(&mut self, place: &Place, what: &str, path: std::path::PathBuf, found: Vec<u8>) {
         let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
-        let failure = match fs::read(&path) {
+        let failure = match snapshot::read(&self.case.folder, &path) {
             Ok(expected) if expected == found => return,
             Ok(expected) => {
                 let detail = diff::unified(&expected, &found);

@@ -35,6 +35,20 @@ fn readable() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
+/// What a snapshot holds.
+///
+/// # Errors
+/// It isn't there, is no file or too large, or a link leads elsewhere than into the repository.
+pub(super) fn read(case: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    fixture::stays_inside(case, path)?;
+    let data = fs::metadata(path)?;
+    match () {
+        () if !data.is_file() => Err(io::Error::other("it is no file")),
+        () if data.len() > MAX_BYTES => Err(io::Error::other(format!("it has {} bytes", data.len()))),
+        () => fs::read(path),
+    }
+}
+
 /// Where a file's snapshot lies.
 pub(super) fn of_file(case: &Path, name: &str) -> PathBuf {
     let escaped = fixture::escaped_path(Path::new(name)).unwrap_or_else(|| PathBuf::from(name));

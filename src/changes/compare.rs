@@ -281,6 +281,13 @@ impl Comparison<'_> {
         }
         let mask = &self.looker.mask;
         let mut patch = self.patch;
+        if !self.looker.shows_content {
+            patch.clear();
+            gaps.push(
+                "there is no patch, for it could hold a secret that had another value before the run went on"
+                    .to_owned(),
+            );
+        }
         if !patch.is_empty() {
             gaps.iter().for_each(|gap| patch += &format!("# {gap}\n"));
         }

@@ -91,6 +91,7 @@ fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> Changed
         mask: Arc::new(Mask::new(&[]).0),
         outputs,
         git: None,
+        shows_content: true,
     };
     let pace = || Pace::new(Duration::from_secs(3600), || false);
     looker.begin(&pace()).unwrap();
@@ -190,6 +191,7 @@ fn a_look_that_takes_too_long_is_given_up() {
         mask: Arc::default(),
         git: None,
         outputs: Vec::new(),
+        shows_content: true,
     };
     let late = looker.begin(&Pace::new(Duration::ZERO, || false)).unwrap_err();
     assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);

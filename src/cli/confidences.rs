@@ -17,7 +17,7 @@ pub(super) struct Confidences {
     pub(super) mask: Mask,
     pub(super) environment: Environment,
     /// Those that commands see: a CI system must know them, for it masks what others print later.
-    granted: Vec<String>,
+    granted: Vec<(String, String)>,
 }
 
 impl Confidences {
@@ -37,7 +37,7 @@ impl Confidences {
                 mask::SHORTEST
             ));
         }
-        let granted = known.iter().map(|(_, value)| value.clone()).collect();
+        let granted = known.clone();
         known.extend(provider_keys().filter_map(set));
         known.extend(servers.keys().filter_map(set));
         let addresses = PROVIDERS.iter().filter_map(|entry| Some(entry.home?.variable)).chain(PROXIES);
@@ -51,13 +51,18 @@ impl Confidences {
         }
     }
 
+    /// The secrets that commands see and that are masked, by their names.
+    pub(super) fn masked(&self) -> Vec<(String, String)> {
+        self.granted.iter().filter(|(_, value)| value.chars().count() >= mask::SHORTEST).cloned().collect()
+    }
+
     /// Tells GitHub's runner what to mask in the log and in later steps. It reads commands from stderr as well as from
     /// stdout; nothing is told where stderr is a file, which would keep them.
     pub(super) fn tell_runner(&self, around: &Surroundings) {
         if around.variable("GITHUB_ACTIONS") != Some("true") || around.out.keeps_stderr() {
             return;
         }
-        for line in self.granted.iter().flat_map(|value| mask::lines(value)) {
+        for line in self.granted.iter().flat_map(|(_, value)| mask::lines(value)) {
             around.out.command(&format!("::add-mask::{}", line.replace('%', "%25")));
         }
     }

@@ -68,7 +68,27 @@ pub(super) fn refuse_links(path: &Path, origin: Origin) -> Result<(), Diagnostic
 /// Reads a YAML file as text.
 pub(super) fn read_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     let bytes = read_bounded(path, yaml::MAX_BYTES).map_err(|why| unreadable(path, &why))?;
-    yaml::read_bytes(&path.to_string_lossy(), &bytes)
+    let read = yaml::read_bytes(&path.to_string_lossy(), &bytes);
+    if !leads_out(path) {
+        return read;
+    }
+    let unquotable = |place: Place| Place { source: place.source.unquotable(), ..place };
+    read.map(|source| source.unquotable())
+        .map_err(|finding| Diagnostic { place: unquotable(finding.place.clone()), ..finding })
+}
+
+/// Whether a symbolic link on the way to a file leads out of the repository that the link is in, or without one, out of the
+/// current folder. Who sent the repository could have made it, and can't read where it leads.
+fn leads_out(path: &Path) -> bool {
+    let current = fs::canonicalize(".").unwrap_or_default();
+    let links = path.ancestors().filter(|part| !part.as_os_str().is_empty() && part.is_symlink());
+    links.into_iter().any(|link| {
+        let folder = link.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (Ok(folder), Ok(target)) = (folder.canonicalize(), link.canonicalize()) else { return false };
+        let root = folder.ancestors().find(|folder| folder.join(".git").exists());
+        root.or(Some(current.as_path()).filter(|current| folder.starts_with(current)))
+            .is_some_and(|root| !target.starts_with(root))
+    })
 }
 
 /// Reads YAML from standard input as text, as if it stood in a file called `name`.

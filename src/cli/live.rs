@@ -67,6 +67,8 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
         }
     }
     live.confidences.tell_runner(around);
+    let run_id = live.before.as_ref().map_or(live.recorder.run_id(), |before| &before.started().run_id);
+    let secrets = live.recorder.digests(run_id, &live.confidences.masked());
     let Confidences { mask, environment, .. } = live.confidences;
     let ci = around.out.is_ci();
     let dumb = around.variable("TERM").is_none_or(|term| term == "dumb");
@@ -115,6 +117,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
             clock: around.clock,
             scripts: scripts.collect(),
             options: live.options,
+            secrets,
             before: live.before,
             signals: live.signals,
             keeps_up,

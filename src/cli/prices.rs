@@ -127,7 +127,7 @@ pub(super) fn prices(options: &Options, around: &Surroundings) -> Result<u8, Err
     };
     if options.format == "json" {
         let json = serde_json::to_string_pretty(&answer).unwrap_or_default();
-        around.out.answer(&json);
+        around.out.answer(&crate::formats::harmless::json(&json));
     } else {
         let is_list = options.models.iter().all(|argument| !argument.contains('/'));
         let text = if is_list { table::list(&answer) } else { table::pages(&answer) };

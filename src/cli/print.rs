@@ -199,7 +199,8 @@ impl Out {
 
     /// Prints findings to stderr, as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
-        let text = formats::find("text").and_then(|format| format.diagnostics(findings, self.look_beside()));
+        let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::shown).collect();
+        let text = formats::find("text").and_then(|format| format.diagnostics(&findings, self.look_beside()));
         self.beside(&text.unwrap_or_default());
     }
 

@@ -51,7 +51,7 @@ pub(super) fn providers(options: &Options, around: &Surroundings) -> Result<u8, 
     let listed: Vec<Listed<'_>> = built_in.chain(servers.iter().map(|server| own(server, around))).collect();
     if options.format == "json" {
         let all = serde_json::json!({ "format": 1, "file": servers.file(), "providers": listed });
-        around.out.answer(&format!("{all:#}"));
+        around.out.answer(&crate::formats::harmless::json(&format!("{all:#}")));
         return Ok(0);
     }
     around.out.lines(&table(&listed));

@@ -106,7 +106,7 @@ pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Err
         around.out.beside(&format!("{stopped}: the replay was stopped before its end"));
     }
     match options.format.as_str() {
-        "json" => around.out.answer(&format!("{:#}\n", report.json())),
+        "json" => around.out.answer(&harmless::json(&format!("{:#}\n", report.json()))),
         _ => around.out.answer(&harmless::text(&report.text())),
     }
     Ok(report.exit_code(signals.and_then(|signals| signals.first())))

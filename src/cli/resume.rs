@@ -33,7 +33,8 @@ pub(super) struct Options {
     /// The folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Go on even where another commit is checked out than the run began with, or the record is a copy of one that is there
+    /// Go on even where another commit is checked out than the run began with, a secret has another value, or the record is
+    /// a copy of one that is there
     #[arg(long)]
     force: bool,
     /// Go on with a record that was made elsewhere, and say what it grants
@@ -138,6 +139,24 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
     let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
     let confidences = Confidences::new(around, servers, &plan, &secrets);
+    if is_ours {
+        let now = recorder.digests(&before.started().run_id, &confidences.masked());
+        let changed = before.changed_secrets(&now).join(", ");
+        if !changed.is_empty() && !options.force {
+            return Err(Error::Usage {
+                message: format!("a secret has another value than before the run was cut off: {changed}"),
+                hint: Some(
+                    "The workspace may hold the old one, which would no longer be masked: give that, or start the job \
+                     anew. --force goes on, without changes.patch."
+                        .into(),
+                ),
+            });
+        }
+        if !changed.is_empty() {
+            before.has_new_secrets = true;
+            around.out.warning(&format!("the old value of these secrets is not masked any more: {changed}"));
+        }
+    }
     let providers = connect(around, &plan, &scripts, &confidences.mask, None)?;
     let out = runs(recorder.folder(), &before.started().run_id, &plan.job);
     let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();

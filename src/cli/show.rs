@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Surroundings;
+use super::print::printable;
 use crate::changes::is_tracked;
 use crate::error::Error;
 use crate::event::PARENT;
@@ -96,9 +97,9 @@ fn rebuild(folder: &Path, around: &Surroundings) -> Result<u8, Error> {
             Found::Other => "was another",
             Found::Same => "as it was",
         };
-        format!("{was:<12} {name}\n")
+        format!("{was:<12} {}\n", printable(name))
     });
-    around.out.answer(&lines.collect::<String>());
+    around.out.lines(&lines.collect::<String>());
     Ok(0)
 }
 
@@ -113,7 +114,7 @@ fn for_terminal(markdown: &str, colour: bool) -> String {
             Some(open) if *open == line => fence = None,
             _ => {}
         }
-        let line = super::print::printable(&line.replace('\t', "    "));
+        let line = printable(&line.replace('\t', "    "));
         if colour && fence.is_none() && line.starts_with('#') {
             text.push_str(&format!("\u{1b}[1;36m{line}\u{1b}[0m\n"));
         } else {

@@ -15,6 +15,7 @@ use super::{Surroundings, format_parser};
 use crate::cases::{Attempt, Case, CaseReport, Given, Report, attempt, temporary_folder};
 use crate::error::Error;
 use crate::formats::{self, Subject};
+use crate::lints::Origin;
 use crate::run::Signals;
 
 /// How long runs may take to end after a signal, and their folders to go; what ends the process otherwise.
@@ -50,14 +51,25 @@ pub(super) struct Options {
     /// How to print what came of them
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Cases))]
     format: String,
+    /// The cases and their jobs are not from somebody you trust: refuse jobs that ask for env, secret inputs, an open
+    /// network, checks, a model that answers from a file, and the like, and links to files
+    #[arg(long)]
+    untrusted: bool,
     #[command(flatten)]
     confinement: Confinement,
 }
 
 pub(super) fn test(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+    if options.untrusted && options.confinement.is_off() {
+        return Err(Error::Usage {
+            message: "an untrusted job is not run without a sandbox".into(),
+            hint: Some("Leave out one of --untrusted and --sandbox off.".into()),
+        });
+    }
     let cases = load(options, around)?;
     let signals = Signals::catch_within(GRACE)?;
-    let how = How { accept: options.accept, repeat: options.repeat, at_once: options.jobs };
+    let how =
+        How { accept: options.accept, repeat: options.repeat, at_once: options.jobs, untrusted: options.untrusted };
     let report = run(&cases, how, &options.confinement, around, &signals, &|case| {
         show(options, around, case);
     })?;
@@ -84,7 +96,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
     let usual = if around.folder.join("jobs").is_dir() { "jobs" } else { "." };
     let paths = if options.paths.is_empty() { vec![PathBuf::from(usual)] } else { options.paths.clone() };
     let (found, findings) = find::named(&paths);
-    let mut loading = Loading::new(&around.folder, around.own()?);
+    let mut loading = Loading::new(&around.folder, around.own()?, Origin::from(options.untrusted));
     loading.findings.extend(findings);
     let is_wanted = |folder: &Path| {
         let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
@@ -117,7 +129,7 @@ fn load(options: &Options, around: &Surroundings) -> Result<Vec<Case>, Error> {
 /// Where something is wrong with it.
 pub(super) fn one(folder: &Path, around: &Surroundings) -> Result<Vec<Case>, Error> {
     let (found, findings) = find::named(&[folder.to_owned()]);
-    let mut loading = Loading::new(&around.folder, around.own()?);
+    let mut loading = Loading::new(&around.folder, around.own()?, Origin::Trusted);
     loading.findings.extend(findings);
     let cases: Vec<Case> = found.iter().filter_map(|found| loading.case(found)).collect();
     if loading.findings.is_empty() { Ok(cases) } else { Err(Error::Invalid(loading.findings)) }
@@ -132,11 +144,13 @@ pub(super) struct How {
     pub(super) repeat: NonZeroU32,
     /// How many cases run at once; `None`: as many as there are processors.
     pub(super) at_once: Option<NonZeroUsize>,
+    /// Whether their jobs get no more than the workspace.
+    pub(super) untrusted: bool,
 }
 
 impl How {
     /// Once, nothing renewed.
-    pub(super) const ONCE: Self = Self { accept: false, repeat: NonZeroU32::MIN, at_once: None };
+    pub(super) const ONCE: Self = Self { accept: false, repeat: NonZeroU32::MIN, at_once: None, untrusted: false };
 }
 
 /// Runs cases side by side and tells of each as it ends.
@@ -164,6 +178,7 @@ pub(super) fn run(
         executable,
         variables: around.variables.clone(),
         sandbox: confinement.arguments(&around.folder),
+        untrusted: how.untrusted,
         accept: how.accept,
         // What is stored has to come out the same again.
         repeat: if how.accept { how.repeat.max(TWICE) } else { how.repeat },

@@ -109,6 +109,7 @@ pub(super) fn validate(options: &Options, around: &Surroundings) -> Result<u8, E
     }
     let of_files = all.into_iter().flat_map(|checked| checked.findings);
     let findings = once(of_own.into_iter().chain(of_files));
+    let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::shown).collect();
     let format = formats::find(&options.format);
     let shown = |look| format.and_then(|format| format.diagnostics(&findings, look)).unwrap_or_default();
     match &mending {

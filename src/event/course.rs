@@ -208,6 +208,8 @@ mod tests {
             last_seen: None,
             folder: String::new(),
             options: Default::default(),
+            secrets: Default::default(),
+            has_new_secrets: false,
         }
         .into()
     }

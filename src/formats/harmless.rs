@@ -9,10 +9,13 @@ pub(super) fn stand_in(letter: char) -> Option<char> {
         '\x7f' => Some('\u{2421}'),
         '\u{80}'..='\u{9f}'
         | '\u{61c}'
+        | '\u{180e}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' => Some('\u{fffd}'),
+        | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}' => Some('\u{fffd}'),
         _ => None,
     }
 }
@@ -38,6 +41,105 @@ pub(super) fn markdown(text: &str, most: usize) -> String {
         harmless.push(stand_in(letter).unwrap_or(letter));
     }
     harmless
+}
+
+/// A text in which every character shows, on the same lines. Joiners stay where a script or an emoji needs them.
+pub(super) fn visible(text: &str) -> String {
+    let mut visible = String::with_capacity(text.len());
+    let mut before = '\n';
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\n' => visible.push(letter),
+            '\r' if letters.peek() == Some(&'\n') => {}
+            '\u{200c}' | '\u{200d}' if !before.is_ascii() && stand_in(before).is_none() => visible.push(letter),
+            _ => visible.push(stand_in(letter).unwrap_or(letter)),
+        }
+        before = letter;
+    }
+    visible
+}
+
+/// One line of somebody's Markdown, in which nothing is live: a link or an image shows as it is written, address and all,
+/// and so does HTML. Emphasis, lists, headings and code within the line stay.
+pub(super) fn inert(line: &str) -> String {
+    let line = visible(&line.replace('\n', " "));
+    let mut inert = String::with_capacity(line.len() + 8);
+    let mut rest = line.as_str();
+    // The letter before, where a backslash has not taken its meaning.
+    let mut before = ' ';
+    while let Some(letter) = rest.chars().next() {
+        let behind = &rest[letter.len_utf8()..];
+        let next = behind.chars().next().unwrap_or(' ');
+        if letter == '\\' && next.is_ascii_punctuation() {
+            inert.push(letter);
+            inert.push(next);
+            rest = &behind[1..];
+            before = ' ';
+            continue;
+        }
+        if letter == '`' {
+            let marks = rest.len() - rest.trim_start_matches('`').len();
+            match code_span(rest, marks) {
+                Some(span) => {
+                    inert.push_str(span);
+                    rest = &rest[span.len()..];
+                }
+                // It would reach for another mark on a line further down, and turn round what is code and what isn't.
+                None => {
+                    inert.push_str(&"\\`".repeat(marks));
+                    rest = &rest[marks..];
+                }
+            }
+            before = '`';
+            continue;
+        }
+        let is_live = match letter {
+            '[' | ']' => true,
+            '<' => next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'),
+            // A character reference could be one that doesn't show.
+            '&' => {
+                let name = behind.trim_start_matches('#').trim_start_matches(|it: char| it.is_ascii_alphanumeric());
+                name.starts_with(';')
+            }
+            // Some readers take these for the ends of a formula or of a code block, over many lines.
+            '$' => next == '$' || before == '$',
+            '~' => next == '~' && behind.starts_with("~~"),
+            _ => false,
+        };
+        if is_live {
+            inert.push('\\');
+        }
+        inert.push(letter);
+        before = letter;
+        rest = behind;
+    }
+    inert
+}
+
+/// The code span that a text begins with, on this line. One with a bar could be torn in two by a table.
+fn code_span(text: &str, marks: usize) -> Option<&str> {
+    let mut at = marks;
+    loop {
+        at += text[at..].find('`')?;
+        let run = text[at..].len() - text[at..].trim_start_matches('`').len();
+        at += run;
+        if run == marks {
+            return Some(&text[..at]).filter(|span| !span.contains('|'));
+        }
+    }
+}
+
+/// A text as code within a line of Markdown.
+pub(super) fn code(text: &str) -> String {
+    let text = visible(text).replace('\n', " ");
+    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest_run + 1);
+    match () {
+        () if text.trim().is_empty() => String::new(),
+        () if text.starts_with('`') || text.ends_with('`') => format!("{fence} {text} {fence}"),
+        () => format!("{fence}{text}{fence}"),
+    }
 }
 
 /// A text on one line, without anything that could steer a terminal or a CI system.
@@ -120,7 +222,7 @@ fn blank(line: &str) -> usize {
 }
 
 /// The same JSON value in harmless characters: what [`line`] replaces is escaped instead.
-pub(super) fn json(text: &str) -> String {
+pub fn json(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for letter in text.chars() {
         if (letter > '\x7e' && stand_in(letter).is_some()) || (letter == '[' && opens_command(&harmless)) {
@@ -174,6 +276,34 @@ mod tests {
     fn markdown_shows_what_is_there() {
         assert_eq!(markdown("![a](https://x/?y)\n| <b>\u{1b}", 100), r"\!\[a\]\(https\:\/\/x\/\?y\) \| \<b\>␛");
         assert_eq!(markdown("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn markdown_of_others_is_not_live() {
+        for (markdown, inert_markdown) in [
+            (
+                "![a](http://x) [b](http://y 'c') [d]: http://z [^1]",
+                r"!\[a\](http://x) \[b\](http://y 'c') \[d\]: http://z \[^1\]",
+            ),
+            (r"\[a](b) \\[a](b) \\\[a](b)", r"\[a\](b) \\\[a\](b) \\\[a\](b)"),
+            (
+                "<img src=x> <!-- </p> <?x <https://a> a < b, 1<2",
+                r"\<img src=x> \<!-- \</p> \<?x \<https://a> a < b, 1<2",
+            ),
+            ("**a** _b_ `Vec<T>[0]` ``a`[b]``", "**a** _b_ `Vec<T>[0]` ``a`[b]``"),
+            ("a ` [b](c)", r"a \` \[b\](c)"),
+            ("`` ` [b](c) `", r"\`\` ` [b](c) `"),
+            ("a `x | ![i](u)` b", r"a \`x | !\[i\](u)\` b"),
+            ("- ```mermaid", r"- \`\`\`mermaid"),
+            ("> ~~~", r"> \~~~"),
+            ("$$ $5 a $$", r"\$\$ $5 a \$\$"),
+            ("&#x202e; &lt;b&gt; a & b ?a=1&b=2", r"\&#x202e; \&lt;b\&gt; a & b ?a=1&b=2"),
+            ("\u{1b}]52;c;eA==\u{7} a\u{202e}b\u{200b}c\u{e0041}", "␛\\]52;c;eA==␇ a\u{fffd}b\u{fffd}c\u{fffd}"),
+        ] {
+            assert_eq!(inert(markdown), inert_markdown, "{markdown}");
+        }
+        assert_eq!(visible("👨\u{200d}👩 a\u{200d}b\r\nc\rd"), "👨\u{200d}👩 a\u{fffd}b\nc␍d");
+        assert_eq!([code("a"), code("`a"), code("a``b\n")], ["`a`", "`` `a ``", "```a``b ```"]);
     }
 
     #[test]

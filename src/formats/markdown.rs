@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::harmless::{code, inert, visible};
 use super::{Format, Look, Story, Subject, figures};
 use crate::diagnostic::Rule;
 use crate::event::{AgentFinished, CallStarted, Event, Outcome, Usage};
@@ -46,12 +47,12 @@ impl Format for Markdown {
 fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
     match story.result {
         Some(result) => {
-            writeln!(out, "# {}: {}\n", result.job, result.outcome)?;
+            writeln!(out, "# {}: {}\n", inert(&result.job), result.outcome)?;
             for (name, value) in figures::of_run(result) {
-                writeln!(out, "- {name}: {value}")?;
+                writeln!(out, "- {name}: {}", inert(&value))?;
             }
             if let Some(error) = &result.error {
-                writeln!(out, "\n> **{}**: {}", error.code, one_line(&error.message))?;
+                writeln!(out, "\n> **{}**: {}", inert(&error.code), one_line(&error.message))?;
                 if let Some(hint) = &error.hint {
                     writeln!(out, "> {}", one_line(hint))?;
                 }
@@ -61,7 +62,7 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 fenced(out, "json", &format!("{data:#}"))?;
             }
         }
-        None => writeln!(out, "# {}: not finished\n", story.plan.job)?,
+        None => writeln!(out, "# {}: not finished\n", inert(&story.plan.job))?,
     }
     if !story.plan.parent.system.is_empty() {
         writeln!(out, "\n## System\n")?;
@@ -117,7 +118,7 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                         View::Call(call) => {
                             calls.insert(call.id.clone(), call);
                         }
-                        View::Other(kind) => writeln!(out, "_(a block of kind `{kind}`)_\n")?,
+                        View::Other(kind) => writeln!(out, "_(a block of kind {})_\n", code(&kind))?,
                     }
                 }
             }
@@ -158,8 +159,12 @@ fn transcript(story: &mut Story<'_>, out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "_Try {} failed: {}_\n", retrying.retry.attempt, one_line(&retrying.retry.why))?;
             }
             Event::Dropped(dropped) => writeln!(out, "_Asked again: {}_\n", one_line(&dropped.why))?,
-            Event::LimitReached(limit) => writeln!(out, "_Limit `{}`: {}_\n", limit.limit, one_line(&limit.message))?,
-            Event::LimitRaised(raised) => writeln!(out, "_Limit `{}` raised: {}_\n", raised.limit, figures::RAISED)?,
+            Event::LimitReached(limit) => {
+                writeln!(out, "_Limit {}: {}_\n", code(&limit.limit), one_line(&limit.message))?;
+            }
+            Event::LimitRaised(raised) => {
+                writeln!(out, "_Limit {} raised: {}_\n", code(&raised.limit), figures::RAISED)?;
+            }
             Event::AskFailed(failed) => writeln!(out, "_No reply: {}_\n", one_line(&failed.why))?,
             Event::Resumed(_) => {
                 unanswered(out, &mut open, &calls)?;
@@ -213,24 +218,39 @@ fn unanswered(out: &mut dyn Write, open: &mut Vec<CallStarted>, calls: &HashMap<
     Ok(())
 }
 
-/// What the model said. A code block that it left open is closed, or it would swallow all that follows.
+/// What the model said, as Markdown in which nothing is live. Its code blocks are written anew, so that none of them stays
+/// open and swallows what follows, and no reader sees another end of one.
 fn said(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    writeln!(out, "{}", text.trim_end())?;
-    let mut open: Option<&str> = None;
-    for line in text.lines() {
-        let line = line.strip_prefix("   ").or(line.strip_prefix("  ")).or(line.strip_prefix(' ')).unwrap_or(line);
-        let marks = ['`', '~'].into_iter().map(|mark| line.len() - line.trim_start_matches(mark).len()).max();
-        let (fence, rest) = line.split_at(marks.unwrap_or_default());
-        match open {
-            None if fence.len() >= 3 && !(fence.starts_with('`') && rest.contains('`')) => open = Some(fence),
-            Some(begun) if fence.starts_with(begun) && rest.trim().is_empty() => open = None,
-            _ => {}
+    let mut open: Option<(&str, &str, Vec<&str>)> = None;
+    for line in text.trim_end().split('\n') {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let bare = line.trim_start_matches([' ', '\t']);
+        let marks = ['`', '~'].into_iter().map(|mark| bare.len() - bare.trim_start_matches(mark).len()).max();
+        let (fence, rest) = bare.split_at(marks.unwrap_or_default());
+        match &mut open {
+            None if fence.len() >= 3 && !(fence.starts_with('`') && rest.contains('`')) => {
+                open = Some((fence, rest, Vec::new()));
+            }
+            None => writeln!(out, "{}", inert(line))?,
+            Some((begun, language, lines)) if fence.starts_with(*begun) && rest.trim().is_empty() => {
+                block(out, language_of(language), &lines.join("\n"))?;
+                open = None;
+            }
+            Some((_, _, lines)) => lines.push(line),
         }
     }
-    if let Some(fence) = open {
-        writeln!(out, "{fence}")?;
+    if let Some((_, language, lines)) = open {
+        block(out, language_of(language), &lines.join("\n"))?;
     }
     writeln!(out)
+}
+
+/// The language of a code block, where readers only colour it. From others they draw figures with links and images.
+fn language_of(info: &str) -> &str {
+    const DRAWN: [&str; 5] = ["mermaid", "math", "geojson", "topojson", "stl"];
+    let word = info.split_whitespace().next().unwrap_or_default();
+    let is_name = word.len() <= 20 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-_#".contains(&byte));
+    if is_name && !DRAWN.contains(&word.to_ascii_lowercase().as_str()) { word } else { "" }
 }
 
 /// A call's input: a command or a prompt as text, a plan as a list, anything else as JSON.
@@ -263,7 +283,7 @@ fn input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
                         writeln!(out, "{name}:\n")?;
                         fenced(out, "", &text)?;
                     } else {
-                        writeln!(out, "- {name}: `{text}`")?;
+                        writeln!(out, "- {name}: {}", code(&text))?;
                     }
                     after_block = Some(is_block);
                 }
@@ -273,18 +293,22 @@ fn input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A code block that its content can't leave.
+/// A code block, its content cut where it is very long.
 fn fenced(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
-    let fence = fence(text);
-    writeln!(out, "{fence}{language}")?;
     match text.char_indices().nth(LONGEST) {
-        None => writeln!(out, "{}", text.trim_end_matches('\n'))?,
+        None => block(out, language, text),
         Some((cut, _)) => {
             let more = text[cut..].chars().count();
-            writeln!(out, "{}\n[{more} more characters are in events.jsonl]", &text[..cut])?;
+            let cut = &text[..cut];
+            block(out, language, &format!("{cut}\n[{more} more characters are in events.jsonl]"))
         }
     }
-    writeln!(out, "{fence}")
+}
+
+/// A code block that its content can't leave.
+fn block(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
+    let fence = fence(text);
+    writeln!(out, "{fence}{language}\n{}\n{fence}", visible(text).trim_end_matches('\n'))
 }
 
 /// What a text in between can't pass for.
@@ -293,8 +317,9 @@ fn fence(text: &str) -> String {
     "`".repeat(longest_run.max(2) + 1)
 }
 
+/// A foreign text on one line, in which nothing is live.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    inert(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// A subagent's summary with its figures as YAML front matter; data comes as a block of JSON, before what was said.
@@ -333,15 +358,13 @@ pub fn summary(finished: &AgentFinished) -> String {
         None => format!("{line}\n"),
     };
     let front: String = front.lines().map(marked).collect();
-    let text = finished.text.trim_end();
-    let body = match &finished.result {
-        None if text.trim().is_empty() => "(no summary)".to_owned(),
-        None => text.to_owned(),
-        Some(data) => {
-            let data = format!("{data:#}");
-            let fence = fence(&data);
-            format!("{fence}json\n{data}\n{fence}\n\n{text}").trim_end().to_owned()
-        }
-    };
-    format!("---\n{front}---\n\n{body}\n")
+    let mut body = Vec::new();
+    // Nothing fails in memory.
+    if let Some(data) = &finished.result {
+        let _ = block(&mut body, "json", &format!("{data:#}")).and_then(|()| writeln!(body));
+    } else if finished.text.trim().is_empty() {
+        body.extend(b"(no summary)");
+    }
+    let _ = said(&mut body, &finished.text);
+    format!("---\n{}---\n\n{}\n", visible(&front), String::from_utf8_lossy(&body).trim_end())
 }

@@ -172,5 +172,6 @@ fn hide(source: &Arc<Source>, ranges: impl Iterator<Item = std::ops::Range<usize
             *byte = b'*';
         }
     }
-    Source::new(source.name.clone(), String::from_utf8_lossy(&bytes))
+    let masked = Source::new(source.name.clone(), String::from_utf8_lossy(&bytes));
+    if source.is_quotable() { masked } else { masked.unquotable() }
 }

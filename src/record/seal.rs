@@ -1,6 +1,7 @@
 //! Where a record was made: its first line, and each with which the run went on, carry an HMAC under a key of whoever made
 //! it. The job, what it grants and where it works are in the first line, so nobody else can have a run go on with more.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
@@ -27,6 +28,13 @@ impl RecordKey {
         mac.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Stands for the values of a run's secret, and says nothing of them to anybody without the key.
+    fn digest(&self, run_id: &str, name: &str, values: &[&str]) -> String {
+        let mut message: Vec<&[u8]> = vec![b"secret\0", run_id.as_bytes(), b"\0", name.as_bytes()];
+        message.extend(values.iter().flat_map(|value| [&b"\0"[..], value.as_bytes()]));
+        self.hmac(&message).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// HMAC-SHA256 (RFC 2104).
     fn hmac(&self, message: &[&[u8]]) -> [u8; 32] {
         let mut key = [0; BLOCK];
@@ -44,6 +52,15 @@ impl RecordKey {
         let inner = digest(0x36, message);
         digest(0x5c, &[&inner])
     }
+}
+
+/// What stands for the values of secrets in a record, by their names.
+pub(super) fn digests(key: &RecordKey, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
+    let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, value) in secrets {
+        by_name.entry(name).or_default().push(value);
+    }
+    by_name.into_iter().map(|(name, values)| (name.to_owned(), key.digest(run_id, name, &values))).collect()
 }
 
 impl fmt::Debug for RecordKey {

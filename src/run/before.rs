@@ -20,6 +20,8 @@ pub struct Before {
     limits: BTreeMap<String, String>,
     /// When it was last seen to go on, where it was killed.
     pub last_seen: Option<Timestamp>,
+    /// Whether a secret had another value before than now, which isn't masked any more.
+    pub has_new_secrets: bool,
 }
 
 impl Before {
@@ -27,7 +29,10 @@ impl Before {
     pub fn new(journals: BTreeMap<String, Vec<Entry>>) -> Option<Self> {
         let first = journals.get(PARENT)?.first()?;
         let Event::RunStarted(started) = &first.event else { return None };
-        Some(Self { started: started.clone(), journals, limits: BTreeMap::new(), last_seen: None })
+        let started = started.clone();
+        let mut before = Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false };
+        before.has_new_secrets = before.last(|resumed| &resumed.has_new_secrets).copied().unwrap_or_default();
+        Some(before)
     }
 
     /// Replaces limits in the plan: those that were replaced when the run went on earlier, and then these.
@@ -131,6 +136,12 @@ impl Before {
     /// What the command line had asked for, the last time.
     pub fn options(&self) -> &RunOptions {
         self.last(|resumed| &resumed.options).unwrap_or(&self.started.options)
+    }
+
+    /// The secrets that had another value, or are no more, by what stands for their values now.
+    pub fn changed_secrets(&self, now: &BTreeMap<String, String>) -> Vec<&str> {
+        let then = self.last(|resumed| &resumed.secrets).unwrap_or(&self.started.secrets);
+        then.iter().filter(|(name, digest)| now.get(*name) != Some(*digest)).map(|(name, _)| name.as_str()).collect()
     }
 
     /// Where the record was, the last time.

@@ -21,13 +21,14 @@ pub(super) struct Loading {
     current: PathBuf,
     jobs: HashMap<PathBuf, Option<Arc<ValidJob>>>,
     own: Own,
+    origin: Origin,
     pub(super) findings: Vec<Diagnostic>,
 }
 
 impl Loading {
-    pub(super) fn new(current: &Path, own: Own) -> Self {
+    pub(super) fn new(current: &Path, own: Own, origin: Origin) -> Self {
         let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());
-        Self { current, jobs: HashMap::new(), own, findings: Vec::new() }
+        Self { current, jobs: HashMap::new(), own, origin, findings: Vec::new() }
     }
 
     /// A path as it is shown.
@@ -77,7 +78,9 @@ impl Loading {
     }
 
     fn read(&mut self, path: &Path) -> Option<Arc<Source>> {
-        match input::read_source(Path::new(&self.shown(path))) {
+        let shown = self.shown(path);
+        let shown = Path::new(&shown);
+        match input::refuse_links(shown, self.origin).and_then(|()| input::read_source(shown)) {
             Ok(source) => Some(source),
             Err(finding) => {
                 self.findings.push(finding);
@@ -90,9 +93,9 @@ impl Loading {
         if let Some(known) = self.jobs.get(path) {
             return known.clone();
         }
-        let job = match input::read_job(Path::new(&self.shown(path)), Origin::Trusted) {
+        let job = match input::read_job(Path::new(&self.shown(path)), self.origin) {
             Ok((source, folder)) => {
-                let checked = lints::check_from(&source, folder.as_ref(), Origin::Trusted, &self.own);
+                let checked = lints::check_from(&source, folder.as_ref(), self.origin, &self.own);
                 // Warnings are for `validate`.
                 self.findings.extend(checked.findings.into_iter().filter(|it| it.severity == Severity::Error));
                 checked.job.map(Arc::new)

@@ -69,7 +69,7 @@ impl<'a> Mending<'a> {
         let mut wanted = prompts_to_mend(&checked.findings, &source.name);
         let mut prompts = std::mem::take(&mut checked.prompts);
         let is_own = |finding: &Diagnostic| fixed(finding).is_some_and(|own| Arc::ptr_eq(own, &source));
-        if checked.findings.iter().any(is_own) && self.is_first(loaded.path.as_deref()) {
+        if source.is_quotable() && checked.findings.iter().any(is_own) && self.is_first(loaded.path.as_deref()) {
             let mended = match &loaded.kind {
                 Kind::Job(folder) => mend::job(&source, folder.as_ref(), &loaded.own),
                 Kind::Script(job) => mend::script(&source, job.as_deref()),

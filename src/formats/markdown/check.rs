@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{fenced, one_line};
+use super::{code, fenced, one_line};
 use crate::event::{CheckFinished, CheckStarted};
 use crate::formats::figures;
 use crate::plan::Plan;
@@ -56,6 +56,6 @@ fn command(out: &mut dyn Write, plan: &Plan, name: &str) -> io::Result<()> {
             fenced(out, "sh", check.run.trim_end())?;
             writeln!(out)
         }
-        Some(check) => writeln!(out, "- run: `{}`\n", check.run),
+        Some(check) => writeln!(out, "- run: {}\n", code(&check.run)),
     }
 }
