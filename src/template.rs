@@ -18,6 +18,7 @@ mod quoted;
 mod scopes;
 mod shell;
 mod syntax;
+mod types;
 mod unknown;
 mod uses;
 
@@ -40,6 +41,7 @@ pub use folder::{FileFault, FileId, Folder, MAX_FILE_BYTES, as_read, leaves};
 pub use loader::{Loader, MAX_FILES, Role};
 pub use names::Names;
 pub use syntax::{first_tag, without_tags};
+pub use types::Kind;
 pub use uses::Uses;
 
 /// What checking templates can find.
@@ -126,6 +128,8 @@ pub struct Templates {
     texts: BTreeMap<String, Text>,
     /// Those in which something is wrong, or in what they include.
     broken: BTreeSet<String>,
+    /// What fails for every value of its type, wherever it stands.
+    ill_typed: Vec<Diagnostic>,
     /// What is rendered in the place of each text.
     guarded: BTreeMap<String, Guarded>,
     uses: Uses,
@@ -158,6 +162,11 @@ impl Templates {
     /// Whether nothing is wrong with the text and what it includes.
     pub fn is_sound(&self, template: &Template) -> bool {
         !self.broken.contains(&template.name)
+    }
+
+    /// What fails in every run that comes by it, for no value of its type can do that.
+    pub fn ill_typed(&self) -> &[Diagnostic] {
+        &self.ill_typed
     }
 
     /// Whether nothing but white space stands in the text. A tag counts as something.

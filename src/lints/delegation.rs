@@ -37,12 +37,19 @@ impl Lint for Delegation {
         for (name, subagent) in &subject.job.subagents {
             let node = written.as_ref().and_then(|all| all.get(&name.value));
             // A key that is written wrongly may have been meant to be one.
-            let is_whole = node.is_some_and(|node| {
+            let is_whole = node.as_ref().is_some_and(|node| {
                 node.kind() == Kind::Mapping
                     && !node.is_torn()
                     && !node.entries().any(|(key, _)| means(key.text().unwrap_or_default(), "description"))
             });
-            if subagent.description.is_none() && is_whole && subject.whole {
+            let is_misspelt = || {
+                let is_here = |found: &Diagnostic| {
+                    found.code == "unknown-key"
+                        && node.as_ref().is_some_and(|node| super::overlap(&found.place, &node.place()))
+                };
+                subject.reported.iter().any(is_here)
+            };
+            if subagent.description.is_none() && is_whole && !is_misspelt() {
                 let message = format!("the parent's model is told nothing about `{}` but its name", name.value);
                 findings.push(
                     Diagnostic::warning("no-description", name.place(), message)

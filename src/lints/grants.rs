@@ -1,10 +1,10 @@
 //! What is granted to commands is of use to some command, and has the time that it asks for.
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::diagnostic::{Diagnostic, Place, Rule, Severity, rule};
 use crate::job::{Duration, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS};
 use crate::yaml::Node;
 
-use super::{Lint, Subject};
+use super::{Lint, Subject, overlap};
 
 /// Variables, the network and time that commands are given.
 pub(super) struct Grants;
@@ -22,7 +22,7 @@ impl Lint for Grants {
         beyond_limit(subject, findings);
         let runs_commands = !job.checks.is_empty()
             || job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
-        if runs_commands || !subject.whole {
+        if runs_commands || !knows_commands(subject) {
             return;
         }
         let nothing_runs = "no agent has `bash` and there are no checks";
@@ -40,6 +40,20 @@ impl Lint for Grants {
             );
         }
     }
+}
+
+/// Keys whose mistakes leave no doubt about which agents and checks there are.
+const OTHERS: &[&str] =
+    &["name", "description", "inputs", "model", "limits", "env", "network", "git", "result", "compaction", "keep"];
+
+/// Whether everything that the file says of agents and checks could be read.
+fn knows_commands(subject: &Subject<'_>) -> bool {
+    let others: Vec<Place> = OTHERS.iter().filter_map(|key| subject.root.get(key)).map(|node| node.place()).collect();
+    let is_aside = |finding: &Diagnostic| {
+        finding.code != "yaml-syntax" && others.iter().any(|other| overlap(&finding.place, other))
+    };
+    let mut errors = subject.reported.iter().filter(|finding| finding.severity == Severity::Error);
+    subject.whole || (!subject.root.is_torn() && errors.all(is_aside))
 }
 
 /// Commands that may take longer than the whole run.

@@ -168,7 +168,7 @@ fn is_key(name: &str) -> bool {
 
 /// The key that is meant, the mapping that it belongs to, and how to say so.
 fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
-    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model"]).copied();
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model", "parent"]).copied();
     let known = known.chain(MODEL.iter().map(|(key, _)| *key));
     let folded = fold(name);
     // No key of ours is folded longer than it is written.
@@ -194,6 +194,7 @@ fn belongs(level: Level, name: &str) -> Option<(&'static str, Level, String)> {
             Level::Job | Level::Parent | Level::Subagent | Level::Limits if option.is_some() => {
                 (Level::Model, option.as_deref().unwrap_or_default())
             }
+            Level::Limits if is(&["parent"]) => (Level::Job, "stands one level too deep: it belongs at the top level"),
             Level::Parent if is(&["model"]) => {
                 (Level::Job, "belongs at the top level: the parent uses the job's model")
             }

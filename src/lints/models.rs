@@ -54,7 +54,7 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
 fn unknown(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     let is_own_server = model.server.is_some() && model.may_have_any_name();
-    if is_own_server || model.provider == "replay" || prices.knows(model.item()) {
+    if is_own_server || model.provider == "replay" || prices.knows(model.item()) || model.retired().is_some() {
         return None;
     }
     let start = model.provider.len() + 1;

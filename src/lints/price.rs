@@ -22,7 +22,8 @@ impl Lint for Price {
             let Some(model) = model else { continue };
             let Some(mut finding) = unpriced(&job.limits, &model, subject.own) else { continue };
             let name = models::name_node(spec).place();
-            let is_misspelt = nearest(&model.name, subject.own.prices.models(model.price_list())).is_some();
+            let is_misspelt = nearest(&model.name, subject.own.prices.models(model.price_list())).is_some()
+                || model.retired().is_some();
             findings.push(if finding.severity == Severity::Error && is_misspelt {
                 // The limit is right: the mistake is in the name.
                 let limit = std::mem::replace(&mut finding.place, name);
@@ -82,7 +83,10 @@ pub fn unpriced(limits: &Limits, model: &Model, own: &Own) -> Option<Diagnostic>
             } else {
                 format!("say what it costs at {in_file}, or bound the run with `tokens` instead")
             };
-            let help = match nearest(&model.name, own.prices.models(model.price_list())) {
+            // One that its maker has turned off isn't misspelt.
+            let is_known = model.retired().is_some();
+            let near = nearest(&model.name, own.prices.models(model.price_list())).filter(|_| !is_known);
+            let help = match near {
                 Some(near) => format!("did you mean the model `{near}`? For another, {help}"),
                 None => help,
             };

@@ -32,41 +32,51 @@ impl Lint for Rendered {
     }
 
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
-        let prompts = subject.prompts;
-        let templates = &prompts.templates;
-        let agents = subject.job.agents().filter_map(|agent| {
-            let template = match agent.name {
-                Some(name) => prompts.subagents.get(&name.value),
-                None => prompts.system.as_ref(),
-            };
-            Some((agent.system?, template?, "system prompt"))
-        });
-        let prompt = prompts.prompt.as_ref().map(|template| (&subject.job.parent.prompt, template, "prompt"));
-        let is_shown = |template: &Template| templates.has_tags(template) && templates.is_sound(template);
-        let mut texts = prompt.into_iter().chain(agents).filter(|(_, template, _)| is_shown(template)).peekable();
-        let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().span.len());
-        let size = inputs + templates.size();
-        let is_nothing = texts.peek().is_none() && subject.job.checks.is_empty();
-        if is_nothing || prompts.names.inputs_incomplete || size > MAX_BYTES {
-            return;
-        }
-        let (known, unknown) = values(subject, None);
-        let ahead = templates.ahead(&known, unknown);
-        let mut ahead = Forecast { subject, ahead, trials: Vec::new() };
-        let mut failed = 0;
-        let mut seen = HashSet::new();
-        for (text, template, kind) in texts {
-            let (is_failed, finding) = look(&mut ahead, text, template, kind);
-            // A file that several agents share fails for each of them in the same way.
-            findings
-                .extend(finding.filter(|it| seen.insert((it.place.source.name.clone(), it.place.span.start, it.code))));
-            failed += usize::from(is_failed);
-            if failed > MAX_FAILED || ahead.is_spent() {
-                return;
+        render(subject, findings);
+        for finding in subject.prompts.templates.ill_typed() {
+            let same = |other: &Diagnostic| other.code == finding.code && super::overlap(&other.place, &finding.place);
+            if !findings.iter().any(same) {
+                findings.push(finding.clone());
             }
         }
-        checks::look(subject, &mut ahead, MAX_FAILED - failed, findings);
     }
+}
+
+/// Renders every text with the inputs' defaults, or with something that stands in for them.
+fn render(subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    let prompts = subject.prompts;
+    let templates = &prompts.templates;
+    let agents = subject.job.agents().filter_map(|agent| {
+        let template = match agent.name {
+            Some(name) => prompts.subagents.get(&name.value),
+            None => prompts.system.as_ref(),
+        };
+        Some((agent.system?, template?, "system prompt"))
+    });
+    let prompt = prompts.prompt.as_ref().map(|template| (&subject.job.parent.prompt, template, "prompt"));
+    let is_shown = |template: &Template| templates.has_tags(template) && templates.is_sound(template);
+    let mut texts = prompt.into_iter().chain(agents).filter(|(_, template, _)| is_shown(template)).peekable();
+    let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().span.len());
+    let size = inputs + templates.size();
+    let is_nothing = texts.peek().is_none() && subject.job.checks.is_empty();
+    if is_nothing || prompts.names.inputs_incomplete || size > MAX_BYTES {
+        return;
+    }
+    let (known, unknown) = values(subject, None);
+    let ahead = templates.ahead(&known, unknown);
+    let mut ahead = Forecast { subject, ahead, trials: Vec::new() };
+    let mut failed = 0;
+    let mut seen = HashSet::new();
+    for (text, template, kind) in texts {
+        let (is_failed, finding) = look(&mut ahead, text, template, kind);
+        // A file that several agents share fails for each of them in the same way.
+        findings.extend(finding.filter(|it| seen.insert((it.place.source.name.clone(), it.place.span.start, it.code))));
+        failed += usize::from(is_failed);
+        if failed > MAX_FAILED || ahead.is_spent() {
+            return;
+        }
+    }
+    checks::look(subject, &mut ahead, MAX_FAILED - failed, findings);
 }
 
 /// How many values of each type are tried.

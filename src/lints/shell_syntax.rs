@@ -64,7 +64,67 @@ fn mistake(command: &str) -> Option<(usize, String)> {
     let error = parser.ok()?.join().ok()??;
     // It counts letters.
     let at = command.char_indices().nth(error.pos()).map_or(command.len(), |(at, _)| at);
-    Some((at, error.message().to_owned()))
+    Some((at, plain(error.message())))
+}
+
+/// The parser's message in plain English.
+fn plain(message: &str) -> String {
+    if let Some((expected, found)) = message.strip_prefix("expected ").and_then(|rest| rest.split_once(", got ")) {
+        let expected = token(expected);
+        return match token(found).as_str() {
+            "" => format!("`{expected}` is missing at the end"),
+            _ if expected.is_empty() => "the end belongs here".to_owned(),
+            found if found.starts_with("a ") => format!("`{expected}` is missing before {found}"),
+            found => format!("`{expected}` is missing before `{found}`"),
+        };
+    }
+    let quoted = |start: &str| message.strip_prefix(start).map(|rest| rest.trim_matches(['\'', ' ']));
+    if let Some(found) = quoted("syntax error near unexpected token").or_else(|| quoted("unexpected reserved word")) {
+        return format!("`{found}` can't stand here");
+    }
+    if let Some(opened) = message.strip_prefix("unterminated ") {
+        let article = if opened.starts_with(['a', 'A']) { "an" } else { "a" };
+        return match opened.starts_with(|letter: char| letter.is_alphabetic()) {
+            true => format!("{article} {opened} isn't closed"),
+            false => format!("`{}` isn't closed", opened.trim_matches('\'')),
+        };
+    }
+    match message {
+        "syntax error: unexpected end of input" | "unexpected end of input" => "it ends too early".to_owned(),
+        _ => message.to_owned(),
+    }
+}
+
+/// How a command writes a token that the parser names; nothing for its end.
+fn token(name: &str) -> String {
+    let name = name.trim_matches('"');
+    let written = match name {
+        "Eof" => "",
+        "Word" | "AssignmentWord" => "a word",
+        "Number" => "a number",
+        "Newline" => "a line end",
+        "Pipe" => "|",
+        "PipeBoth" => "|&",
+        "And" => "&&",
+        "Or" => "||",
+        "Semi" => ";",
+        "DoubleSemi" => ";;",
+        "SemiAnd" => ";&",
+        "SemiSemiAnd" => ";;&",
+        "Ampersand" => "&",
+        "LeftParen" => "(",
+        "RightParen" => ")",
+        "LeftBrace" => "{",
+        "RightBrace" => "}",
+        "DoubleLeftBracket" => "[[",
+        "DoubleRightBracket" => "]]",
+        "Less" => "<",
+        "Greater" => ">",
+        "Bang" => "!",
+        _ if name.chars().all(char::is_alphabetic) => return name.to_lowercase(),
+        _ => name,
+    };
+    written.to_owned()
 }
 
 #[cfg(test)]
@@ -90,6 +150,26 @@ mod tests {
     fn what_bash_refuses_is_found() {
         let missed: Vec<_> = WRONG.iter().filter(|command| bash_reads(command) || mistake(command).is_none()).collect();
         assert!(missed.is_empty(), "{missed:#?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_plain_words() {
+        for (command, said) in [
+            ("if true; then", "it ends too early"),
+            ("for x in a; then echo; done", "`do` is missing before `then`"),
+            ("while true; do echo", "`done` is missing at the end"),
+            ("echo $(ls", "`)` is missing at the end"),
+            ("echo (a)", "`)` is missing before a word"),
+            ("echo 'a", "a single quote isn't closed"),
+            ("a=(b", "an array isn't closed"),
+            ("true && && false", "`&&` can't stand here"),
+            ("done", "`done` can't stand here"),
+            ("[[ a == b ]", "`]]` is missing before `]`"),
+            ("f() { echo", "`}` is missing at the end"),
+            ("if true; echo; fi", "`then` is missing before `fi`"),
+        ] {
+            assert_eq!(mistake(command).map(|(_, message)| message).as_deref(), Some(said), "{command}");
+        }
     }
 
     #[test]

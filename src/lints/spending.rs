@@ -22,8 +22,19 @@ impl Lint for Spending {
     fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
         let limits = subject.root.get("limits");
-        // What is written wrongly was meant, and what is torn may have held one.
+        // What is written wrongly or elsewhere was meant, and what is torn may have held one.
+        let is_elsewhere = |mapping: &Node| {
+            let is_limit = |key: &str| ["limits", "cost_usd"].into_iter().any(|ours| means(key, ours) || key == ours);
+            mapping.entries().any(|(key, _)| key.text().is_some_and(is_limit))
+        };
+        let subagents = subject.root.get("subagents");
+        let agents = subagents.iter().flat_map(|all| all.entries().map(|(_, agent)| agent).collect::<Vec<_>>());
         let is_meant = subject.root.is_torn()
+            || subject.root.get("parent").into_iter().chain(agents).any(|agent| is_elsewhere(&agent))
+            || subject
+                .root
+                .entries()
+                .any(|(key, _)| key.text().is_some_and(|key| means(key, "cost_usd") || key == "cost_usd"))
             || limits.as_ref().is_some_and(|limits| {
                 let has = |(key, _): (Node, Node)| {
                     let name = key.text().and_then(|name| name.split(':').next()).unwrap_or_default();

@@ -323,3 +323,47 @@ fn a_text_that_is_not_indented_is_one_finding() {
     }
     assert_eq!(found_in("parent:\n  prompt: |\n\n  tools: []\n").len(), 1);
 }
+
+/// The codes of what is found in a job.
+fn codes(text: &str) -> Vec<&'static str> {
+    let found = check(&Source::new("job.yaml", text.to_owned()), None).findings;
+    found.iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn a_limit_that_stands_elsewhere_is_one_finding() {
+    for rest in [
+        "parent: { prompt: Hi., tools: [], limits: { cost_usd: 1 } }",
+        "parent: { prompt: Hi., tools: [], cost_usd: 1 }",
+        "parent: { prompt: Hi., tools: [] }\ncost_usd: 1",
+        "limits:\n  cost_usd: 1\n  parent: { prompt: Hi., tools: [] }",
+    ] {
+        assert_eq!(codes(&format!("model: anthropic/claude-sonnet-5-5\n{rest}\n")), ["unknown-key"], "{rest}");
+    }
+}
+
+#[test]
+fn a_model_that_is_turned_off_is_known() {
+    for name in ["claude-2.1", "claude-instant-1.2"] {
+        let job = |limit| format!("model: anthropic/{name}\nlimits: {limit}\nparent: {{ prompt: Hi., tools: [] }}\n");
+        let found = codes(&job("{ tokens: 9 }"));
+        assert!(found.contains(&"retired-model") && !found.contains(&"unknown-model"), "{found:?}");
+        let found = check(&Source::new("job.yaml", job("{ cost_usd: 1 }")), None).findings;
+        let price = found.iter().find(|finding| finding.code == "unknown-price").unwrap();
+        assert_eq!(price.place.start().0, 1);
+        assert!(!price.help.as_ref().unwrap().contains("did you mean"), "{price:?}");
+    }
+}
+
+#[test]
+fn mistakes_elsewhere_hide_no_warning_about_what_is_granted() {
+    let granted = "env: [FOO]\nnetwork: open\n";
+    let limits = "limits: { tokens: 9, wall_clock: 20 minutes }\n";
+    let model = "model: anthropic/claude-sonnet-5-5\n";
+    let found = codes(&format!("{model}{limits}{granted}parent: {{ prompt: Hi., tools: [] }}\n"));
+    assert_eq!(found, ["bad-duration", "unused-env", "unused-network"]);
+    let found = codes(&format!("{model}{limits}{granted}parent: {{ prompt: Hi., tools: bash }}\n"));
+    assert_eq!(found, ["bad-duration", "wrong-type"]);
+    let found = codes(&format!("{model}{limits}{granted}parent: {{ prompt: Hi., tools: [] }}\nchekcs: []\n"));
+    assert_eq!(found, ["bad-duration", "unknown-key"]);
+}

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use crate::diagnostic::{Diagnostic, Source};
-use crate::job::{Job, PromptText, name_from_file};
+use crate::job::{InputType, Job, PromptText, name_from_file};
 use crate::providers::named::Servers;
-use crate::template::{Folder, Loader, Names, Role, Template, Templates};
+use crate::template::{Folder, Kind, Loader, Names, Role, Template, Templates};
 use crate::yaml::{Node, Spanned};
 
 use super::{Schemas, synonyms};
@@ -144,6 +144,14 @@ fn names(job: &Job, root: &Node) -> Names {
         return Names { inputs_incomplete, ..names };
     };
     names.inputs_incomplete = inputs.node.is_torn();
+    let kind = |kind| match kind {
+        InputType::String | InputType::Path => Kind::Text,
+        InputType::Integer | InputType::Number => Kind::Number,
+        InputType::Boolean => Kind::Boolean,
+        InputType::List => Kind::List,
+    };
+    let readable = job.inputs().filter(|(_, input)| !input.kind.node.is_made_up());
+    names.kinds = readable.map(|(name, input)| (name.value.clone(), kind(input.kind.value))).collect();
     match inputs.node.to_json() {
         serde_json::Value::Object(declared) => {
             for (name, declaration) in declared {

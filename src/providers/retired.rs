@@ -38,6 +38,7 @@ const fn row(
 /// All of them.
 #[rustfmt::skip]
 static RETIRED: &[Retired] = &[
+    row("2024-11-06", &["claude-1.0", "claude-1.1", "claude-1.2", "claude-1.3", "claude-instant-1.0", "claude-instant-1.1", "claude-instant-1.2"], "claude-haiku-5-5", ANTHROPIC),
     row("2025-07-21", &["claude-2.0", "claude-2.1", "claude-3-sonnet-20240229"], "claude-sonnet-5-5", ANTHROPIC),
     row("2025-10-28", &["claude-3-5-sonnet-20240620", "claude-3-5-sonnet-20241022", "claude-3-5-sonnet-latest"], "claude-sonnet-5-5", ANTHROPIC),
     row("2026-01-05", &["claude-3-opus-20240229", "claude-3-opus-latest"], "claude-opus-5-5", ANTHROPIC),

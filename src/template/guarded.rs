@@ -82,7 +82,7 @@ struct Printer {
 }
 
 /// Where an expression is. The engine begins one with several dots or brackets at the last but one.
-fn range(expression: &ast::Expr<'_>) -> Range<usize> {
+pub(super) fn range(expression: &ast::Expr<'_>) -> Range<usize> {
     use ast::Expr;
     let span = expression.span();
     let base = match expression {

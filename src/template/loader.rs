@@ -12,6 +12,7 @@ use super::exports::{Exports, exports};
 use super::guarded::Guarded;
 use super::scopes::Visible;
 use super::syntax::{Mistake, mistakes};
+use super::types::{IllTyped, ill_typed};
 use super::{FileFault, Folder, Names, Origin, Template, Templates, Text, Uses, environment, placed};
 use crate::diagnostic::{Diagnostic, Place};
 use crate::yaml::Node;
@@ -278,6 +279,19 @@ impl<'a> Loader<'a> {
             Ok(ast::Stmt::Template(root)) => {
                 self.templates.guarded.insert(name.to_owned(), Guarded::new(&root.children));
                 self.exports.insert(name.to_owned(), exports(&root.children));
+                for IllTyped { range, message } in ill_typed(&root.children, &self.names.kinds) {
+                    let place = text.origin.place(range);
+                    let same = |other: &Diagnostic| {
+                        other.place.span == place.span && Arc::ptr_eq(&other.place.source, &place.source)
+                    };
+                    if self.templates.ill_typed.len() < MAX_FINDINGS && !self.templates.ill_typed.iter().any(same) {
+                        let message = format!("the template can't be rendered: {message}");
+                        let finding = Diagnostic::error("render-failed", place, message);
+                        self.templates
+                            .ill_typed
+                            .push(finding.help("use the input as its type allows, or change its `type`"));
+                    }
+                }
                 let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
                 Walk::new(text.origin, role, visible, trail).template(self, &root.children);
             }

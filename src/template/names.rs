@@ -1,10 +1,16 @@
 //! The variables that a template may use.
 
+use std::collections::HashMap;
+
+use super::Kind;
+
 /// The names that a job's templates know.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     /// The inputs that may be used.
     pub inputs: Vec<String>,
+    /// What kind of value those are whose type is known.
+    pub kinds: HashMap<String, Kind>,
     /// The inputs whose values never enter a text.
     pub secret: Vec<String>,
     /// The inputs whose text strangers can write.

@@ -196,6 +196,24 @@ const PROGRAMS: &[(&str, Way)] = &[
     ("az", Way::Group),
 ];
 
+/// Options of programs with subcommands whose value is the next word.
+const WITH_VALUE: &[&str] = &[
+    "-C",
+    "-H",
+    "-c",
+    "-n",
+    "--context",
+    "--cwd",
+    "--dir",
+    "--directory",
+    "--git-dir",
+    "--host",
+    "--namespace",
+    "--prefix",
+    "--project",
+    "--work-tree",
+];
+
 /// Options after which a program only says something about itself.
 const HARMLESS: &[&str] = &["--version", "-V", "-v", "--help", "-h"];
 
@@ -211,8 +229,10 @@ pub(crate) fn is_free(rule: &str) -> bool {
 fn runs_anything(words: &[&str], open: bool) -> bool {
     let Some((program, rest)) = words.split_first() else { return open };
     let name = base_name(program);
-    let with_next = rest.first().map(|next| format!("{name} {next}"));
     let of = |name: &str| PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, way)| *way);
+    // What its first word does, it does behind options, too.
+    let rest = if of(name) == Some(Way::Group) { behind_options(rest) } else { rest };
+    let with_next = rest.first().map(|next| format!("{name} {next}"));
     let (way, rest) = match with_next.as_deref().and_then(of) {
         Some(way) => (way, &rest[1..]),
         None => match of(name) {
@@ -243,6 +263,18 @@ fn runs_anything(words: &[&str], open: bool) -> bool {
             }
         }
     }
+}
+
+/// The words behind a program's own options, such as those of `git -C DIR log`.
+fn behind_options<'a, 'b>(mut words: &'a [&'b str]) -> &'a [&'b str] {
+    while let [option, rest @ ..] = words {
+        words = match rest {
+            _ if !option.starts_with(['-', '+']) => return words,
+            [_, rest @ ..] if WITH_VALUE.contains(option) => rest,
+            _ => rest,
+        };
+    }
+    words
 }
 
 /// `python3` for `/usr/bin/python3.12`, without its version: `python`.
@@ -289,6 +321,10 @@ mod tests {
             "ssh host *",
             "git *",
             "git -c *",
+            "git -C sub *",
+            "git -C sub push *",
+            "git --no-pager --git-dir .git *",
+            "npm --prefix web exec *",
             "git push *",
             "tar *",
             "sed -n *",
