@@ -126,7 +126,13 @@ impl Recorder {
         if is_new || (out.file_name() == Some(RUNS.as_ref()) && !ignore.exists()) {
             // A link to nothing is not followed, which would make a file elsewhere.
             match OpenOptions::new().write(true).create_new(true).open(&ignore) {
-                Ok(mut file) => file.write_all(b"*\n").map_err(failed(&ignore))?,
+                Ok(mut file) => file.write_all(b"*\n").map_err(|error| {
+                    // An empty one would ignore nothing, and stay.
+                    let _ = fs::remove_file(&ignore);
+                    let _ = fs::remove_dir(&of_job);
+                    let _ = fs::remove_dir(out);
+                    failed(&ignore)(error)
+                })?,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(&ignore)(error)),
             }

@@ -270,8 +270,15 @@ fn what_the_rules_let_pass_leaves_no_mark_outside() {
     let ways: Vec<&Way> =
         corpus.ways.iter().filter(|way| way.verdict == Verdict::Contained && way.can_be_tried()).collect();
     assert!(ways.len() > 10);
-    let commands: Vec<String> = ways.iter().map(|way| ground.fill(&way.command)).collect();
+    let commands = ways.iter().map(|way| ground.fill(&way.command));
+    // What writes to the git folder ends the run where it can't be kept from that.
+    let (of_git, commands): (Vec<String>, Vec<String>) = commands.partition(|command| command.starts_with("git fetch"));
     for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.has(*tier)) {
+        for command in &of_git {
+            let ended = ground.run(tier, &corpus.allow, std::slice::from_ref(command));
+            let is_held = ended.exited_with(0) || ended.stderr.contains("a command changed what is protected");
+            assert!(is_held && ground.marks().is_none(), "{tier:?}: {command}: {}", ended.all());
+        }
         let answers = ground.answers(tier, &corpus.allow, &commands);
         for (command, (_, text)) in commands.iter().zip(&answers) {
             let ran = !text.starts_with("not allowed: ") && !text.contains("command not found");

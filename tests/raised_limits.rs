@@ -211,6 +211,12 @@ fn subagents_and_calls_that_a_limit_had_stopped_go_on_too() {
     assert_eq!(outcomes, ["completed", "completed"]);
     let replayed = folder.legwork(&["replay", "latest"]).run();
     replayed.code(0);
+    // As a model, the record answers without what the limit had made its agents say.
+    std::fs::remove_file(folder.path().join("log")).unwrap();
+    let model = format!("replay/{}", record.path().display());
+    let again = folder.legwork(&["run", "job.yaml", "--limit", "tool_calls=20", "--model", &model]).run();
+    again.code(0).stdout_is("Done.\n");
+    assert_eq!(folder.read("log"), WORK);
 }
 
 #[test]

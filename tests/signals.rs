@@ -425,4 +425,5 @@ fn what_a_file_of_bounded_size_does_not_take_is_an_error_and_no_signal() {
     assert_eq!(child.wait().unwrap().code(), Some(5), "{text}");
     assert!(text.contains("--out") && text.contains("File too large"), "{text}");
     assert_eq!(server.count(), 1, "only the first run came to a request");
+    assert!(!folder.exists("small"), "an empty .gitignore would let git see later records");
 }

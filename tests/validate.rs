@@ -191,11 +191,11 @@ fn a_fix_never_gives_a_value_to_another_key() {
     folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(0).stderr_has("job.yaml: 3 mended");
     assert_eq!(folder.read("job.yaml"), job("description: x\n", "  max_turns: 6\n", "  tool_calls: 7\n"));
     for (model, now) in [
-        ("“anthropic/claude-sonnet-4-5”", "anthropic/claude-sonnet-4-5"),
-        ("\"“anthropic/claude-sonnet-4-5”\"", "\"anthropic/claude-sonnet-4-5\""),
-        ("anthropic/claude-sonnet-4-5xyz", "anthropic/claude-sonnet-4-5xyz"),
+        ("“anthropic/claude-sonnet-5-5”", "anthropic/claude-sonnet-5-5"),
+        ("\"“anthropic/claude-sonnet-5-5”\"", "\"anthropic/claude-sonnet-5-5\""),
+        ("anthropic/claude-sonnet-5-5xyz", "anthropic/claude-sonnet-5-5xyz"),
         ("gemini/gemini-2.5-prooo", "gemini/gemini-2.5-prooo"),
-        ("anthropic/Claude-Sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+        ("anthropic/Claude-Sonnet-5-5", "anthropic/claude-sonnet-5-5"),
     ] {
         let text =
             |model: &str| format!("model: {model}\nlimits: {{ tokens: 9 }}\nparent: {{ prompt: x, tools: [] }}\n");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::input;
+use crate::agent::{Raised, Split};
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::{Event, PARENT};
@@ -37,11 +38,13 @@ fn recorded(folder: &Path) -> Result<Script, Error> {
     for agent in agents {
         let (mut of_agent, mut summaries, mut keeps) = (Vec::new(), BTreeMap::new(), None);
         let file = folder.join(journal_file(&agent));
-        for entry in record.entries(&agent)? {
-            let entry = entry.map_err(|flaw| Error::NotARecord {
-                path: folder.to_owned(),
-                why: format!("the journal of {agent} can't be used: {flaw}"),
-            })?;
+        let entries: Result<Vec<_>, _> = record.entries(&agent)?.collect();
+        let entries = entries.map_err(|flaw| Error::NotARecord {
+            path: folder.to_owned(),
+            why: format!("the journal of {agent} can't be used: {flaw}"),
+        })?;
+        // Where a limit was raised, what the agent did because of it is no part of its work.
+        for entry in Split::new(&agent, entries, &Raised::default()).kept {
             match entry.event {
                 Event::Asked(asked) => keeps = asked.keeps_turns,
                 Event::Replied(replied) => {

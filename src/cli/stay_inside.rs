@@ -26,9 +26,14 @@ pub(super) fn stay_inside(folder: &Path, path: &Path, hint: &str) -> Result<(), 
                 let message = format!("`{}` leads out of this folder by a link, to {}", shown(), there.display());
                 return Err(Error::Usage { message, hint: Some(hint.to_owned()) });
             }
+            // What is no folder, or isn't there, leads nowhere. Whoever makes it says why it can't be.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !reached.is_symlink() => return Ok(()),
             Err(error) => {
-                let message = format!("`{}` can't be used: {error}", shown());
+                let message = match error.kind() == io::ErrorKind::NotFound {
+                    true => format!("`{}` can't be used: it is a link to nothing", shown()),
+                    false => format!("`{}` can't be used: {error}", shown()),
+                };
                 return Err(Error::Usage { message, hint: Some(hint.to_owned()) });
             }
         }

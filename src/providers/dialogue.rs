@@ -17,7 +17,7 @@ use super::http::{Answer, Endpoint};
 use super::rate_governor::Permit;
 use super::retry::{Again, Failure, Patience};
 use super::sse::{Decoder, TooLong, is_document};
-use super::{Ask, Conversation, Fault, FaultKind, Watch};
+use super::{Ask, Conversation, Fault, FaultKind, Watch, window};
 use crate::message::{Message, Reply, Usage};
 
 /// The greatest size in bytes of one event and of one of its lines, and of an answer that isn't streamed.
@@ -145,14 +145,21 @@ pub(super) struct Shared {
     pub(super) endpoint: Endpoint,
     pub(super) patience: Patience,
     pub(super) manners: &'static Manners,
-    /// What the server refused of what a request can do without, by the models' names: one conversation's refusal spares
-    /// all others theirs.
+    pub(super) learned: Arc<Learned>,
+}
+
+/// What refusals have said about a provider's models, by their names: one conversation's refusal spares all others theirs.
+#[derive(Default)]
+pub(super) struct Learned {
+    /// What the server refused of what a request can do without.
     refused_options: Mutex<HashMap<String, Vec<&'static str>>>,
+    /// The greatest `max_tokens` that the server takes, where it said so.
+    reply_limits: Mutex<HashMap<String, u32>>,
 }
 
 impl Shared {
     pub(super) fn new(endpoint: Endpoint, patience: Patience, manners: &'static Manners) -> Self {
-        Self { endpoint, patience, manners, refused_options: Mutex::default() }
+        Self { endpoint, patience, manners, learned: Arc::default() }
     }
 }
 
@@ -317,7 +324,7 @@ impl<B: Body> Dialogue<B> {
 
     /// Leaves out what the server has refused of others' requests. Returns whether that changes the next one.
     fn drop_refused_options(&mut self) -> bool {
-        let refused = self.shared.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.shared.learned.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = refused.get(&self.model).cloned().unwrap_or_default();
         refused.into_iter().filter(|option| self.body.drop_option(option)).count() > 0
     }
@@ -328,12 +335,29 @@ impl<B: Body> Dialogue<B> {
             return true;
         }
         let Some(option) = self.body.refused_option(refusal) else { return false };
-        let mut refused = self.shared.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.shared.learned.refused_options.lock().unwrap_or_else(PoisonError::into_inner);
         let of_model = refused.entry(self.model.clone()).or_default();
         if !of_model.contains(&option) {
             of_model.push(option);
         }
         self.body.drop_option(option)
+    }
+
+    /// Lowers `max_tokens` to what the server has said that it takes. Returns whether that changes it.
+    fn limit_reply(&self, ask: &mut Ask) -> bool {
+        let limits = self.shared.learned.reply_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = limits.get(&self.model).copied().filter(|limit| *limit < ask.max_tokens);
+        ask.max_tokens = limit.unwrap_or(ask.max_tokens);
+        limit.is_some()
+    }
+
+    /// Takes note of a limit for `max_tokens` that a refusal names. Returns whether it is below what was asked for.
+    fn learn_reply_limit(&self, ask: &Ask, fault: &Fault) -> bool {
+        let named = (fault.kind == FaultKind::Rejected).then(|| window::reply_limit(&fault.message)).flatten();
+        let Some(limit) = named.filter(|limit| *limit < ask.max_tokens) else { return false };
+        let mut limits = self.shared.learned.reply_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.insert(self.model.clone(), limit);
+        true
     }
 
     fn ended_early(&self, event: Option<&str>) -> Failure {
@@ -367,7 +391,7 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
         }
     }
 
-    fn ask<'a>(&'a mut self, ask: Ask, watch: &'a dyn Watch) -> BoxFuture<'a, Result<Reply, Fault>> {
+    fn ask<'a>(&'a mut self, mut ask: Ask, watch: &'a dyn Watch) -> BoxFuture<'a, Result<Reply, Fault>> {
         Box::pin(async move {
             if let Some(fault) = &self.unwritten {
                 return Err(fault.clone());
@@ -379,7 +403,8 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
             loop {
                 let mut permit = governor.admit().await;
                 tries.next();
-                if self.drop_refused_options() {
+                // Both may have been learned by another conversation since.
+                if self.drop_refused_options() | self.limit_reply(&mut ask) {
                     pieces = self.body.pieces(&ask);
                 }
                 let mut growth = self.body.growth();
@@ -419,6 +444,9 @@ impl<B: Body + Sync> Conversation for Dialogue<B> {
                 };
                 if self.learn_refusal(&failure.fault.message) {
                     pieces = self.body.pieces(&ask);
+                    continue;
+                }
+                if self.learn_reply_limit(&ask, &failure.fault) {
                     continue;
                 }
                 failure.fault.spent = spent;

@@ -1,4 +1,4 @@
-//! The size of a model's window, out of what a server says of a prompt that doesn't fit.
+//! Sizes that a server's refusals name: a model's window, and the greatest `max_tokens`.
 
 /// The least that is believed to be a window.
 const LEAST: u64 = 256;
@@ -55,6 +55,46 @@ pub(super) fn named(message: &str) -> Option<u64> {
     })
 }
 
+/// The greatest `max_tokens` that a server takes, as its refusal of a greater one says.
+pub(super) fn reply_limit(message: &str) -> Option<u32> {
+    const NAMES: [&str; 6] = [
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "maxoutputtokens",
+        "maximum tokens you requested",
+        "max tokens must",
+    ];
+    // What stands before the number, and whether the number itself is too great.
+    const BEFORE: [(&str, bool); 11] = [
+        ("supports at most", false),
+        ("model limit of", false),
+        ("exceeds the limit of", false),
+        ("is [1,", false),
+        ("less than or equal to", false),
+        ("expected a value <=", false),
+        ("must be <=", false),
+        ("must be at most", false),
+        ("cannot exceed", false),
+        ("maximum value of", false),
+        ("(inclusive) to", true),
+    ];
+    let message = message.to_ascii_lowercase();
+    if !NAMES.iter().any(|name| message.contains(name)) {
+        return None;
+    }
+    let behind = |words: &str| {
+        let at = message.find(words)?;
+        number(message[at + words.len()..].trim_start_matches([' ', '`', '\'', '"']))
+    };
+    let of_rows = BEFORE.into_iter().find_map(|(words, is_too_great)| Some(behind(words)? - u64::from(is_too_great)));
+    let of_anthropic = || {
+        let start = &message[..message.find("which is the maximum allowed number of output tokens")?];
+        number(start.rsplit_once('>')?.1.trim_start())
+    };
+    u32::try_from(of_rows.or_else(of_anthropic)?).ok()
+}
+
 fn is_of_number(c: char) -> bool {
     c.is_ascii_digit() || matches!(c, ',' | '_')
 }
@@ -67,7 +107,56 @@ fn number(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::{named, reply_limit};
+
+    #[test]
+    fn the_greatest_max_tokens_is_read_out_of_the_servers_words() {
+        for (message, limit) in [
+            (
+                "max_tokens: 128000 > 64000, which is the maximum allowed number of output tokens for claude-sonnet-4-5",
+                64_000,
+            ),
+            (
+                "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you \
+                 provided 100000.",
+                16_384,
+            ),
+            (
+                "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 16384, but got 100000 \
+                 instead.",
+                16_384,
+            ),
+            ("max_tokens exceeds the limit of 8192", 8_192),
+            ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8_192),
+            (
+                "`max_completion_tokens` must be less than or equal to `8,192`, the maximum value for \
+                 `max_completion_tokens` is less than the `context_window` for this model",
+                8_192,
+            ),
+            (
+                "Unable to submit request because it has a maxOutputTokens value of 100000 but the supported range is \
+                 from 1 (inclusive) to 65537 (exclusive). Update the value and try again.",
+                65_536,
+            ),
+            (
+                "The maximum tokens you requested exceeds the model limit of 8192. Try again with a maximum tokens value \
+                 that is lower than 8192.",
+                8_192,
+            ),
+            ("too many tokens: max tokens must be less than or equal to 4096", 4_096),
+        ] {
+            assert_eq!(reply_limit(message), Some(limit), "{message}");
+        }
+        for message in [
+            "max_tokens is too large",
+            "`temperature` supports at most 2000",
+            "max_tokens must be <= 99999999999",
+            "Unsupported parameter: 'max_tokens' is not supported with this model.",
+            "",
+        ] {
+            assert_eq!(reply_limit(message), None, "{message}");
+        }
+    }
 
     #[test]
     fn a_window_is_read_out_of_the_servers_words() {

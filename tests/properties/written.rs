@@ -66,7 +66,7 @@ pub(crate) fn job(dice: &mut Dice<'_>) -> Value {
     }
     job.insert("model".into(), model(dice));
     if dice.maybe() {
-        job.insert("description".into(), json!(text(dice, &Map::new())));
+        job.insert("description".into(), json!(plain_text(dice)));
     }
     let mut parent = agent(dice, &inputs, !subagents.is_empty());
     parent.insert("prompt".into(), json!(format!("Go.\n{}", text(dice, &inputs))));
@@ -78,7 +78,7 @@ pub(crate) fn job(dice: &mut Dice<'_>) -> Value {
         let mut all = Map::new();
         for name in subagents {
             let mut subagent = agent(dice, &inputs, false);
-            subagent.insert("description".into(), json!(format!("Reads. {}", text(dice, &Map::new()))));
+            subagent.insert("description".into(), json!(format!("Reads. {}", plain_text(dice))));
             if dice.maybe() {
                 subagent.insert("model".into(), model(dice));
             }
@@ -137,7 +137,7 @@ fn inputs(dice: &mut Dice<'_>) -> Map<String, Value> {
     let mut inputs = Map::new();
     for name in dice.some(NAMES) {
         let mut input = match dice.below(7) {
-            0 => json!({ "type": "string", "default": text(dice, &Map::new()) }),
+            0 => json!({ "type": "string", "default": plain_text(dice) }),
             1 => json!({ "type": "integer", "default": dice.one(&[0, -7, i64::MAX]) }),
             2 => json!({ "type": "number", "default": dice.one(&[0.5, -1e-9, 1e300]) }),
             3 => json!({ "type": "boolean", "default": dice.maybe() }),
@@ -148,7 +148,7 @@ fn inputs(dice: &mut Dice<'_>) -> Map<String, Value> {
             }
         };
         if dice.maybe() {
-            input["description"] = json!(text(dice, &Map::new()));
+            input["description"] = json!(plain_text(dice));
         }
         inputs.insert(name.into(), input);
     }
@@ -188,6 +188,11 @@ fn text(dice: &mut Dice<'_>, inputs: &Map<String, Value>) -> String {
     }
     let end = dice.one(&["", "\n", "\n\n"]);
     lines.join("\n") + end
+}
+
+/// Text for a place that isn't a template.
+fn plain_text(dice: &mut Dice<'_>) -> String {
+    ["{{ ", "{% ", "{# "].iter().fold(text(dice, &Map::new()), |text, tag| text.replace(tag, ""))
 }
 
 /// A value as YAML, in a style that the dice choose.

@@ -79,3 +79,29 @@ async fn what_nobody_counts_is_estimated() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_limit_for_max_tokens_that_a_refusal_names_holds_for_all_conversations() {
+    for dialect in dialects() {
+        let message = "max_tokens is too large: 8000. This model supports at most 4096 completion tokens.";
+        let refusal = dialect.error(400, message).to_string();
+        let refused = || Answer::new("400 Bad Request", "content-type: application/json\r\n", &refusal);
+        let server = Server::start([refused(), good(&*dialect), good(&*dialect), good(&*dialect), refused()]).await;
+        let mut variables = dialect.variables(&server.url);
+        variables.push(("LEGWORK_RETRY_BASE_MS", "2".to_owned()));
+        let provider = connect(dialect.entry(), &variables).unwrap();
+        let asked = async |max_tokens| {
+            let mut conversation = provider.open(setup(&*dialect)).unwrap();
+            conversation.push(&Message::User(UserMessage::text("Hello")));
+            conversation.ask(Ask { max_tokens, ..request() }, &Seen::default()).await
+        };
+        for max_tokens in [8000, 8000, 2000] {
+            asked(max_tokens).await.unwrap();
+        }
+        // It says so again, and there is nothing left to try.
+        assert_eq!(asked(8000).await.unwrap_err().kind, FaultKind::Rejected);
+        let received = server.received();
+        let asked_for: Vec<u64> = received.iter().map(|request| dialect.hear(&request.json()).max_tokens).collect();
+        assert_eq!(asked_for, [8000, 4096, 4096, 2000, 4096], "{}", dialect.line());
+    }
+}

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use self::ability::Ability;
 use self::request::Body;
-use super::dialogue::{Dialogue, Shared};
+use super::dialogue::{Dialogue, Learned, Shared};
 use super::http::{Endpoint, Names};
 use super::retry::Patience;
 use super::{Connect, Conversation, Entry, Fault, Home, Model, Provider, Setup, Untaken, Wish};
@@ -85,7 +85,7 @@ fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
     let has_two =
         is_ours && is_set(FIRST_KEY) && is_set(KEY) && (connect.variable)(FIRST_KEY) != (connect.variable)(KEY);
     let patience = Patience::new(connect.variable, &endpoint)?;
-    Ok(Arc::new(Gemini { endpoint, patience, has_two }))
+    Ok(Arc::new(Gemini { endpoint, patience, has_two, learned: Arc::default() }))
 }
 
 struct Gemini {
@@ -94,6 +94,8 @@ struct Gemini {
     patience: Patience,
     /// Whether there are two keys, and not the same.
     has_two: bool,
+    /// Each model has an address of its own; what is learned is for all of them.
+    learned: Arc<Learned>,
 }
 
 impl Provider for Gemini {
@@ -105,6 +107,7 @@ impl Provider for Gemini {
         let name = setup.model.name.strip_prefix("models/").unwrap_or(&setup.model.name);
         let endpoint = self.endpoint.below(&format!("{name}:streamGenerateContent"), ("alt", "sse"));
         let shared = Shared::new(endpoint, self.patience.clone(), &fault::MANNERS);
+        let shared = Shared { learned: Arc::clone(&self.learned), ..shared };
         Dialogue::open(&Arc::new(shared), setup.model.name.clone(), Body::new(&setup))
     }
 
