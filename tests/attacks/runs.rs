@@ -100,3 +100,26 @@ fn another_run_that_begins_meanwhile_is_no_attack() {
         assert!(runs.join("theirs/latest").is_symlink() && theirs.is_dir(), "{user:?} in {tier:?}");
     }
 }
+
+/// The record is told by its folder's lock, which moves with it, and written on wherever its files are.
+#[test]
+fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
+    for (user, tier) in everywhere() {
+        for attack in [
+            "mv OWN/events.jsonl OWN/e; cp OWN/e OWN/events.jsonl",
+            "mv OWN runs/job/29990101-000000-zzzzzz",
+            "mv runs/job runs/other",
+        ] {
+            let place = Place::new(user).unwrap();
+            let own = "own=$(echo runs/job/2*)";
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {own}; {}", attack.replace("OWN", "$own"))]);
+            if tier == super::Tier::Bubblewrap {
+                ended.code(0);
+                continue;
+            }
+            ended.code(5);
+            let runs = place.workspace().join("runs");
+            assert!(!runs.join("job/29990101-000000-zzzzzz").exists() && !runs.join("other").exists(), "{attack}");
+        }
+    }
+}
