@@ -7,7 +7,7 @@ use super::everywhere;
 use super::place::Place;
 
 /// Each adds something to the folder of runs, or takes something away. `OWN` is the run's own record.
-const ATTACKS: [&str; 10] = [
+const ATTACKS: [&str; 12] = [
     "echo '!*' > runs/.gitignore",
     "rm -f runs/.gitignore",
     "ln -sfn ../../src runs/job/latest",
@@ -18,6 +18,8 @@ const ATTACKS: [&str; 10] = [
     "ln -s ../../../../home/token OWN/transcript.md",
     "mkdir -p OWN/subagents; ln -s ../../../../../home/token OWN/subagents/general-1.md",
     "echo x > runs/job/file",
+    "echo x > OWN/changes.patch",
+    "echo x > OWN/extra",
     "ln -s ../src runs/src",
 ];
 
@@ -60,7 +62,9 @@ fn the_folder_of_runs_stays_as_it_is() {
             ];
             assert_eq!(picture(&runs), expected, "{user:?} in {tier:?}: {attack}\n{}", ended.all());
             let entries = std::fs::read_dir(runs.join("job").join(&record)).unwrap().flatten();
-            assert!(entries.into_iter().all(|entry| !entry.path().is_symlink()), "{attack}");
+            let is_planted = |name: &str| name == "changes.patch" || name == "extra";
+            let is_fine = |path: &Path| !path.is_symlink() && !is_planted(path.file_name().unwrap().to_str().unwrap());
+            assert!(entries.into_iter().all(|entry| is_fine(&entry.path())), "{user:?} in {tier:?}: {attack}");
             let result = folder.result();
             match tier {
                 super::Tier::Bubblewrap => assert_eq!(result["outcome"], "completed", "{attack}"),

@@ -25,6 +25,8 @@ use super::walk;
 const LATEST: &str = "latest";
 /// What is added to the name of something that no run made.
 const ASIDE: &str = ".not-a-record";
+/// What a run makes of its record while commands may run; the rest it makes when they are over.
+const WRITTEN_MEANWHILE: [&str; 5] = ["events.jsonl", "heartbeat", "job.yaml", "plan.json", "workspace.start"];
 /// How long a run that was just begun may take to lock its folder.
 const LOCKED_WITHIN: Duration = Duration::from_millis(50);
 
@@ -38,6 +40,8 @@ pub(super) struct Runs {
     own: Option<PathBuf>,
     /// Device and inode of that record: wherever commands move it, its lock doesn't make it another run's.
     own_folder: Option<(u64, u64)>,
+    /// The names of what was in it.
+    own_names: BTreeSet<OsString>,
     /// What was there: the jobs with their records.
     jobs: BTreeMap<OsString, Job>,
 }
@@ -52,7 +56,15 @@ impl Runs {
     pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path) -> Self {
         let own = record.strip_prefix(path).ok().map(Path::to_owned);
         let own_folder = std::fs::metadata(record).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        let mut runs = Self { root, way, path: path.to_owned(), own, own_folder, jobs: BTreeMap::new() };
+        let mut runs = Self {
+            root,
+            way,
+            path: path.to_owned(),
+            own,
+            own_folder,
+            own_names: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+        };
         runs.accept();
         runs
     }
@@ -74,6 +86,8 @@ impl Runs {
             }
         }
         self.jobs = jobs;
+        let own = self.own.as_ref().and_then(|own| self.open(&self.way.join(own)).ok());
+        self.own_names = own.into_iter().flat_map(|(_, listed)| listed).map(|(name, _)| name).collect();
     }
 
     /// Looks whether commands added something, and puts it aside: nothing is removed but links, since another run could
@@ -118,14 +132,15 @@ impl Runs {
         }
     }
 
-    /// In the run's own record there are only files, and one folder of files.
+    /// In the run's own record there are only files, and one folder of files. What a run leaves at its end isn't there yet.
     fn inspect_own(&self, own: &Path, report: &mut Report<'_>) {
         for (within, has_folders) in [(own.to_owned(), true), (own.join("subagents"), false)] {
             let Ok((folder, listed)) = self.open(&self.way.join(&within)) else { continue };
             for (name, kind) in listed {
                 let is_fine = match kind_of(&folder, &name, kind) {
                     Some(FileType::Directory) => has_folders && name == "subagents",
-                    Some(FileType::RegularFile) | None => true,
+                    Some(FileType::RegularFile) => !has_folders || self.may_come(&name),
+                    None => true,
                     Some(_) => false,
                 };
                 if !is_fine {
@@ -133,6 +148,13 @@ impl Runs {
                 }
             }
         }
+    }
+
+    /// Whether a file of the run's own record was there, or the run may have made it meanwhile.
+    fn may_come(&self, name: &OsStr) -> bool {
+        self.own_names.contains(name)
+            || WRITTEN_MEANWHILE.iter().any(|known| name == *known)
+            || name.as_bytes().starts_with(b".")
     }
 
     fn is_of_one_job(&self) -> bool {
