@@ -23,7 +23,11 @@ fn talk() -> Folder {
 /// A job that was cut off before its command.
 fn cut(arguments: &[&str]) -> Folder {
     let folder = Folder::new();
-    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\nenv: [DEPLOY_TOKEN]\n");
+    folder.write(
+        "job.yaml",
+        "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\nenv: [DEPLOY_TOKEN]\n\
+               git: commit\nallow_changes: [.envrc]\n",
+    );
     let bash = json!({"tool": "bash", "input": {"command": "echo done >> log"}});
     folder.write("r.yaml", json!({"parent": [{"calls": [bash]}, {"text": "Done."}]}).to_string());
     let ended = folder.legwork(&["run", "job.yaml"]).args(arguments).env(CUT, "3").run();
@@ -43,6 +47,7 @@ fn is_refused(ended: &Ended, folder: &Folder) {
     ended.code(2).stdout_is("").stderr_has("wasn't made here").stderr_has("--trust-record");
     // What it grants is to be seen before anybody trusts it.
     ended.stderr_has("the record grants:").stderr_has("DEPLOY_TOKEN").stderr_has("replay/r.yaml with bash");
+    ended.stderr_has("git: commit").stderr_has("commands may change: .envrc");
     assert!(!folder.exists("log"));
 }
 
@@ -120,6 +125,32 @@ fn the_key_is_for_its_user_alone_and_no_tool_gets_it() {
     let refused = folder.legwork(&["validate", "job.yaml"]).run();
     refused.code(3);
     assert!(refused.all().contains("key-in-env") && refused.all().contains("the key of records"), "{}", refused.all());
+}
+
+/// A command could read it there, or it came with the checkout, together with a record that it fits.
+#[test]
+fn a_key_in_the_workspace_or_its_repository_seals_nothing() {
+    let folder = cut(&[]);
+    let state = folder.at("sub/state");
+    std::fs::create_dir(folder.at("sub")).unwrap();
+    let key = state.join("legwork/record.key");
+    copy(&folder.home().join(".local/state"), &state);
+    assert!(key.is_file());
+    folder.commit_all();
+    let with = |arguments: &[&str]| folder.legwork(arguments).env("XDG_STATE_HOME", &state);
+    with(&["resume", "latest"])
+        .run()
+        .code(2)
+        .stdout_is("")
+        .stderr_has("wasn't made here")
+        .stderr_has("or its repository");
+    assert!(!folder.exists("log"));
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::create_dir_all(folder.at("work")).unwrap();
+    let ended = with(&["run", "job.yaml", "--workspace", "work"]).run();
+    ended.code(0).stderr_has("isn't signed").stderr_has("or its repository");
+    assert!(!state.exists());
+    with(&["resume", "latest", "--trust-record"]).env("XDG_STATE_HOME", folder.home().join("elsewhere")).run();
 }
 
 #[test]

@@ -16,6 +16,10 @@ use crate::sandbox::git::{self, Repository};
 /// The longest index that is read, in bytes: that of half a million files.
 const LONGEST: u64 = 64 << 20;
 
+/// How long all paths may be together, in bytes. Version 4 shares the beginnings of paths, so that a small index could
+/// otherwise stand for terabytes of them.
+const ALL_PATHS: usize = 256 << 20;
+
 /// A tracked file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tracked {
@@ -80,6 +84,7 @@ fn parse(bytes: &[u8], digest: usize, prefix: &Path) -> Option<HashMap<PathBuf, 
     }
     let mut files = HashMap::new();
     let mut name: Vec<u8> = Vec::new();
+    let mut left = ALL_PATHS;
     for _ in 0..count {
         let begins = rest.len();
         let mut field = || number(&mut rest);
@@ -100,6 +105,7 @@ fn parse(bytes: &[u8], digest: usize, prefix: &Path) -> Option<HashMap<PathBuf, 
         }
         let length = rest.iter().position(|byte| *byte == 0)?;
         name.extend_from_slice(taken(&mut rest, length)?);
+        left = left.checked_sub(name.len())?;
         let taken_so_far = begins - rest.len();
         // At least one zero byte; the older versions fill up to a multiple of eight.
         let padding = if version == 4 { 1 } else { 8 - taken_so_far % 8 };
@@ -146,4 +152,30 @@ fn varint(rest: &mut &[u8]) -> Option<usize> {
         value = value.checked_add(1)?.checked_mul(128)?.checked_add(usize::from(byte & 0x7f))?;
     }
     Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::parse;
+
+    /// An index of version 4, whose first entry is long and whose others are one letter longer each.
+    fn index(length: usize, count: u32) -> Vec<u8> {
+        let mut bytes = [b"DIRC".as_slice(), &4_u32.to_be_bytes(), &count.to_be_bytes()].concat();
+        for number in 0..count {
+            bytes.extend([0; 62]);
+            bytes.push(0);
+            bytes.extend(if number == 0 { "x".repeat(length) } else { "x".to_owned() }.as_bytes());
+            bytes.push(0);
+        }
+        bytes.extend([0; 20]);
+        bytes
+    }
+
+    #[test]
+    fn an_index_of_long_shared_paths_is_not_read() {
+        assert!(parse(&index(1000, 100), 20, Path::new("")).is_some());
+        assert!(parse(&index(1 << 20, 1000), 20, Path::new("")).is_none());
+    }
 }

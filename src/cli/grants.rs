@@ -2,7 +2,7 @@
 
 use super::Surroundings;
 use super::print::printable;
-use crate::job::Network;
+use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 
 /// Says on stderr what a run may do that goes on from a record.
@@ -22,6 +22,12 @@ fn lines(plan: &Plan) -> Vec<String> {
     let variables: Vec<String> = variables.collect();
     if !variables.is_empty() {
         lines.push(format!("commands see: {}", variables.join(", ")));
+    }
+    if plan.git == GitAccess::Commit {
+        lines.push("git: commit".to_owned());
+    }
+    if !plan.allow_changes.is_empty() {
+        lines.push(format!("commands may change: {}", plan.allow_changes.join(", ")));
     }
     let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
     for (name, agent) in names.zip(plan.agents()) {

@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::Surroundings;
@@ -12,6 +12,8 @@ use super::print::printable;
 use crate::error::Error;
 use crate::lints::RECORD_KEY;
 use crate::record::RecordKey;
+use crate::sandbox::git::Repository;
+use crate::sandbox::protected::canonical_as_far_as_possible;
 
 /// What a key in the environment has at least, in bytes.
 const LEAST: usize = 16;
@@ -20,11 +22,12 @@ const BYTES: usize = 32;
 
 impl Surroundings {
     /// The key for a run that begins or goes on, made where there is none yet. Without a place for it there is none, which
-    /// is said.
+    /// is said; nor where it is in one of these folders or in the checkout around one: commands could read it there, and it
+    /// may have come with the checkout.
     ///
     /// # Errors
     /// The one in the environment is too short.
-    pub(super) fn record_key(&self) -> Result<Option<RecordKey>, Error> {
+    pub(super) fn record_key(&self, folders: &[&Path]) -> Result<Option<RecordKey>, Error> {
         if let Some(key) = self.variable(RECORD_KEY) {
             if key.len() < LEAST {
                 return Err(Error::Usage {
@@ -42,6 +45,12 @@ impl Surroundings {
             return Ok(unsigned(&format!("there is no place for its key; set HOME or {RECORD_KEY}")));
         };
         let shown = printable(&path.to_string_lossy());
+        if folders.iter().any(|folder| is_within(&path, folder)) {
+            let why = format!(
+                "its key, {shown}, would be in the workspace or its repository; set XDG_STATE_HOME or {RECORD_KEY}"
+            );
+            return Ok(unsigned(&why));
+        }
         Ok(read_or_make(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
     }
 
@@ -60,6 +69,16 @@ fn read_or_make(path: &Path) -> io::Result<RecordKey> {
         Ok(_) => {}
     }
     // Another run may have made it meanwhile.
+    let found = fs::symlink_metadata(path)?;
+    let why = match () {
+        () if !found.is_file() => Some("it isn't a regular file"),
+        () if found.uid() != rustix::process::geteuid().as_raw() => Some("it belongs to another user"),
+        () if found.mode() & 0o077 != 0 => Some("other users can read or change it; remove it, or `chmod 600` it"),
+        () => None,
+    };
+    if let Some(why) = why {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
     let bytes = read_bounded(path, 4 * BYTES).map_err(io::Error::other)?;
     let digits = bytes.trim_ascii();
     if digits.len() != 2 * BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -72,6 +91,12 @@ fn read_or_make(path: &Path) -> io::Result<RecordKey> {
 }
 
 /// Makes the file, unless it is there. It appears whole, readable by its owner alone.
+/// Whether a path leads into a folder, or into the repository around it, now or once it is made.
+fn is_within(path: &Path, folder: &Path) -> bool {
+    let (path, folder) = (canonical_as_far_as_possible(path), canonical_as_far_as_possible(folder));
+    path.starts_with(&folder) || Repository::of(&folder).is_some_and(|repository| path.starts_with(repository.tree))
+}
+
 fn make(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -106,7 +131,16 @@ mod tests {
         assert!(read_or_make(&path).unwrap() != first, "another one each time");
         for bad in ["", "short", &"x".repeat(64), &"a".repeat(1_000)] {
             fs::write(&path, bad).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             assert!(read_or_make(&path).is_err(), "{bad}");
         }
+        fs::write(&path, "a".repeat(64)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(read_or_make(&path).unwrap_err().to_string().contains("other users"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(read_or_make(&path).is_ok());
+        let link = path.with_file_name("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(read_or_make(&link).unwrap_err().to_string().contains("regular file"));
     }
 }

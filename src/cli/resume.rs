@@ -61,7 +61,12 @@ pub(super) fn resume(options: &Options, around: &Surroundings) -> Result<u8, Err
     let folder = find_run(&options.out, options.run.as_deref().unwrap_or(LATEST), &is_tracked)?;
     let signals = Signals::catch()?;
     let limits = limits(&options.limit);
-    let reopened = match Recorder::reopen(&folder, !limits.is_empty(), around.record_key()?) {
+    // A record that can't be read is refused below.
+    let named = Record::open(&folder).map(|record| PathBuf::from(record.plan.workspace)).ok();
+    let folders: Vec<&Path> =
+        [options.workspace.as_deref(), named.as_deref(), Some(&folder)].into_iter().flatten().collect();
+    let key = around.record_key(&folders)?;
+    let reopened = match Recorder::reopen(&folder, !limits.is_empty(), key) {
         Err(ended @ Error::Ended { outcome, .. }) => {
             let ended_so = printable(&ended.to_string());
             if outcome.is_a_limit() {

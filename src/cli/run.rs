@@ -162,7 +162,7 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     protected.iter().try_for_each(|path| in_utf8(path))?;
     protected.extend(around.own_files_below(&workspace));
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
-    let recorder = Recorder::create(&out, job.name(), started, around.record_key()?)?;
+    let recorder = Recorder::create(&out, job.name(), started, around.record_key(&[&workspace])?)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
     let today = started.strftime("%Y-%m-%d").to_string();
     let (plan, _) = planned(options, &job, &given, &facts(recorder.run_id(), &today))?;

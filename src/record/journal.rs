@@ -29,8 +29,9 @@ const FOLDERS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
-    /// Where it lies, until its name is on the disk, too.
-    new: Option<PathBuf>,
+    path: PathBuf,
+    /// Whether its name may not be on the disk yet.
+    is_new: bool,
     seq: u64,
     sum: String,
     /// The size and the time of the last change (ctime) after our last line.
@@ -40,10 +41,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Goes on with a journal after `seq` lines, the last one with the checksum `sum`. `new` is where it lies, if its name may
-    /// not be on the disk yet.
-    pub(super) fn new(file: File, new: Option<PathBuf>, seq: u64, sum: String) -> Self {
-        Self { file, new, seq, sum, stamp: None, broken: false }
+    /// Goes on with a journal at `path` after `seq` lines, the last one with the checksum `sum`.
+    pub(super) fn new(file: File, path: PathBuf, seq: u64, sum: String) -> Self {
+        Self { file, path, is_new: seq == 0, seq, sum, stamp: None, broken: false }
     }
 
     /// How many lines it has, and the checksum of the last.
@@ -71,6 +71,11 @@ impl Journal {
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the journal was deleted"));
         }
+        // Readers would find another one there, and this one nowhere.
+        let is_there = |there: Metadata| (there.dev(), there.ino()) == (metadata.dev(), metadata.ino());
+        if !std::fs::symlink_metadata(&self.path).is_ok_and(is_there) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the journal was moved or replaced"));
+        }
         // Only on file systems that are late with it, or where somebody touched the file, is there anything to read.
         if self.stamp.is_some_and(|stamp| stamp != stamp_of(&metadata)) && !self.is_ours()? {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the journal was changed by somebody else"));
@@ -92,8 +97,8 @@ impl Journal {
         if durability == Durability::Flushed {
             trial.operation()?;
             self.file.sync_data()?;
-            if let Some(path) = self.new.take() {
-                flush_name(&path)?;
+            if std::mem::take(&mut self.is_new) {
+                flush_name(&self.path)?;
             }
         }
         self.seq = entry.seq;

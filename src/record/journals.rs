@@ -34,8 +34,7 @@ impl Journals {
             let path = folder.join(journal_file(agent));
             let file = appending().open(&path)?;
             let (lines, sum) = self.there.get(agent).cloned().unwrap_or_default();
-            let new = (lines == 0).then_some(path);
-            self.open.insert(agent.to_owned(), Journal::new(file, new, lines, sum));
+            self.open.insert(agent.to_owned(), Journal::new(file, path, lines, sum));
         }
         self.open.get_mut(agent).ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -23,6 +23,15 @@ pub(super) fn common(folder: &Path) -> PathBuf {
     read(&folder.join("commondir")).map_or_else(|| folder.to_owned(), |path| folder.join(path.trim()))
 }
 
+/// The root of a git folder's working tree, as far as the folder says: a worktree's leads there, a submodule's names it.
+pub(super) fn working_tree(folder: &Path) -> Option<PathBuf> {
+    if let Some(dot_git) = read(&folder.join("gitdir")) {
+        return folder.join(dot_git.trim()).parent().map(Path::to_owned);
+    }
+    let named = Config::read(&folder.join("config")).values("core", "worktree").last().map(|tree| folder.join(tree));
+    named.or_else(|| folder.parent().filter(|_| folder.ends_with(".git")).map(Path::to_owned))
+}
+
 /// Whether git takes a folder for a git folder, as far as its entries say.
 pub(super) fn is_folder(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).symlink_metadata().is_ok();

@@ -58,7 +58,7 @@ pub(super) fn roots_own() -> BTreeSet<PathBuf> {
 }
 
 /// What others may not read in some folders, each searched as many folders deep.
-fn closed_to_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBuf> {
+pub(super) fn closed_to_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut looked_at = 0;
     for top in tops {

@@ -9,7 +9,7 @@ pub struct Toolchain {
     pub path: &'static str,
     /// Files and folders in it that are hidden, because they hold credentials.
     pub without: &'static [&'static str],
-    /// Configuration files in it that are hidden if they hold a credential.
+    /// Configuration files in it that are hidden if they hold a credential; `*` stands for any one folder.
     pub settings: &'static [&'static str],
 }
 
@@ -24,14 +24,14 @@ const MAX_SETTINGS: u64 = 1 << 20;
 
 /// What of the home folder commands can read. The README prints it.
 pub const TOOLCHAINS: &[Toolchain] = &[
-    whole(".asdf"),
+    Toolchain { path: ".asdf", without: &[], settings: &["installs/nodejs/*/etc/npmrc"] },
     whole(".bun"),
     whole(".cabal/bin"),
     Toolchain { path: ".cargo", without: &["credentials", "credentials.toml"], settings: &["config", "config.toml"] },
     whole(".deno"),
     Toolchain { path: ".dotnet", without: &["corefx/cryptography"], settings: &[] },
     whole(".elan"),
-    whole(".fnm"),
+    Toolchain { path: ".fnm", without: &[], settings: &["node-versions/*/installation/etc/npmrc"] },
     whole(".gem/ruby"),
     whole(".ghcup"),
     whole(".goenv"),
@@ -39,14 +39,14 @@ pub const TOOLCHAINS: &[Toolchain] = &[
     whole(".juliaup"),
     whole(".local/bin"),
     whole(".local/lib"),
-    whole(".local/share/fnm"),
-    whole(".local/share/mise"),
+    Toolchain { path: ".local/share/fnm", without: &[], settings: &["node-versions/*/installation/etc/npmrc"] },
+    Toolchain { path: ".local/share/mise", without: &[], settings: &["installs/node/*/etc/npmrc"] },
     whole(".local/share/pipx"),
     whole(".local/share/pnpm"),
     Toolchain { path: ".local/share/uv", without: &["credentials"], settings: &[] },
     whole(".m2/repository"),
-    whole(".nodenv"),
-    whole(".nvm"),
+    Toolchain { path: ".nodenv", without: &[], settings: &["versions/*/etc/npmrc"] },
+    Toolchain { path: ".nvm", without: &[], settings: &["versions/node/*/etc/npmrc"] },
     whole(".opam"),
     whole(".phpenv"),
     whole(".pixi"),
@@ -58,10 +58,10 @@ pub const TOOLCHAINS: &[Toolchain] = &[
     whole(".sdkman"),
     Toolchain { path: ".stack", without: &["upload"], settings: &["config.yaml"] },
     whole(".swiftly"),
-    whole(".volta"),
+    Toolchain { path: ".volta", without: &[], settings: &["tools/image/node/*/etc/npmrc"] },
     whole("go"),
-    Toolchain { path: "miniconda3", without: &[], settings: &[".condarc"] },
-    Toolchain { path: "miniforge3", without: &[], settings: &[".condarc"] },
+    Toolchain { path: "miniconda3", without: &[], settings: &[".condarc", "condarc", "envs/*/.condarc"] },
+    Toolchain { path: "miniforge3", without: &[], settings: &[".condarc", "condarc", "envs/*/.condarc"] },
 ];
 
 /// The toolchains that are there, absolute, with what is hidden of each.
@@ -69,10 +69,21 @@ pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> 
     TOOLCHAINS.iter().filter_map(|toolchain| {
         let path = home.join(toolchain.path);
         let without = toolchain.without.iter().map(|name| path.join(name)).filter(|path| path.exists());
-        let settings = toolchain.settings.iter().map(|name| path.join(name)).filter(|path| holds_credential(path));
+        let settings = toolchain.settings.iter().flat_map(|name| matching(&path, name));
+        let settings = settings.filter(|path| holds_credential(path));
         let hidden = without.chain(settings).collect();
         path.is_dir().then_some((path, hidden))
     })
+}
+
+/// The most folders that a `*` stands for.
+const MOST_FOLDERS: usize = 1_000;
+
+/// The paths that a pattern with at most one `*` stands for.
+fn matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
+    let Some((before, after)) = pattern.split_once("*/") else { return vec![folder.join(pattern)] };
+    let entries = std::fs::read_dir(folder.join(before)).into_iter().flatten().flatten().take(MOST_FOLDERS);
+    entries.map(|entry| entry.path().join(after)).collect()
 }
 
 /// Whether a configuration file seems to hold a credential: one of the words, or a name and password in an address. A file
@@ -88,7 +99,8 @@ fn holds_credential(path: &Path) -> bool {
     lines.into_iter().any(|line| {
         let address = line.split("://").skip(1).any(|rest| {
             let authority = rest.split(['/', '?', '#', '"', '\'', ' ']).next().unwrap_or_default();
-            authority.contains('@')
+            // anaconda.org takes a token as `/t/TOKEN/`.
+            authority.contains('@') || rest.contains("/t/")
         });
         address || CREDENTIAL_WORDS.iter().any(|word| line.contains(word))
     })
@@ -175,6 +187,8 @@ mod tests {
             (".dotnet/corefx/other", ""),
             (".local/share/uv/credentials/index.toml", ""),
             (".local/share/uv/python/bin", ""),
+            (".nvm/versions/node/v24.1.0/etc/npmrc", "//registry.npmjs.org/:_authToken=npm_123\n"),
+            (".nvm/versions/node/v24.1.0/bin/node", ""),
         ] {
             let path = home.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -185,7 +199,10 @@ mod tests {
             .map(|path| path.strip_prefix(home.path()).unwrap().display().to_string())
             .collect();
         found.sort();
-        assert_eq!(found, [".dotnet/corefx/other", ".local/share/uv/python", ".stack/programs"]);
+        assert_eq!(
+            found,
+            [".dotnet/corefx/other", ".local/share/uv/python", ".nvm/versions/node/v24.1.0/bin", ".stack/programs",]
+        );
     }
 
     #[test]
@@ -197,6 +214,8 @@ mod tests {
             ("# token = 'x'\n", false),
             ("[source.x]\nregistry = \"sparse+https://mirror.example/index/\"\n", false),
             ("[registries.x]\ntoken = 'x'\n", true),
+            ("channels:\n  - https://conda.anaconda.org/t/me-123/main\n", true),
+            ("//registry.npmjs.org/:_authToken=npm_123\n", true),
             ("[registry]\nsecret-key = 'x'\n", true),
             ("[http]\nproxy = \"http://me:pass@proxy.example:80\"\n", true),
         ] {
@@ -217,7 +236,8 @@ mod tests {
         let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());
         for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.without.iter().chain(toolchain.settings)) {
-            assert!(rest.contains(&format!("`{secret}`")), "{secret}");
+            let name = secret.rsplit_once("*/").map_or(*secret, |(_, name)| name);
+            assert!(rest.contains(&format!("`{name}`")), "{secret}");
         }
     }
 

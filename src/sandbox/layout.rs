@@ -134,17 +134,16 @@ impl Layout {
         if metadata.is_symlink() || self.nearest(path) != Some(&Mount::Same { writable: true }) {
             return;
         }
-        let open = &boundary.allowed.open;
-        if open.iter().any(|open| path.starts_with(open)) {
-            return;
-        }
         if !boundary.allowed.opens_below(path) {
             self.put(path, Mount::Same { writable: false });
             return;
         }
         // A folder on the way to what is open.
+        let is_open = |path: &Path| boundary.allowed.open.iter().any(|open| path.starts_with(open));
         for entry in std::fs::read_dir(path).into_iter().flatten().flatten().take(MOST_BESIDE) {
-            self.put_protected(&entry.path(), boundary);
+            if !is_open(&entry.path()) {
+                self.put_protected(&entry.path(), boundary);
+            }
         }
     }
 

@@ -96,6 +96,7 @@ impl Protected {
             git_writes: BTreeSet::new(),
             git_reads: BTreeSet::new(),
             git_folders: BTreeSet::new(),
+            trees: BTreeSet::new(),
         };
         wanted.job_files.iter().for_each(|path| search.protect(path));
         if !search.root.starts_with(canonical_as_far_as_possible(wanted.out)) {
@@ -107,10 +108,10 @@ impl Protected {
         search.repository(&dot_git);
         if wanted.git == GitAccess::Commit && !dot_git.exists() {
             search.paths.remove(&dot_git);
-            search.git_folder(&dot_git);
+            let tree = search.root.clone();
+            search.git_folder(&dot_git, &[tree]);
         }
         search.outside(&dot_git);
-        search.users_configuration();
         let root = search.root.clone();
         let time = if wanted.has_commands { SEARCH_TIME } else { SHORT_SEARCH_TIME };
         let repositories = Repositories::find(&root, wanted.out, time);
@@ -123,6 +124,7 @@ impl Protected {
             is_complete &= found.is_complete;
             found.folders.iter().for_each(|repository| search.repository(repository));
         }
+        search.users_configuration();
         if wanted.git == GitAccess::Read {
             search.paths.extend(search.git_folders.iter().cloned());
         }
@@ -165,6 +167,8 @@ struct Search<'a> {
     git_writes: BTreeSet<PathBuf>,
     git_reads: BTreeSet<PathBuf>,
     git_folders: BTreeSet<PathBuf>,
+    /// The roots of working trees.
+    trees: BTreeSet<PathBuf>,
 }
 
 impl Search<'_> {
@@ -176,8 +180,12 @@ impl Search<'_> {
             canonical_as_far_as_possible(&self.root.join(path))
         };
         let open: Vec<PathBuf> = wanted.allow_changes.iter().map(beneath).collect();
-        let open: Vec<PathBuf> =
-            open.into_iter().filter(|path| path.starts_with(&self.root) && *path != self.root).collect();
+        // The job and its record never change, whatever the job says.
+        let fixed = self.paths.clone();
+        let may_open = |path: &PathBuf| {
+            path.starts_with(&self.root) && *path != self.root && !fixed.iter().any(|fixed| path.starts_with(fixed))
+        };
+        let open: Vec<PathBuf> = open.into_iter().filter(may_open).collect();
         let mut paths: Vec<PathBuf> = BY_DEFAULT.iter().map(|name| self.root.join(name)).collect();
         let jobs = |folder: &Path| {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_JOBS);
@@ -230,21 +238,33 @@ impl Search<'_> {
             let Some(folder) = git::linked(dot_git) else { return };
             folder
         };
-        self.git_folder(&folder);
         let common = git::common(&folder);
-        if common != folder {
-            self.git_folder(&common);
-        }
-        for worktree in folders_in(&common.join("worktrees")) {
-            self.git_folder(&worktree);
+        let worktrees = folders_in(&common.join("worktrees"));
+        let mut folders = vec![folder, common.clone()];
+        folders.extend_from_slice(&worktrees);
+        folders.dedup();
+        // They share the configuration, and a relative folder of hooks is in the tree of each.
+        let trees: Vec<PathBuf> = folders.iter().filter_map(|folder| self.tree(folder)).collect();
+        for folder in &folders {
+            self.git_folder(folder, &trees);
         }
         for module in git::modules(&common.join("modules"), MOST_OF_ONE) {
-            self.git_folder(&module);
+            let trees: Vec<PathBuf> = self.tree(&module).into_iter().collect();
+            self.git_folder(&module, &trees);
         }
     }
 
-    fn git_folder(&mut self, folder: &Path) {
+    /// The root of a git folder's working tree, as far as the folder says.
+    fn tree(&self, folder: &Path) -> Option<PathBuf> {
+        let tree = git::working_tree(folder).unwrap_or_else(|| self.root.clone());
+        let tree = canonical_as_far_as_possible(&tree);
+        tree.starts_with(&self.root).then_some(tree)
+    }
+
+    /// Hooks of a relative folder are in the root of a working tree, where git runs them.
+    fn git_folder(&mut self, folder: &Path, trees: &[PathBuf]) {
         self.git_folders.insert(canonical_as_far_as_possible(folder));
+        self.trees.extend(trees.iter().cloned());
         let of_worktree = folder.join("commondir").is_file();
         for name in DECIDING {
             // In any other folder it means nothing.
@@ -252,37 +272,38 @@ impl Search<'_> {
                 self.protect(&folder.join(name));
             }
         }
-        // Relative hooks lie where git runs them: in the root of the working tree.
-        let tree = folder.parent().filter(|_| folder.ends_with(".git")).unwrap_or(&self.root).to_owned();
         for name in ["config", "config.worktree"] {
-            self.configuration(&folder.join(name), &tree, INCLUDES);
+            self.configuration(&folder.join(name), trees, INCLUDES);
         }
     }
 
     /// What a configuration file names: further such files, and folders of hooks. Conditions are taken to hold.
-    fn configuration(&mut self, file: &Path, tree: &Path, depth: usize) {
+    fn configuration(&mut self, file: &Path, trees: &[PathBuf], depth: usize) {
         let config = Config::read(file);
-        let folder = file.parent().unwrap_or(tree).to_owned();
+        let folder = file.parent().unwrap_or(file).to_owned();
         for path in config.values("include", "path").chain(config.values("includeif", "path")) {
             let Some(path) = self.at_home(path, &folder) else { continue };
             self.beneath_the_root(&path);
             if depth > 0 {
-                self.configuration(&path, tree, depth - 1);
+                self.configuration(&path, trees, depth - 1);
             }
         }
         for path in config.values("core", "hookspath") {
-            if let Some(path) = self.at_home(path, tree) {
-                self.beneath_the_root(&path);
+            for tree in trees {
+                if let Some(path) = self.at_home(path, tree) {
+                    self.beneath_the_root(&path);
+                }
             }
         }
     }
 
     /// The configuration that holds for every repository can name folders of the working tree, too.
     fn users_configuration(&mut self) {
-        let root = self.root.clone();
+        self.trees.insert(self.root.clone());
+        let trees: Vec<PathBuf> = self.trees.iter().cloned().collect();
         let of_user = self.home.map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
         for file in of_user.into_iter().flatten().chain([PathBuf::from("/etc/gitconfig")]) {
-            self.configuration(&file, &root, INCLUDES);
+            self.configuration(&file, &trees, INCLUDES);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What of the machine commands may read where nothing hides the rest: landlock allows, so what is to be readable is
 //! listed, beside what isn't.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ const DEPTHS: [(&str, usize); 10] = [
     ("/proc", 0),
     ("/sys", 0),
 ];
+/// What is looked through although the folder around it isn't, as bubblewrap's tier does.
+const CLOSED: [(&str, usize); 1] = [("/usr/local/etc", 3)];
 /// How deep elsewhere.
 const DEPTH: usize = 2;
 /// The most entries that are looked at; folders beyond are taken as they look from outside.
@@ -45,7 +48,12 @@ pub(super) fn readable(home: Option<&Path>, root: bool) -> Readable {
     let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
     hidden.extend(hidden::folders());
     hidden.extend(home.filter(|home| home.parent().is_some()).map(Path::to_owned));
-    let mut search = Search { hidden, root, left: MOST, found: Readable::default() };
+    let closed = if root {
+        hidden::closed_to_others(&CLOSED.map(|(top, depth)| (PathBuf::from(top), depth)))
+    } else {
+        BTreeSet::new()
+    };
+    let mut search = Search { hidden, closed, root, left: MOST, found: Readable::default() };
     let all = Path::new("/");
     if search.look(all, None) == Seen::Whole {
         search.found.whole.push(all.to_owned());
@@ -56,6 +64,8 @@ pub(super) fn readable(home: Option<&Path>, root: bool) -> Readable {
 
 struct Search {
     hidden: Vec<PathBuf>,
+    /// What only root may read deep in folders that aren't looked through otherwise.
+    closed: BTreeSet<PathBuf>,
     root: bool,
     left: usize,
     found: Readable,
@@ -113,7 +123,8 @@ impl Search {
         let depth = depth.unwrap_or_else(|| {
             DEPTHS.iter().find(|(name, _)| folder == Path::new(name)).map_or(DEPTH, |(_, depth)| *depth)
         });
-        let leads = self.hidden.iter().any(|hidden| hidden.starts_with(folder));
+        let leads = self.hidden.iter().any(|hidden| hidden.starts_with(folder))
+            || self.closed.range(folder.to_owned()..).next().is_some_and(|closed| closed.starts_with(folder));
         if leads || (self.root && depth > 0 && self.left > 0) {
             self.look(folder, Some(depth.saturating_sub(1)))
         } else {
@@ -132,7 +143,8 @@ mod tests {
     use super::*;
 
     fn search(hidden: &Path, root: bool, folder: &Path) -> (Seen, Vec<String>) {
-        let mut search = Search { hidden: vec![hidden.to_owned()], root, left: MOST, found: Readable::default() };
+        let (hidden, found) = (vec![hidden.to_owned()], Readable::default());
+        let mut search = Search { hidden, closed: BTreeSet::new(), root, left: MOST, found };
         let seen = search.look(folder, Some(5));
         let name = |path: &PathBuf| path.strip_prefix(folder).unwrap().display().to_string();
         let mut found: Vec<_> = search.found.whole.iter().map(name).collect();
@@ -149,6 +161,33 @@ mod tests {
         fs::write(root.join("f"), "").unwrap();
         assert_eq!(search(&root.join("a/home"), false, root), (Seen::Some, vec!["a/b".to_owned(), "f".to_owned()]));
         assert_eq!(search(&root.join("none"), false, root), (Seen::Whole, vec![]));
+    }
+
+    #[test]
+    fn what_only_root_may_read_is_left_out_of_a_folder_that_is_not_looked_through() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("usr/local/etc/app")).unwrap();
+        fs::create_dir_all(root.join("usr/bin")).unwrap();
+        let secret = root.join("usr/local/etc/app/secret");
+        fs::write(&secret, "x").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let closed = hidden::closed_to_others(&[(root.join("usr/local/etc"), 3)]);
+        for (closed, expected) in [(BTreeSet::new(), vec!["usr"]), (closed, vec!["usr/bin"])] {
+            let (hidden, found) = (vec![root.join("other")], Readable::default());
+            let mut search = Search { hidden, closed, root: true, left: MOST, found };
+            let mut whole = match search.inside(&root, Some(0)) {
+                Seen::Whole => vec!["usr".to_owned()],
+                _ => search
+                    .found
+                    .whole
+                    .iter()
+                    .map(|path| path.strip_prefix(&root).unwrap().display().to_string())
+                    .collect(),
+            };
+            whole.sort();
+            assert_eq!(whole, expected);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::input::{parse, schema};
+use super::input::{check_length, parse, schema};
 use super::search::Search;
 use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 
@@ -164,6 +164,7 @@ fn split(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, St
     if pattern.is_empty() {
         return Err(Refusal::new("`pattern` is empty"));
     }
+    check_length("pattern", pattern)?;
     let absolute = pattern.starts_with('/');
     let pattern = if absolute { workspace.relative(pattern)? } else { PathBuf::from(pattern) };
     let mut base = if absolute { PathBuf::new() } else { PathBuf::from(base) };
@@ -256,6 +257,8 @@ mod tests {
             bench.refused("glob", &serde_json::json!({ "pattern": pattern, "path": path }).to_string()).await;
         }
         assert!(bench.refused("glob", r#"{"pattern": "a{b"}"#).await.contains("bad pattern"));
+        let long = serde_json::json!({ "pattern": "*a".repeat(10_000) }).to_string();
+        assert!(bench.refused("glob", &long).await.contains("longer than 16,000 bytes"));
     }
 
     #[tokio::test]

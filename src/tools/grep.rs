@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::bounds::first;
-use super::input::{parse, schema};
+use super::input::{check_length, parse, schema};
 use super::search::{Enough, Search, only};
 use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
 use crate::mask::Mask;
@@ -104,6 +104,8 @@ impl Tool for Grep {
 }
 
 fn search(input: &Input, workspace: &Workspace, mask: &Mask, limits: &CallLimits) -> Result<String, Refusal> {
+    check_length("pattern", &input.pattern)?;
+    check_length("glob", input.glob.as_deref().unwrap_or_default())?;
     let mut expression = RegexMatcherBuilder::new();
     expression.multi_line(true).crlf(true).size_limit(EXPRESSION).dfa_size_limit(EXPRESSION);
     let matcher = expression.build(&input.pattern).map_err(|error| bad_pattern(&error.to_string()))?;

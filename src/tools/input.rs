@@ -76,6 +76,17 @@ pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Resul
     })
 }
 
+/// The longest pattern, in bytes. What a pattern is compiled to takes hundreds of times as much memory.
+const LONGEST_PATTERN: usize = 16_000;
+
+/// Refuses a pattern that is too long to be compiled.
+pub(super) fn check_length(name: &str, pattern: &str) -> Result<(), Refusal> {
+    if pattern.len() > LONGEST_PATTERN {
+        return Err(Refusal(format!("`{name}` is longer than 16,000 bytes")));
+    }
+    Ok(())
+}
+
 /// A schema in one short line, such as `{"path": string, "limit"?: integer}`.
 pub(super) fn outline(schema: &Value) -> String {
     if let Some(options) = schema["enum"].as_array() {

@@ -7,7 +7,7 @@ use super::everywhere;
 use super::place::{Place, SECRET, Tier, User};
 
 /// Each plants something in a git folder that acts when git runs there next. `GIT` is the folder.
-const ATTACKS: [&str; 22] = [
+const ATTACKS: [&str; 23] = [
     "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG; echo ATTACK > GIT/SQUASH_MSG",
     "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG",
     "mkdir -p GIT/logs; ln -sf ROOT/home/token GIT/logs/HEAD",
@@ -24,6 +24,7 @@ const ATTACKS: [&str; 22] = [
     "mkdir -p GIT/modules/x; printf '[core]\\n\\tfsmonitor = x\\n' > GIT/modules/x/config",
     "echo x > GIT/packed-refs",
     "rm -f GIT/HEAD",
+    "echo 'ref: config' > GIT/ORIG_HEAD",
     "rm -f GIT/index; ln -s /dev/null GIT/index",
     "printf '[core]\\n\\tfsmonitor = x\\n' > GIT/config.worktree",
     "mkdir -p GIT/hooks; echo x > GIT/hooks/post-checkout; chmod +x GIT/hooks/post-checkout",
@@ -182,6 +183,7 @@ fn a_repository_can_be_made_where_there_is_none_and_holds_no_orders() {
             "git init -q; git config alias.st '!x'",
             "git init -q; echo x > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout",
             "git init -q; ln -s ../../home/token .git/COMMIT_EDITMSG",
+            "git init -q; echo 'ref: config' > .git/refs/heads/main",
             "git init -q; mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
             "mkdir elsewhere; git init -q elsewhere; mv elsewhere/.git .real; echo 'gitdir: .real' > .git",
         ] {
@@ -228,6 +230,30 @@ fn worktrees_submodules_and_nested_repositories_are_git_folders_too() {
                     assert_eq!(output.trim(), "done", "{user:?} in {tier:?}");
                 }
             }
+        }
+    }
+}
+
+/// Where a repository has several working trees, a relative folder of hooks is in the root of each.
+#[test]
+fn no_hook_is_planted_in_another_working_tree() {
+    for (user, tier) in everywhere() {
+        let place = place(user, "commit");
+        let workspace = place.workspace();
+        place.git(&["worktree", "add", "-q", "tree"]);
+        place.git(&["init", "-q", "vendor/nested"]);
+        place.git(&["-C", "vendor/nested", "commit", "-q", "--allow-empty", "-m", "nested"]);
+        place.git(&["submodule", "add", "-q", "./vendor/nested", "sub"]);
+        place.git(&["config", "core.hooksPath", ".tree-hooks"]);
+        place.git(&["-C", "sub", "config", "core.hooksPath", ".sub-hooks"]);
+        std::fs::write(place.root().join("home/.gitconfig"), "[core]\n\thooksPath = .user-hooks\n").unwrap();
+        let folders =
+            [".tree-hooks", "tree/.tree-hooks", "sub/.sub-hooks", "sub/.user-hooks", "vendor/nested/.user-hooks"];
+        for folder in folders {
+            let plant = format!("PATH=/usr/bin:/bin; mkdir -p {folder}; echo x > {folder}/post-checkout");
+            let result = place.run(tier, &[plant]).run_folder().result();
+            assert_eq!(result["outcome"], "environment_failed", "{user:?} in {tier:?}: {folder}: {result}");
+            assert!(!workspace.join(folder).exists(), "{user:?} in {tier:?}: {folder}");
         }
     }
 }

@@ -140,3 +140,31 @@ fn what_other_programs_take_orders_from_stays_as_it_is() {
         assert_eq!(std::fs::read_to_string(place.workspace().join(".github/notes.md")).unwrap(), "old\n");
     }
 }
+
+#[test]
+fn the_job_and_its_prompts_stay_whatever_the_job_allows() {
+    for (user, tier) in everywhere() {
+        let place = Place::new(user).unwrap();
+        place.job("prompt: Go.", "prompt: { file: .github/prompts/go.md }");
+        place.job("network: none", "network: none\nallow_changes: [job.yaml, .github]");
+        place.write(".github/prompts/go.md", "Go.\n").write(".github/notes.md", "old\n");
+        let files = ["job.yaml", ".github/prompts/go.md"].map(|name| place.workspace().join(name));
+        let before = files.each_ref().map(|path| std::fs::read(path).unwrap());
+        for attack in [
+            "echo '# x' >> job.yaml",
+            "echo x >> .github/prompts/go.md",
+            "mv .github g; cp -r g .github; echo x > .github/prompts/go.md",
+        ] {
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {attack}")]);
+            assert_eq!(
+                files.each_ref().map(|path| std::fs::read(path).unwrap()),
+                before,
+                "{user:?} in {tier:?}: {attack}"
+            );
+            let outcome = ended.run_folder().result()["outcome"].as_str().unwrap().to_owned();
+            assert!(outcome == "environment_failed" || tier == Tier::Bubblewrap, "{user:?}: {attack}: {}", ended.all());
+        }
+        place.run(tier, &["echo new > .github/notes.md".to_owned()]).code(0);
+        assert_eq!(std::fs::read_to_string(place.workspace().join(".github/notes.md")).unwrap(), "new\n");
+    }
+}

@@ -7,7 +7,7 @@ use super::everywhere;
 use super::place::Place;
 
 /// Each adds something to the folder of runs, or takes something away. `OWN` is the run's own record.
-const ATTACKS: [&str; 10] = [
+const ATTACKS: [&str; 12] = [
     "echo '!*' > runs/.gitignore",
     "rm -f runs/.gitignore",
     "ln -sfn ../../src runs/job/latest",
@@ -18,6 +18,8 @@ const ATTACKS: [&str; 10] = [
     "ln -s ../../../../home/token OWN/transcript.md",
     "mkdir -p OWN/subagents; ln -s ../../../../../home/token OWN/subagents/general-1.md",
     "echo x > runs/job/file",
+    "echo x > OWN/changes.patch",
+    "echo x > OWN/extra",
     "ln -s ../src runs/src",
 ];
 
@@ -60,7 +62,9 @@ fn the_folder_of_runs_stays_as_it_is() {
             ];
             assert_eq!(picture(&runs), expected, "{user:?} in {tier:?}: {attack}\n{}", ended.all());
             let entries = std::fs::read_dir(runs.join("job").join(&record)).unwrap().flatten();
-            assert!(entries.into_iter().all(|entry| !entry.path().is_symlink()), "{attack}");
+            let is_planted = |name: &str| name == "changes.patch" || name == "extra";
+            let is_fine = |path: &Path| !path.is_symlink() && !is_planted(path.file_name().unwrap().to_str().unwrap());
+            assert!(entries.into_iter().all(|entry| is_fine(&entry.path())), "{user:?} in {tier:?}: {attack}");
             let result = folder.result();
             match tier {
                 super::Tier::Bubblewrap => assert_eq!(result["outcome"], "completed", "{attack}"),
@@ -98,5 +102,28 @@ fn another_run_that_begins_meanwhile_is_no_attack() {
             ended.unwrap().code(0);
         });
         assert!(runs.join("theirs/latest").is_symlink() && theirs.is_dir(), "{user:?} in {tier:?}");
+    }
+}
+
+/// The record is told by its folder's lock, which moves with it, and written on wherever its files are.
+#[test]
+fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
+    for (user, tier) in everywhere() {
+        for attack in [
+            "mv OWN/events.jsonl OWN/e; cp OWN/e OWN/events.jsonl",
+            "mv OWN runs/job/29990101-000000-zzzzzz",
+            "mv runs/job runs/other",
+        ] {
+            let place = Place::new(user).unwrap();
+            let own = "own=$(echo runs/job/2*)";
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {own}; {}", attack.replace("OWN", "$own"))]);
+            if tier == super::Tier::Bubblewrap {
+                ended.code(0);
+                continue;
+            }
+            ended.code(5);
+            let runs = place.workspace().join("runs");
+            assert!(!runs.join("job/29990101-000000-zzzzzz").exists() && !runs.join("other").exists(), "{attack}");
+        }
     }
 }

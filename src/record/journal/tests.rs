@@ -3,7 +3,7 @@ use crate::event::{Event, Told};
 
 fn written(texts: &[&str]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut journal = Journal::new(file.reopen().unwrap(), Some(file.path().to_owned()), 0, String::new());
+    let mut journal = Journal::new(file.reopen().unwrap(), file.path().to_owned(), 0, String::new());
     for text in texts {
         let event = Event::Told(Told { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
@@ -50,7 +50,7 @@ fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
     for (name, attack) in attacks {
         let file = tempfile::NamedTempFile::new().unwrap();
         let opened = File::options().read(true).append(true).open(file.path()).unwrap();
-        let mut journal = Journal::new(opened, None, 0, String::new());
+        let mut journal = Journal::new(opened, file.path().to_owned(), 0, String::new());
         let mut append = |text: &str| {
             let event = Event::Told(Told { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();

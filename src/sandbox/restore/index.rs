@@ -9,28 +9,49 @@ use super::super::protected::is_dot_git;
 /// The lengths of an object's name: SHA-1 and SHA-256.
 const DIGESTS: [usize; 2] = [20, 32];
 
-/// What one entry is, without what git keeps of the file's state.
+/// The longest path of an entry, in bytes: Linux opens no longer one. Version 4 shares the beginnings of paths, so that a
+/// small index could otherwise stand for terabytes of them.
+const LONGEST_PATH: usize = 4096;
+
+/// What one entry is, without what git keeps of the file's state. Its path is with the reader.
 #[derive(Debug, PartialEq, Eq)]
 struct IndexEntry<'a> {
     mode: u32,
     object: &'a [u8],
     flags: &'a [u8],
-    path: Vec<u8>,
 }
 
 /// Whether no entry is in a git folder or out of the working tree: git makes a file of each entry that somebody checks
 /// out, hooks included.
 pub(super) fn is_harmless(bytes: &[u8]) -> bool {
-    let mut parsed = DIGESTS.iter().filter_map(|digest| entries(bytes, *digest)).peekable();
-    parsed.peek().is_some() && parsed.all(|entries| entries.iter().all(|entry| is_in_the_tree(&entry.path)))
+    let is_readable = |digest: usize| read(bytes, digest, |_| true).is_some();
+    let is_harmless = |digest: usize| read(bytes, digest, is_in_the_tree) == Some(true);
+    let mut readable = DIGESTS.into_iter().filter(|digest| is_readable(*digest)).peekable();
+    readable.peek().is_some() && readable.all(is_harmless)
 }
 
 /// Whether two indexes differ in nothing but what git keeps of the files' state, as `git describe --dirty` leaves it.
 pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
-    DIGESTS.iter().any(|digest| {
-        let (one, other) = (entries(one, *digest), entries(other, *digest));
-        one.is_some() && one == other
+    DIGESTS.into_iter().any(|digest| {
+        let Some((mut one, mut other)) = Reader::new(one, digest).zip(Reader::new(other, digest)) else { return false };
+        loop {
+            match (one.next(), other.next()) {
+                (Some(None), Some(None)) => return one.is_at_end() && other.is_at_end(),
+                (Some(Some(entry)), Some(Some(that))) if entry == that && one.path == other.path => {}
+                _ => return false,
+            }
+        }
     })
+}
+
+/// Whether all paths pass, or `None` where the index can't be read.
+fn read(bytes: &[u8], digest: usize, passes: impl Fn(&[u8]) -> bool) -> Option<bool> {
+    let mut reader = Reader::new(bytes, digest)?;
+    let mut all = true;
+    while reader.next()?.is_some() {
+        all = all && passes(&reader.path);
+    }
+    reader.is_at_end().then_some(all)
 }
 
 fn is_in_the_tree(path: &[u8]) -> bool {
@@ -38,49 +59,66 @@ fn is_in_the_tree(path: &[u8]) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(name) if !is_dot_git(name)))
 }
 
-/// All entries; none where it can't be read, or has some of them in another file.
-fn entries(bytes: &[u8], digest: usize) -> Option<Vec<IndexEntry<'_>>> {
-    let mut rest = bytes.strip_prefix(b"DIRC")?;
-    let version = number(&mut rest)?;
-    let count = number(&mut rest)?;
-    if !(2..=4).contains(&version) {
-        return None;
+/// Reads one entry after the other, in memory that doesn't grow with their number.
+struct Reader<'a> {
+    rest: &'a [u8],
+    version: u32,
+    left: u32,
+    digest: usize,
+    /// That of the last entry.
+    path: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8], digest: usize) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(b"DIRC")?;
+        let version = number(&mut rest)?;
+        let left = number(&mut rest)?;
+        (2..=4).contains(&version).then_some(Self { rest, version, left, digest, path: Vec::new() })
     }
-    let mut all = Vec::new();
-    let mut path: Vec<u8> = Vec::new();
-    for _ in 0..count {
+
+    /// The next entry, where there is one left; `None` where it can't be read.
+    fn next(&mut self) -> Option<Option<IndexEntry<'a>>> {
+        let Some(left) = self.left.checked_sub(1) else { return Some(None) };
+        self.left = left;
+        let rest = &mut self.rest;
         let begins = rest.len();
         // Times, device and inode.
-        take(&mut rest, 24)?;
-        let mode = number(&mut rest)?;
+        take(rest, 24)?;
+        let mode = number(rest)?;
         // User, group and size.
-        take(&mut rest, 12)?;
-        let object = take(&mut rest, digest)?;
+        take(rest, 12)?;
+        let object = take(rest, self.digest)?;
         let has_more = rest.first()? & 0x40 != 0;
-        let flags = take(&mut rest, if has_more { 4 } else { 2 })?;
-        if version == 4 {
-            let gone = varint(&mut rest)?;
-            path.truncate(path.len().checked_sub(gone)?);
+        let flags = take(rest, if has_more { 4 } else { 2 })?;
+        if self.version == 4 {
+            let gone = varint(rest)?;
+            self.path.truncate(self.path.len().checked_sub(gone)?);
         } else {
-            path.clear();
+            self.path.clear();
         }
         let length = rest.iter().position(|byte| *byte == 0)?;
-        path.extend_from_slice(take(&mut rest, length)?);
-        // At least one zero byte; the older versions fill up to a multiple of eight.
-        let padding = if version == 4 { 1 } else { 8 - (begins - rest.len()) % 8 };
-        take(&mut rest, padding)?;
-        all.push(IndexEntry { mode, object, flags, path: path.clone() });
-    }
-    // What follows are extensions and the checksum. A split index has most of its entries in another file.
-    while rest.len() > digest {
-        let kind = take(&mut rest, 4)?;
-        let length = number(&mut rest)? as usize;
-        if kind == b"link" {
+        self.path.extend_from_slice(take(rest, length)?);
+        if self.path.len() > LONGEST_PATH {
             return None;
         }
-        take(&mut rest, length)?;
+        // At least one zero byte; the older versions fill up to a multiple of eight.
+        let padding = if self.version == 4 { 1 } else { 8 - (begins - rest.len()) % 8 };
+        take(rest, padding)?;
+        Some(Some(IndexEntry { mode, object, flags }))
     }
-    (rest.len() == digest).then_some(all)
+
+    /// Whether nothing follows but extensions and the checksum. A split index has most of its entries in another file.
+    fn is_at_end(mut self) -> bool {
+        while self.rest.len() > self.digest {
+            let Some(kind) = take(&mut self.rest, 4) else { return false };
+            let length = number(&mut self.rest);
+            if kind == b"link" || length.and_then(|length| take(&mut self.rest, length as usize)).is_none() {
+                return false;
+            }
+        }
+        self.rest.len() == self.digest
+    }
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
@@ -145,5 +183,24 @@ mod tests {
             assert!(index() != before && has_same_entries(&before, &index()), "{format} {version}");
             assert!(!is_harmless(&before[..before.len() - 1]) && !is_harmless(b"DIRC") && !is_harmless(b""));
         }
+    }
+
+    /// Half a gigabyte of paths in a hundred kilobytes, and as much more for each further entry.
+    #[test]
+    fn an_index_of_long_shared_paths_is_refused() {
+        let index = |length: usize, count: u32| {
+            let mut bytes = [b"DIRC".as_slice(), &4_u32.to_be_bytes(), &count.to_be_bytes()].concat();
+            for number in 0..count {
+                bytes.extend([0; 62]);
+                bytes.push(0);
+                bytes.extend(if number == 0 { "x".repeat(length) } else { "x".to_owned() }.as_bytes());
+                bytes.push(0);
+            }
+            bytes.extend([0; 20]);
+            bytes
+        };
+        assert!(is_harmless(&index(4000, 10)) && !is_harmless(&index(100_000, 5000)));
+        assert!(has_same_entries(&index(4000, 10), &index(4000, 10)));
+        assert!(!has_same_entries(&index(100_000, 5000), &index(100_000, 5000)));
     }
 }

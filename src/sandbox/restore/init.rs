@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::index;
-use super::state::{LARGEST_OF_GIT as LONGEST_INDEX, kind_of, links, read, stat};
-use super::tree::list;
+use super::state::{kind_of, links, read, stat};
+use super::tree::{self, list};
 
 /// The longest configuration that is looked into, in bytes.
 const LONGEST: u64 = 16 << 10;
@@ -58,16 +57,13 @@ fn is_fresh_folder(folder: &OwnedFd, name: &OsStr, within: &Path, left: &mut usi
             }
             FileType::RegularFile => match parts.as_slice() {
                 ["config"] => links(&stat) == 1 && read(&opened, name, LONGEST).is_some_and(|text| is_harmless(&text)),
-                ["index"] => {
-                    links(&stat) == 1 && read(&opened, name, LONGEST_INDEX).is_some_and(|it| index::is_harmless(&it))
-                }
                 ["hooks", hook] => hook.ends_with(".sample"),
                 ["objects", "info", ..] => false,
                 ["objects", ..] => true,
-                ["HEAD" | "COMMIT_EDITMSG" | "ORIG_HEAD" | "description"]
+                ["HEAD" | "ORIG_HEAD" | "index" | "COMMIT_EDITMSG" | "description"]
                 | ["info", "exclude"]
                 | ["refs", "heads" | "tags", ..]
-                | ["logs", ..] => links(&stat) == 1,
+                | ["logs", ..] => links(&stat) == 1 && tree::is_harmless(&opened, name, &within),
                 _ => false,
             },
             _ => false,

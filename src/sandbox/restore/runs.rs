@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ use super::walk;
 const LATEST: &str = "latest";
 /// What is added to the name of something that no run made.
 const ASIDE: &str = ".not-a-record";
+/// What a run makes of its record while commands may run; the rest it makes when they are over.
+const WRITTEN_MEANWHILE: [&str; 5] = ["events.jsonl", "heartbeat", "job.yaml", "plan.json", "workspace.start"];
 /// How long a run that was just begun may take to lock its folder.
 const LOCKED_WITHIN: Duration = Duration::from_millis(50);
 
@@ -34,6 +38,10 @@ pub(super) struct Runs {
     path: PathBuf,
     /// The run's own record, from the folder of all runs: job and run, or the run alone where that folder is the job's.
     own: Option<PathBuf>,
+    /// Device and inode of that record: wherever commands move it, its lock doesn't make it another run's.
+    own_folder: Option<(u64, u64)>,
+    /// The names of what was in it.
+    own_names: BTreeSet<OsString>,
     /// What was there: the jobs with their records.
     jobs: BTreeMap<OsString, Job>,
 }
@@ -47,7 +55,16 @@ struct Job {
 impl Runs {
     pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path) -> Self {
         let own = record.strip_prefix(path).ok().map(Path::to_owned);
-        let mut runs = Self { root, way, path: path.to_owned(), own, jobs: BTreeMap::new() };
+        let own_folder = std::fs::metadata(record).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let mut runs = Self {
+            root,
+            way,
+            path: path.to_owned(),
+            own,
+            own_folder,
+            own_names: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+        };
         runs.accept();
         runs
     }
@@ -69,6 +86,8 @@ impl Runs {
             }
         }
         self.jobs = jobs;
+        let own = self.own.as_ref().and_then(|own| self.open(&self.way.join(own)).ok());
+        self.own_names = own.into_iter().flat_map(|(_, listed)| listed).map(|(name, _)| name).collect();
     }
 
     /// Looks whether commands added something, and puts it aside: nothing is removed but links, since another run could
@@ -79,7 +98,7 @@ impl Runs {
             left.push(self.path.clone());
             return;
         };
-        let mut report = Report { changed, left };
+        let mut report = Report { changed, left, own_folder: self.own_folder };
         if self.is_of_one_job() {
             if let Some(known) = self.jobs.get(OsStr::new("")) {
                 known.inspect(&folder, &listed, &self.path, &mut report);
@@ -99,7 +118,7 @@ impl Runs {
                         known.inspect(&opened, &inside, &path, &mut report);
                     }
                     (None, Ok((opened, inside)))
-                        if is_folder && inside.iter().any(|(run, _)| is_locked(&opened, run)) =>
+                        if is_folder && inside.iter().any(|(run, _)| report.is_theirs(&opened, run)) =>
                     {
                         Job::default().inspect(&opened, &inside, &path, &mut report);
                     }
@@ -113,14 +132,15 @@ impl Runs {
         }
     }
 
-    /// In the run's own record there are only files, and one folder of files.
+    /// In the run's own record there are only files, and one folder of files. What a run leaves at its end isn't there yet.
     fn inspect_own(&self, own: &Path, report: &mut Report<'_>) {
         for (within, has_folders) in [(own.to_owned(), true), (own.join("subagents"), false)] {
             let Ok((folder, listed)) = self.open(&self.way.join(&within)) else { continue };
             for (name, kind) in listed {
                 let is_fine = match kind_of(&folder, &name, kind) {
                     Some(FileType::Directory) => has_folders && name == "subagents",
-                    Some(FileType::RegularFile) | None => true,
+                    Some(FileType::RegularFile) => !has_folders || self.may_come(&name),
+                    None => true,
                     Some(_) => false,
                 };
                 if !is_fine {
@@ -128,6 +148,13 @@ impl Runs {
                 }
             }
         }
+    }
+
+    /// Whether a file of the run's own record was there, or the run may have made it meanwhile.
+    fn may_come(&self, name: &OsStr) -> bool {
+        self.own_names.contains(name)
+            || WRITTEN_MEANWHILE.iter().any(|known| name == *known)
+            || name.as_bytes().starts_with(b".")
     }
 
     fn is_of_one_job(&self) -> bool {
@@ -155,13 +182,15 @@ impl Job {
             // A link that is about to become `latest` names the run that makes it.
             let run = name.as_bytes().strip_prefix(b".latest-").map_or(name.as_os_str(), OsStr::from_bytes);
             let kind = kind_of(folder, name, *kind);
-            let is_theirs = matches!(kind, Some(FileType::Directory | FileType::Symlink)) && is_locked(folder, run);
+            let is_theirs =
+                matches!(kind, Some(FileType::Directory | FileType::Symlink)) && report.is_theirs(folder, run);
             if kind.is_some() && !is_theirs {
                 report.undo(folder, name, path.join(name));
             }
         }
         let now = latest(folder);
-        let is_fine = now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && is_locked(folder, run));
+        let is_fine =
+            now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && report.is_theirs(folder, run));
         if !is_fine {
             report.changed.push(path.join(LATEST));
             let put = remove(folder, OsStr::new(LATEST), 0).and_then(|()| {
@@ -177,9 +206,16 @@ impl Job {
 struct Report<'a> {
     changed: &'a mut Vec<PathBuf>,
     left: &'a mut Vec<PathBuf>,
+    /// See [`Runs`].
+    own_folder: Option<(u64, u64)>,
 }
 
 impl Report<'_> {
+    /// Whether a folder is the record of another run that goes on.
+    fn is_theirs(&self, folder: &OwnedFd, name: &OsStr) -> bool {
+        is_locked(folder, name, self.own_folder)
+    }
+
     /// Something is there that no run made: a link goes, everything else gets a name that no record has.
     fn undo(&mut self, folder: &OwnedFd, name: &OsStr, path: PathBuf) {
         let is_link = kind_of(folder, name, FileType::Unknown) == Some(FileType::Symlink);
@@ -225,9 +261,13 @@ fn is_name(target: &OsStr) -> bool {
 }
 
 /// Whether a run holds its folder: it goes on now.
-fn is_locked(folder: &OwnedFd, name: &OsStr) -> bool {
+fn is_locked(folder: &OwnedFd, name: &OsStr, own: Option<(u64, u64)>) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(opened) = openat(folder, name, flags, Mode::empty()) else { return false };
+    let opened = File::from(opened);
+    if opened.metadata().is_ok_and(|metadata| own == Some((metadata.dev(), metadata.ino()))) {
+        return false;
+    }
     let try_lock = || flock(&opened, FlockOperation::NonBlockingLockShared);
     let is_held = |taken: Result<(), Errno>| taken == Err(Errno::WOULDBLOCK);
     if is_held(try_lock()) {

@@ -276,14 +276,18 @@ fn is_refreshed_index(folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>, state: Op
         && read(folder, name, LARGEST_OF_GIT).is_some_and(|now| index::has_same_entries(before, &now))
 }
 
-/// Whether a reference names an object or another reference, for git writes to what it names; and whether an index names
-/// only files of the working tree.
+/// See [`is_harmless`].
 fn says_what_it_may(folder: &OwnedFd, name: &OsStr, spot: &Spot<'_>) -> bool {
-    if spot.within.as_ref().is_some_and(|within| within == Path::new("index")) {
+    spot.within.as_ref().is_none_or(|within| is_harmless(folder, name, within))
+}
+
+/// Whether a reference names an object or another reference, for git writes to what it names; and whether an index names
+/// only files of the working tree. `within` is the path from the root of the git folder.
+pub(super) fn is_harmless(folder: &OwnedFd, name: &OsStr, within: &Path) -> bool {
+    if within == Path::new("index") {
         return read(folder, name, LARGEST_OF_GIT).is_some_and(|content| index::is_harmless(&content));
     }
-    let is_reference = spot.is_head() || spot.within.as_ref().is_some_and(|within| within.starts_with("refs"));
-    if !is_reference {
+    if !(within == Path::new("HEAD") || within == Path::new("ORIG_HEAD") || within.starts_with("refs")) {
         return true;
     }
     let Some(content) = read(folder, name, LONGEST_REFERENCE as u64) else { return false };
