@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether nothing follows but extensions and the checksum. A split index has most of its entries in another file.
-    fn is_at_end(mut self) -> bool {
+    fn is_at_end(&mut self) -> bool {
         while self.rest.len() > self.digest {
             let Some(kind) = take(&mut self.rest, 4) else { return false };
             let length = number(&mut self.rest);
