@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -156,10 +157,11 @@ impl Confinement {
             allow_changes: &plan.allow_changes,
             write: &write,
             has_commands: true,
+            time: plan.limits.wall_clock_ms.map(Duration::from_millis),
         });
         if !protected.repositories.is_complete && !self.is_off() {
-            let why =
-                "the workspace has too many files to be searched for git repositories, which commands must not change";
+            let why = "the workspace has too many files, or too much git configuration, to be searched in time for git \
+                 repositories, which commands must not change";
             return Err(Error::Unconfined(Unreached { reasons: vec![why.to_owned()], remedy: None }));
         }
         read.extend(protected.git_reads.iter().cloned());
