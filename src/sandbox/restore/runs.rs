@@ -8,13 +8,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, readlinkat, renameat, statat, symlinkat,
 };
 use rustix::io::Errno;
 
+use super::super::IsGenuine;
 use super::put::remove;
 use super::tree::list;
 use super::walk;
@@ -28,26 +29,28 @@ const LOCKED_WITHIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Runs {
-    root: Arc<OwnedFd>,
+    pub(super) root: Arc<OwnedFd>,
     /// From the root.
-    way: PathBuf,
-    path: PathBuf,
+    pub(super) way: PathBuf,
+    pub(super) path: PathBuf,
     /// The run's own record, from the folder of all runs: job and run, or the run alone where that folder is the job's.
-    own: Option<PathBuf>,
+    pub(super) own: Option<PathBuf>,
     /// What was there: the jobs with their records.
-    jobs: BTreeMap<OsString, Job>,
+    pub(super) jobs: BTreeMap<OsString, Job>,
+    /// Tells records of other runs, those that have ended included, from planted ones.
+    pub(super) judge: Option<IsGenuine>,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Job {
-    entries: BTreeSet<OsString>,
-    latest: Option<OsString>,
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Job {
+    pub(super) entries: BTreeSet<OsString>,
+    pub(super) latest: Option<OsString>,
 }
 
 impl Runs {
-    pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path) -> Self {
+    pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path, judge: Option<IsGenuine>) -> Self {
         let own = record.strip_prefix(path).ok().map(Path::to_owned);
-        let mut runs = Self { root, way, path: path.to_owned(), own, jobs: BTreeMap::new() };
+        let mut runs = Self { root, way, path: path.to_owned(), own, jobs: BTreeMap::new(), judge };
         runs.accept();
         runs
     }
@@ -79,7 +82,8 @@ impl Runs {
             left.push(self.path.clone());
             return;
         };
-        let mut report = Report { changed, left };
+        let mut report =
+            Report { changed, left, judge: self.judge.as_ref(), locked_by: Instant::now() + LOCKED_WITHIN };
         if self.is_of_one_job() {
             if let Some(known) = self.jobs.get(OsStr::new("")) {
                 known.inspect(&folder, &listed, &self.path, &mut report);
@@ -99,7 +103,7 @@ impl Runs {
                         known.inspect(&opened, &inside, &path, &mut report);
                     }
                     (None, Ok((opened, inside)))
-                        if is_folder && inside.iter().any(|(run, _)| is_locked(&opened, run)) =>
+                        if is_folder && inside.iter().any(|(run, _)| report.is_a_run(&opened, run, &path)) =>
                     {
                         Job::default().inspect(&opened, &inside, &path, &mut report);
                     }
@@ -155,13 +159,15 @@ impl Job {
             // A link that is about to become `latest` names the run that makes it.
             let run = name.as_bytes().strip_prefix(b".latest-").map_or(name.as_os_str(), OsStr::from_bytes);
             let kind = kind_of(folder, name, *kind);
-            let is_theirs = matches!(kind, Some(FileType::Directory | FileType::Symlink)) && is_locked(folder, run);
+            let is_theirs =
+                matches!(kind, Some(FileType::Directory | FileType::Symlink)) && report.is_a_run(folder, run, path);
             if kind.is_some() && !is_theirs {
                 report.undo(folder, name, path.join(name));
             }
         }
         let now = latest(folder);
-        let is_fine = now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && is_locked(folder, run));
+        let is_fine =
+            now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && report.is_a_run(folder, run, path));
         if !is_fine {
             report.changed.push(path.join(LATEST));
             let put = remove(folder, OsStr::new(LATEST), 0).and_then(|()| {
@@ -177,9 +183,23 @@ impl Job {
 struct Report<'a> {
     changed: &'a mut Vec<PathBuf>,
     left: &'a mut Vec<PathBuf>,
+    judge: Option<&'a IsGenuine>,
+    /// When runs that were just begun have locked their folders: all of them, or many planted ones would take long.
+    locked_by: Instant,
 }
 
 impl Report<'_> {
+    /// Whether a folder is another run's: one that goes on, or that has ended meanwhile.
+    fn is_a_run(&self, folder: &OwnedFd, name: &OsStr, job: &Path) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(opened) = openat(folder, name, flags, Mode::empty()) else { return false };
+        if is_locked(&opened) || self.judge.is_some_and(|judge| judge.0(&opened, &job.join(name))) {
+            return true;
+        }
+        std::thread::sleep(self.locked_by.saturating_duration_since(Instant::now()));
+        is_locked(&opened)
+    }
+
     /// Something is there that no run made: a link goes, everything else gets a name that no record has.
     fn undo(&mut self, folder: &OwnedFd, name: &OsStr, path: PathBuf) {
         let is_link = kind_of(folder, name, FileType::Unknown) == Some(FileType::Symlink);
@@ -225,17 +245,12 @@ fn is_name(target: &OsStr) -> bool {
 }
 
 /// Whether a run holds its folder: it goes on now.
-fn is_locked(folder: &OwnedFd, name: &OsStr) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(opened) = openat(folder, name, flags, Mode::empty()) else { return false };
-    let try_lock = || flock(&opened, FlockOperation::NonBlockingLockShared);
-    let is_held = |taken: Result<(), Errno>| taken == Err(Errno::WOULDBLOCK);
-    if is_held(try_lock()) {
-        return true;
+pub(super) fn is_locked(opened: &OwnedFd) -> bool {
+    let taken = flock(opened, FlockOperation::NonBlockingLockShared);
+    if taken.is_ok() {
+        let _ = flock(opened, FlockOperation::Unlock);
     }
-    let _ = flock(&opened, FlockOperation::Unlock);
-    std::thread::sleep(LOCKED_WITHIN);
-    is_held(try_lock())
+    taken == Err(Errno::WOULDBLOCK)
 }
 
 /// The kind of an entry; none where it is gone.
