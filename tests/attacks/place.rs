@@ -128,6 +128,8 @@ impl Place {
 
     /// Runs the job, whose parent makes these calls of `bash`, one after the other.
     pub(super) fn run(&self, tier: Tier, commands: &[String]) -> Ended {
+        // Earlier records would only be in the way.
+        let _ = std::fs::remove_dir_all(self.workspace().join("runs"));
         self.program(tier, commands).run()
     }
 
@@ -141,8 +143,6 @@ impl Place {
         // It is read by the runner, and it is no business of commands.
         let replies = self.root().join("replies.yaml");
         std::fs::write(&replies, script.to_string()).unwrap();
-        let out = self.root().join("work/runs");
-        let _ = std::fs::remove_dir_all(&out);
         self.give_all();
         let model = format!("replay/{}", replies.display());
         let sandbox = match tier {
@@ -151,11 +151,6 @@ impl Place {
             Tier::Bubblewrap => "required",
         };
         self.legwork(tier, &["run", "job.yaml", "--model", &model, "--sandbox", sandbox])
-    }
-
-    /// Goes on with a run that was made in this tier.
-    pub(super) fn resume(&self, tier: Tier, run: &str) -> Ended {
-        self.legwork(tier, &["resume", run]).run()
     }
 
     fn legwork(&self, tier: Tier, arguments: &[&str]) -> Program {
