@@ -132,7 +132,10 @@ pub struct Breach(pub String);
 
 /// Whether a folder, of which this is the path, is the record of a run that was made there by legwork, and not by a command.
 #[derive(Clone)]
-pub struct IsGenuine(pub Arc<dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync>);
+pub struct IsGenuine(pub Arc<Judge>);
+
+/// Judges an open folder by its path.
+pub type Judge = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;
 
 impl fmt::Debug for IsGenuine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
