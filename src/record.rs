@@ -3,6 +3,7 @@
 mod derived;
 mod files;
 mod find;
+mod genuine;
 mod heartbeat;
 mod journal;
 mod journals;
@@ -23,7 +24,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 
@@ -42,6 +43,7 @@ pub use self::temporary::temporary;
 pub use self::trial::Trial;
 use crate::error::Error;
 use crate::event::{CallStarted, Durability, Entry, Event, PARENT};
+use crate::sandbox::IsGenuine;
 
 /// The folder that runs go to when nobody says otherwise.
 pub const RUNS: &str = "runs";
@@ -177,6 +179,12 @@ impl Recorder {
     /// The folder's lock once more, for whoever is part of the run and may outlive this process.
     pub fn lock(&self) -> Option<OwnedFd> {
         self.lock.another()
+    }
+
+    /// Tells the records of other runs that were made here from those that a command has made up; `None` without a key.
+    pub fn judge(&self) -> Option<IsGenuine> {
+        let key = self.key.clone()?;
+        Some(IsGenuine(Arc::new(move |folder, path| genuine::was_made_at(path, folder, &key))))
     }
 
     /// The run's id: the folder's name.

@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -129,6 +130,9 @@ impl Run<'_> {
     /// Where the run couldn't begin, or its result couldn't be written.
     pub async fn live(self) -> Result<RunResult, Error> {
         let signals = self.signals;
+        let begun = Instant::now();
+        let longest = self.plan.limits.wall_clock_ms.map(Duration::from_millis);
+        let before = self.before.as_ref().map(Before::elapsed).unwrap_or_default();
         let folder = self.recorder.folder().to_owned();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let broken = |source| Error::BrokenRecord { path: folder.clone(), source };
@@ -149,6 +153,7 @@ impl Run<'_> {
                 allow_changes: &self.plan.allow_changes,
                 write: &[],
                 has_commands: false,
+                time: longest,
             }),
             None => Protected::default(),
         };
@@ -266,7 +271,11 @@ impl Run<'_> {
             None => (parent.outcome, trouble(&tree, &parent)),
         };
         if self.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash") {
-            let mut planted = repositories.planted(root, records);
+            let mut planted = repositories.planted(
+                root,
+                records,
+                longest.map(|longest| longest.saturating_sub(before + begun.elapsed())),
+            );
             // One that `git: commit` allows was looked at.
             planted.folders.retain(|path| !allowed.git_folders.contains(path));
             if !planted.is_complete && outcome == Outcome::Completed {

@@ -2,6 +2,7 @@
 //! user. Each attack succeeds where nothing confines it, or says on stderr that this machine itself prevents it.
 
 mod git;
+mod killed;
 mod list;
 mod place;
 mod probe;

@@ -220,7 +220,7 @@ fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
         bash.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", ground.folder.home());
         let output = bash.stdin(Stdio::null()).output().unwrap();
         let start = Instant::now();
-        while ground.marks().is_none() && start.elapsed() < Duration::from_secs(20) {
+        while ground.marks().is_none() && start.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(5));
         }
         if ground.marks().is_none() {

@@ -19,7 +19,7 @@ fn proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(120)));
             let mut came = Vec::new();
             let mut buffer = [0; 4096];
             while !came.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -64,7 +64,7 @@ fn a_proxy_sees_a_tunnel_and_no_key() {
         let ended = run.env(variable, format!("http://me:hush-hush-hush@{address}")).run();
         ended.code(75).nowhere(KEY).nowhere("hush-hush");
         ended.run_folder().nowhere("hush-hush");
-        let came = connections.recv_timeout(Duration::from_secs(10)).expect("a connection");
+        let came = connections.recv_timeout(Duration::from_secs(120)).expect("a connection");
         let text = String::from_utf8_lossy(&came).to_lowercase();
         assert!(text.starts_with("connect models.example.test:443 http/1.1\r\n"), "{text}");
         assert!(text.contains("\r\nproxy-authorization: basic bwu6ahvzac1odxnolwh1c2g=\r\n"), "{text}");

@@ -27,7 +27,7 @@ struct Response {
 impl Client {
     fn of(server: &Server) -> Self {
         let stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         Self { stream: BufReader::new(stream) }
     }
 

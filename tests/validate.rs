@@ -366,7 +366,7 @@ fn what_is_no_file_is_an_error_and_hides_nothing() {
     let paths = ["gone.yaml", "gone", "none", "folder.yaml", "loop.yaml", "pipe", "/dev/zero", "/dev/tty", "good.yaml"];
     let ended = folder
         .legwork(&[&["validate", "--format", "json"][..], &paths].concat())
-        .timeout(Duration::from_secs(20))
+        .timeout(Duration::from_secs(180))
         .run();
     let expected: Vec<_> = paths[..8].iter().map(|path| pair(path, "unreadable")).collect();
     assert_eq!(codes(ended.code(3)), expected);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -13,7 +14,7 @@ use crate::event::RunOptions;
 use crate::job::GitAccess;
 use crate::plan::Plan;
 use crate::sandbox::protected::{Protected, Wanted as Search, canonical_as_far_as_possible};
-use crate::sandbox::{Boundary, Sandbox, Tier, Unreached, Wanted};
+use crate::sandbox::{Boundary, IsGenuine, Sandbox, Tier, Unreached, Wanted};
 
 /// What `run`, `resume`, `replay --tools` and `test` have in common.
 #[derive(Debug, Clone, clap::Args)]
@@ -156,10 +157,11 @@ impl Confinement {
             allow_changes: &plan.allow_changes,
             write: &write,
             has_commands: true,
+            time: plan.limits.wall_clock_ms.map(Duration::from_millis),
         });
         if !protected.repositories.is_complete && !self.is_off() {
-            let why =
-                "the workspace has too many files to be searched for git repositories, which commands must not change";
+            let why = "the workspace has too many files, or too much git configuration, to be searched in time for git \
+                 repositories, which commands must not change";
             return Err(Error::Unconfined(Unreached { reasons: vec![why.to_owned()], remedy: None }));
         }
         read.extend(protected.git_reads.iter().cloned());
@@ -208,15 +210,21 @@ impl Confined {
     }
 
     /// The same for a run that is recorded in a folder, and what is protected, where it was looked for. The record's `lock`
-    /// is held until the last process of the last command has ended.
-    pub(super) fn recorded(self, record: &Path, lock: Option<OwnedFd>) -> (Arc<Sandbox>, Option<Protected>) {
+    /// is held until the last process of the last command has ended. `judge` tells records of other runs from planted ones.
+    pub(super) fn recorded(
+        self,
+        record: &Path,
+        lock: Option<OwnedFd>,
+        judge: Option<IsGenuine>,
+    ) -> (Arc<Sandbox>, Option<Protected>) {
         let sandbox = match lock {
             Some(lock) => self.sandbox.holding(lock),
             None => self.sandbox,
         };
         match self.found {
             Some((boundary, protected, records)) => {
-                (Arc::new(sandbox.watching(&boundary, &records, record)), Some(protected))
+                let sandbox = sandbox.watching(&boundary, &records, record, judge).restoring_when_killed();
+                (Arc::new(sandbox), Some(protected))
             }
             None => (Arc::new(sandbox), None),
         }

@@ -92,7 +92,7 @@ pub(super) fn live(live: Live<'_>, around: &Surroundings) -> Result<u8, Error> {
     let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
     let writable = [live.confined.writable(), vec![PathBuf::from(&live.plan.workspace), live.out.clone()]].concat();
     let git = programs::find("git", path, &writable);
-    let (sandbox, found) = live.confined.recorded(live.recorder.folder(), live.recorder.lock());
+    let (sandbox, found) = live.confined.recorded(live.recorder.folder(), live.recorder.lock(), live.recorder.judge());
     let workspace = PathBuf::from(&live.plan.workspace);
     let planted = Arc::new(OnceLock::new());
     let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));

@@ -140,7 +140,7 @@ fn tools(
     let out = runs(&folder, &started.run_id, &plan.job);
     let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
     let confined = options.confinement.reach(around, &plan, &protected, &out)?;
-    let (sandbox, found) = confined.recorded(&folder, None);
+    let (sandbox, found) = confined.recorded(&folder, None, None);
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![out]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;

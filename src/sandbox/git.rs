@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 /// The longest file that is read, in bytes.
-const LONGEST: u64 = 1 << 20;
+pub(super) const LONGEST: u64 = 1 << 20;
 
 /// The most folders that are looked at for submodules.
 const MOST_FOLDERS: usize = 2_000;

@@ -31,6 +31,8 @@ mod readable;
 #[cfg(target_os = "linux")]
 pub mod restore;
 #[cfg(target_os = "linux")]
+pub mod restorer;
+#[cfg(target_os = "linux")]
 pub mod seccomp;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
@@ -127,6 +129,19 @@ fn unreached(reasons: Vec<String>, remedy: Option<&'static str>) -> Unreached {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Breach(pub String);
+
+/// Whether a folder, of which this is the path, is the record of a run that was made there by legwork, and not by a command.
+#[derive(Clone)]
+pub struct IsGenuine(pub Arc<Judge>);
+
+/// Judges an open folder by its path.
+pub type Judge = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;
+
+impl fmt::Debug for IsGenuine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IsGenuine")
+    }
+}
 
 /// How the commands of one run are started.
 #[derive(Debug)]
@@ -248,15 +263,29 @@ impl Sandbox {
     }
 
     /// Begins to look after each call at what the tier can't hold: protected paths that aren't there yet, say. The record
-    /// of the run lies in `record`, within the folder of all runs, `out`.
+    /// of the run lies in `record`, within the folder of all runs, `out`. `judge` tells records of other runs from planted ones.
     #[must_use]
-    pub fn watching(self, boundary: &Boundary, out: &Path, record: &Path) -> Self {
+    pub fn watching(self, boundary: &Boundary, out: &Path, record: &Path, judge: Option<IsGenuine>) -> Self {
         #[cfg(target_os = "linux")]
         if let Kind::Landlock(..) | Kind::Bubblewrap(_) = self.kind {
-            let watch = watch::Watch::new(boundary, self.tier(), out, record);
+            let watch = watch::Watch::new(boundary, self.tier(), out, record, judge);
             return Self { watch: Some(watch), git: boundary.allowed.git, ..self };
         }
-        let _ = (boundary, out, record);
+        let _ = (boundary, out, record, judge);
+        self
+    }
+
+    /// Has another process put back what [`Sandbox::watching`] looks at, where this program is killed before it did. For
+    /// this very program alone: it is started once more, and has to call [`restorer::restore`] then.
+    #[must_use]
+    pub fn restoring_when_killed(self) -> Self {
+        #[cfg(target_os = "linux")]
+        if let Some(watch) = self.watch {
+            // Bubblewrap ends commands by itself.
+            let ends_late = matches!(self.kind, Kind::Bubblewrap(_));
+            let restorer = restorer::Restorer::new(ends_late, self.held.clone());
+            return Self { watch: Some(watch.restored_by(restorer)), ..self };
+        }
         self
     }
 
@@ -302,7 +331,7 @@ impl Sandbox {
     ) -> io::Result<Start> {
         #[cfg(target_os = "linux")]
         if let Some(watch) = &self.watch {
-            watch.begin();
+            watch.begin()?;
         }
         match &self.kind {
             Kind::Open(_) => {
@@ -326,7 +355,8 @@ impl Sandbox {
     /// A command whose process tree is ended by a process of its own.
     #[cfg(target_os = "linux")]
     fn supervised(&self, mut command: Command) -> Start {
-        supervisor::supervise(&mut command, self.held.clone());
+        let line = self.watch.as_ref().and_then(watch::Watch::line);
+        supervisor::supervise(&mut command, [self.held.clone(), line]);
         Start { command, is_supervised: true, report: None }
     }
 

@@ -20,8 +20,14 @@ const MOST_OF_ONE: usize = 2_000;
 const SEARCH_TIME: Duration = Duration::from_secs(30);
 /// The same where there are only file tools, which can't make one.
 const SHORT_SEARCH_TIME: Duration = Duration::from_secs(2);
-/// How deep configuration files may include each other.
-const INCLUDES: usize = 5;
+/// The most configuration files of git that are read, those that others include among them.
+const MOST_CONFIGURATIONS: usize = 50_000;
+/// How much of them is read, in bytes.
+const CONFIGURATION_BYTES: u64 = 128 << 20;
+/// The most files and folders that they may name.
+const MOST_NAMED: usize = 5_000;
+/// The least time for a search, however little the run itself may take: enough for most workspaces.
+const LEAST_TIME: Duration = Duration::from_secs(5);
 
 /// What of a git folder decides which code git runs, as gitrepository-layout(5) and githooks(7) name it. `commondir`
 /// and `gitdir` lead to another git folder, and so to another configuration; attributes in `info` name filters without
@@ -82,11 +88,18 @@ pub struct Wanted<'a> {
     pub write: &'a [PathBuf],
     /// Whether commands run, so that the search has to be complete.
     pub has_commands: bool,
+    /// How long the run itself may take, so that the search doesn't take longer, but for some seconds.
+    pub time: Option<Duration>,
 }
 
 impl Protected {
     /// Looks for it. Nothing is run, and what can't be read is passed over.
     pub fn find(wanted: &Wanted<'_>) -> Self {
+        let time = if wanted.has_commands { SEARCH_TIME } else { SHORT_SEARCH_TIME };
+        Self::find_within(wanted, time.min(wanted.time.unwrap_or(time).max(LEAST_TIME)))
+    }
+
+    fn find_within(wanted: &Wanted<'_>, time: Duration) -> Self {
         let root = wanted.workspace.canonicalize().unwrap_or_else(|_| wanted.workspace.to_owned());
         let mut search = Search {
             root,
@@ -97,6 +110,11 @@ impl Protected {
             git_reads: BTreeSet::new(),
             git_folders: BTreeSet::new(),
             trees: BTreeSet::new(),
+            configurations: BTreeSet::new(),
+            bytes: CONFIGURATION_BYTES,
+            named: MOST_NAMED,
+            end: Instant::now() + time,
+            is_complete: true,
         };
         wanted.job_files.iter().for_each(|path| search.protect(path));
         if !search.root.starts_with(canonical_as_far_as_possible(wanted.out)) {
@@ -113,15 +131,14 @@ impl Protected {
         }
         search.outside(&dot_git);
         let root = search.root.clone();
-        let time = if wanted.has_commands { SEARCH_TIME } else { SHORT_SEARCH_TIME };
-        let repositories = Repositories::find(&root, wanted.out, time);
+        let repositories = Repositories::find(&root, wanted.out, search.left());
         for repository in &repositories.folders {
             search.repository(repository);
         }
-        let mut is_complete = repositories.is_complete;
+        search.is_complete &= repositories.is_complete;
         for folder in wanted.write.iter().filter(|folder| !folder.starts_with(&root)) {
-            let found = Repositories::find(folder, wanted.out, time);
-            is_complete &= found.is_complete;
+            let found = Repositories::find(folder, wanted.out, search.left());
+            search.is_complete &= found.is_complete;
             found.folders.iter().for_each(|repository| search.repository(repository));
         }
         search.users_configuration();
@@ -134,7 +151,7 @@ impl Protected {
             git_writes: search.git_writes.into_iter().collect(),
             git_reads: search.git_reads.into_iter().collect(),
             allowed: AllowedChanges { git: wanted.git, git_folders: search.git_folders, open },
-            repositories: Repositories { is_complete, ..repositories },
+            repositories: Repositories { is_complete: search.is_complete, ..repositories },
         }
     }
 }
@@ -169,9 +186,23 @@ struct Search<'a> {
     git_folders: BTreeSet<PathBuf>,
     /// The roots of working trees.
     trees: BTreeSet<PathBuf>,
+    /// The configuration files that were read, each with the working tree that it is for.
+    configurations: BTreeSet<(PathBuf, PathBuf)>,
+    /// How much more of them may be read.
+    bytes: u64,
+    /// How many more names may be in them.
+    named: usize,
+    end: Instant,
+    /// Whether nothing was passed over for want of time, or for being too much.
+    is_complete: bool,
 }
 
 impl Search<'_> {
+    /// The time that is left.
+    fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
     /// What is protected by default and what the job wants, but for what it takes off: that is given.
     fn by_default_and_wish(&mut self, wanted: &Wanted<'_>) -> Vec<PathBuf> {
         let beneath = |path: &String| {
@@ -224,6 +255,10 @@ impl Search<'_> {
 
     /// A git folder, or a file that leads to one; both may be missing yet.
     fn repository(&mut self, dot_git: &Path) {
+        if self.left().is_zero() {
+            self.is_complete = false;
+            return;
+        }
         let Ok(metadata) = fs::metadata(dot_git) else {
             self.protect(dot_git);
             return;
@@ -273,25 +308,46 @@ impl Search<'_> {
             }
         }
         for name in ["config", "config.worktree"] {
-            self.configuration(&folder.join(name), trees, INCLUDES);
+            for tree in trees {
+                self.configuration(&folder.join(name), tree);
+            }
         }
     }
 
-    /// What a configuration file names: further such files, and folders of hooks. Conditions are taken to hold.
-    fn configuration(&mut self, file: &Path, trees: &[PathBuf], depth: usize) {
-        let config = Config::read(file);
-        let folder = file.parent().unwrap_or(file).to_owned();
-        for path in config.values("include", "path").chain(config.values("includeif", "path")) {
-            let Some(path) = self.at_home(path, &folder) else { continue };
-            self.beneath_the_root(&path);
-            if depth > 0 {
-                self.configuration(&path, trees, depth - 1);
+    /// What a configuration file names: further such files, and folders of hooks. Conditions are taken to hold. Each file is
+    /// read once, for they can include each other.
+    fn configuration(&mut self, file: &Path, tree: &Path) {
+        let mut open = vec![file.to_owned()];
+        while let Some(file) = open.pop() {
+            let Ok(metadata) = fs::metadata(&file) else { continue };
+            let Ok(canonical) = file.canonicalize() else { continue };
+            if self.configurations.contains(&(canonical.clone(), tree.to_owned())) {
+                continue;
             }
-        }
-        for path in config.values("core", "hookspath") {
-            for tree in trees {
-                if let Some(path) = self.at_home(path, tree) {
-                    self.beneath_the_root(&path);
+            let bytes = self.bytes.checked_sub(metadata.len().min(git::LONGEST));
+            let Some(bytes) =
+                bytes.filter(|_| self.configurations.len() < MOST_CONFIGURATIONS && !self.left().is_zero())
+            else {
+                self.is_complete = false;
+                return;
+            };
+            self.bytes = bytes;
+            self.configurations.insert((canonical, tree.to_owned()));
+            let config = Config::read(&file);
+            let folder = file.parent().unwrap_or(tree).to_owned();
+            let includes = config.values("include", "path").chain(config.values("includeif", "path"));
+            let includes = includes.filter_map(|path| Some((self.at_home(path, &folder)?, true)));
+            let hooks = config.values("core", "hookspath").filter_map(|path| Some((self.at_home(path, tree)?, false)));
+            let named: Vec<(PathBuf, bool)> = includes.chain(hooks).take(self.named + 1).collect();
+            if named.len() > self.named {
+                self.is_complete = false;
+                return;
+            }
+            self.named -= named.len();
+            for (path, is_configuration) in named {
+                self.beneath_the_root(&path);
+                if is_configuration {
+                    open.push(path);
                 }
             }
         }
@@ -303,7 +359,9 @@ impl Search<'_> {
         let trees: Vec<PathBuf> = self.trees.iter().cloned().collect();
         let of_user = self.home.map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
         for file in of_user.into_iter().flatten().chain([PathBuf::from("/etc/gitconfig")]) {
-            self.configuration(&file, &trees, INCLUDES);
+            for tree in &trees {
+                self.configuration(&file, tree);
+            }
         }
     }
 
@@ -393,9 +451,10 @@ impl Repositories {
         Self { folders: found, is_complete: true }
     }
 
-    /// The search after a run: what is there now and wasn't before.
-    pub fn planted(&self, root: &Path, out: &Path) -> Self {
-        let mut now = Self::find(root, out, SEARCH_TIME);
+    /// The search after a run: what is there now and wasn't before. `left` is what is left of the run's own time.
+    pub fn planted(&self, root: &Path, out: &Path, left: Option<Duration>) -> Self {
+        let time = left.map_or(SEARCH_TIME, |left| left.clamp(LEAST_TIME, SEARCH_TIME));
+        let mut now = Self::find(root, out, time);
         let before: BTreeSet<&PathBuf> = self.folders.iter().collect();
         now.folders.retain(|path| !before.contains(path));
         now

@@ -8,6 +8,7 @@ mod init;
 mod put;
 mod record;
 mod runs;
+mod snapshot;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -26,15 +27,15 @@ use self::record::Record;
 use self::runs::Runs;
 use self::state::{Budget, State};
 use self::tree::Inspection;
-use super::Boundary;
 use super::allowed_changes::AllowedChanges;
+use super::{Boundary, IsGenuine};
 use crate::job::GitAccess;
 
 /// Compares what must stay as it is with what it was.
 #[derive(Debug)]
 pub struct Guard {
     kept: Mutex<Vec<Kept>>,
-    records: Vec<Record>,
+    records: Mutex<Vec<Record>>,
     runs: Option<Mutex<Runs>>,
     rules: Arc<AllowedChanges>,
     /// What holds too much to be looked at as a whole.
@@ -129,17 +130,17 @@ impl Guard {
             Some(Kept { root, way, path: path.clone(), state, rules: is_tree.then(|| Arc::clone(&rules)) })
         });
         let kept = Mutex::new(kept.collect());
-        Self { kept, records: Vec::new(), runs: None, rules, too_large }
+        Self { kept, records: Mutex::default(), runs: None, rules, too_large }
     }
 
     /// Looks at the folder of all runs as well, `runs`, of which `record` is this run's own: at which records there are,
     /// at what `latest` leads to, and at the records of runs that are over, those of the newest first, up to 500 files. What
-    /// is changed within those is seen, not put back.
+    /// is changed within those is seen, not put back. `judge` says whether a record that appears is a run's.
     #[must_use]
-    pub fn with_records(mut self, boundary: &Boundary, runs: &Path, record: &Path) -> Self {
+    pub fn with_records(mut self, boundary: &Boundary, runs: &Path, record: &Path, judge: Option<IsGenuine>) -> Self {
         if let Some((root, way)) = way(&roots(boundary), runs, false) {
-            self.records = Record::find(&root, &way);
-            self.runs = Some(Mutex::new(Runs::new(root, way, runs, record)));
+            self.records = Mutex::new(Record::find(&root, &way));
+            self.runs = Some(Mutex::new(Runs::new(root, way, runs, record, judge)));
         }
         self
     }
@@ -150,6 +151,7 @@ impl Guard {
         for kept in self.kept().iter_mut() {
             kept.accept();
         }
+        self.records().iter_mut().for_each(Record::accept);
         if let Some(runs) = &self.runs {
             runs.lock().unwrap_or_else(PoisonError::into_inner).accept();
         }
@@ -168,7 +170,7 @@ impl Guard {
         for kept in self.kept().iter_mut() {
             kept.inspect(busy, &mut breach);
         }
-        for record in self.records.iter().filter(|record| !record.holds()) {
+        for record in self.records().iter().filter(|record| !record.holds() && !record.goes_on()) {
             breach.changed.push(record.path.clone());
             breach.left.push(record.path.clone());
         }
@@ -180,6 +182,10 @@ impl Guard {
             breach.git = Some(self.rules.git);
         }
         if breach.changed.is_empty() { Ok(()) } else { Err(breach) }
+    }
+
+    fn records(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {

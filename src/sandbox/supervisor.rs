@@ -5,9 +5,8 @@
 //! It is forked between fork and exec, so it is a copy of this program that never becomes another one. Nothing here may
 //! allocate, lock or panic: only system calls are made, and /proc is read into buffers on the stack.
 //!
-//! Whatever else has to be done once a run was killed, such as putting files back that commands may not change, belongs at
-//! the end of [`outlive`], where the tree has ended and nothing of it can interfere. Work that allocates has to be another
-//! program by then: exec one that was prepared before the fork.
+//! What else has to be done once a run was killed, another process does, see [`super::restorer`]: it waits for the end of a
+//! pipe that this one holds open until the tree has ended, so that nothing of it can interfere.
 
 use std::ffi::CStr;
 use std::io;
@@ -32,14 +31,14 @@ const FOUND: usize = 4096;
 /// The signals that ask the supervisor to end the tree.
 const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
-/// Puts a supervisor before a command. `held` stays open for as long as the supervisor lives: the lock of the run's record
-/// isn't free before the run's processes have ended. To be called before any other step that is taken between fork and
+/// Puts a supervisor before a command. `held` stays open for as long as the supervisor lives, at most two of them: the lock
+/// of the run's record isn't free before the run's processes have ended, and nothing is restored before that. To be called before any other step that is taken between fork and
 /// exec, for the supervisor must not be confined.
 #[allow(unsafe_code)]
-pub(super) fn supervise(command: &mut Command, held: Option<Arc<OwnedFd>>) {
+pub(super) fn supervise(command: &mut Command, held: [Option<Arc<OwnedFd>>; 2]) {
     let runner = getpid();
     let enter = move || -> io::Result<()> {
-        let held = held.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let held = held.each_ref().map(|held| held.as_ref().map_or(-1, AsRawFd::as_raw_fd));
         rustix::process::setsid()?;
         rustix::process::set_child_subreaper(Some(getpid()))?;
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -80,7 +79,7 @@ fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// The supervisor's own life.
-fn outlive(command: Pid, runner: Pid, held: RawFd) -> ! {
+fn outlive(command: Pid, runner: Pid, held: [RawFd; 2]) -> ! {
     // The pipes of the command's output and of its start among them: whoever reads them waits for their end.
     close_all_but(held);
     let mut ended = None;
@@ -245,9 +244,9 @@ fn next_signal(longest: Option<Duration>) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Closes every descriptor but one; the number is negative where none is kept.
+/// Closes every descriptor but two; a number is negative where none is kept.
 #[allow(unsafe_code)]
-fn close_all_but(kept: RawFd) {
+fn close_all_but(kept: [RawFd; 2]) {
     let close = |first: u32, last: u32| {
         // SAFETY: this process uses none of them, and it never returns to whoever does.
         if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
@@ -261,15 +260,19 @@ fn close_all_but(kept: RawFd) {
             }
         }
     };
-    match u32::try_from(kept) {
-        Ok(kept) => {
-            if kept > 0 {
-                close(0, kept - 1);
+    let [one, other] = kept;
+    let mut first = 0;
+    for number in [one.min(other), one.max(other)] {
+        if let Ok(number) = u32::try_from(number)
+            && number >= first
+        {
+            if number > first {
+                close(first, number - 1);
             }
-            close(kept + 1, i32::MAX as u32);
+            first = number + 1;
         }
-        Err(_) => close(0, i32::MAX as u32),
     }
+    close(first, i32::MAX as u32);
 }
 
 /// Ends this process as the command has ended.

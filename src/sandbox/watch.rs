@@ -1,12 +1,16 @@
 //! What is looked at after each call, for the tier can't hold it.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::protected::canonical_as_far_as_possible;
 use super::restore::Guard;
-use super::{Boundary, Breach, Tier};
+use super::restorer::Restorer;
+use super::{Boundary, Breach, IsGenuine, Tier};
 use crate::job::GitAccess;
 
 /// What of a run's record never changes once it is there.
@@ -15,12 +19,14 @@ const WRITTEN_ONCE: [&str; 2] = ["job.yaml", "plan.json"];
 #[derive(Debug)]
 pub(super) struct Watch {
     guard: Guard,
+    /// Puts things back where this program is killed.
+    restorer: Option<Restorer>,
     /// How many commands run now.
     running: AtomicUsize,
 }
 
 impl Watch {
-    pub(super) fn new(boundary: &Boundary, tier: Tier, out: &Path, record: &Path) -> Self {
+    pub(super) fn new(boundary: &Boundary, tier: Tier, out: &Path, record: &Path, judge: Option<IsGenuine>) -> Self {
         let (out, record) = (canonical_as_far_as_possible(out), canonical_as_far_as_possible(record));
         let allowed = &boundary.allowed;
         // We write there ourselves all the time.
@@ -48,22 +54,46 @@ impl Watch {
         loose.retain(|path| !whole.iter().any(|folder| path != folder && path.starts_with(folder)));
         let guard = Guard::of(boundary, &loose);
         // Bubblewrap binds the folder of all runs.
-        let guard = if tier == Tier::Bubblewrap { guard } else { guard.with_records(boundary, &out, &record) };
-        Self { guard, running: AtomicUsize::new(0) }
+        let guard = if tier == Tier::Bubblewrap { guard } else { guard.with_records(boundary, &out, &record, judge) };
+        Self { guard, restorer: None, running: AtomicUsize::new(0) }
     }
 
     /// A command is about to be started.
-    pub(super) fn begin(&self) {
+    ///
+    /// # Errors
+    /// Where nothing could be put back if this program were killed.
+    pub(super) fn begin(&self) -> io::Result<()> {
         // What was changed while none ran was changed by somebody else.
-        if self.running.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.running.load(Ordering::Relaxed) == 0 {
             self.guard.accept();
+            if let Some(restorer) = &self.restorer {
+                restorer.arm(&self.guard).map_err(|error| {
+                    io::Error::other(format!("the process that restores protected files can't be started ({error})"))
+                })?;
+            }
         }
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same guard, which works even where this program is killed.
+    pub(super) fn restored_by(self, restorer: Restorer) -> Self {
+        Self { restorer: Some(restorer), ..self }
+    }
+
+    /// What supervisors of commands hold open, so that nothing is put back before their commands have ended.
+    pub(super) fn line(&self) -> Option<Arc<OwnedFd>> {
+        self.restorer.as_ref().and_then(Restorer::line)
     }
 
     /// A command has ended.
     pub(super) fn end(&self) -> Option<Breach> {
         let others = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
-        self.guard.inspect(others).err().map(|breach| Breach(breach.to_string()))
+        let found = self.guard.inspect(others).err().map(|breach| Breach(breach.to_string()));
+        if !others && let Some(restorer) = &self.restorer {
+            restorer.disarm();
+        }
+        found
     }
 }
 

@@ -12,6 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal};
 
+#[cfg(target_os = "linux")]
+use crate::sandbox::restorer::is_restorer;
+
 /// The environment variable by which a process is known as part of a call.
 pub(super) const MARK: &str = "LEGWORK_CALL";
 
@@ -113,7 +116,7 @@ pub fn end_all() {
 fn crowd_below_us() {
     use super::crowd::{children_of, end};
     for _ in 0..3 {
-        end(children_of(rustix::process::getpid()));
+        end(children_of(rustix::process::getpid()).into_iter().filter(|child| !is_restorer(*child)));
     }
 }
 
@@ -134,7 +137,7 @@ mod linux {
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
-    use super::{MARK, Pid, Signal, running};
+    use super::{MARK, Pid, Signal, is_restorer, running};
     use crate::tools::ancestry::Ancestry;
     use crate::tools::crowd;
 
@@ -247,13 +250,14 @@ mod linux {
         Some(String::from_utf8_lossy(marks.next()?).into_owned())
     }
 
-    /// Our children: those of the first thread, to which the kernel gives orphans.
+    /// Our children: those of the first thread, to which the kernel gives orphans. The process that restores protected files
+    /// isn't one that a command has left.
     fn children() -> Vec<Pid> {
         let own = getpid();
         let parse = |text: &str| text.parse().ok().and_then(Pid::from_raw);
         match fs::read_to_string(format!("/proc/self/task/{}/children", own.as_raw_nonzero())) {
-            Ok(list) => list.split_whitespace().filter_map(parse).collect(),
-            Err(_) => crowd::children_of(own),
+            Ok(list) => list.split_whitespace().filter_map(parse).filter(|child| !is_restorer(*child)).collect(),
+            Err(_) => crowd::children_of(own).into_iter().filter(|child| !is_restorer(*child)).collect(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::{Ended, Program};
 
 /// An ordinary user whom no machine knows.
 const SOMEBODY: u32 = 54_321;
@@ -128,6 +128,13 @@ impl Place {
 
     /// Runs the job, whose parent makes these calls of `bash`, one after the other.
     pub(super) fn run(&self, tier: Tier, commands: &[String]) -> Ended {
+        // Earlier records would only be in the way.
+        let _ = std::fs::remove_dir_all(self.workspace().join("runs"));
+        self.program(tier, commands).run()
+    }
+
+    /// The program that runs the job, whose parent makes these calls of `bash`, one after the other.
+    pub(super) fn program(&self, tier: Tier, commands: &[String]) -> Program {
         let call = |command: &String| json!({ "tool": "bash", "input": { "command": command } });
         let script = json!({ "parent": [
             { "calls": commands.iter().map(call).collect::<Vec<_>>() },
@@ -136,19 +143,20 @@ impl Place {
         // It is read by the runner, and it is no business of commands.
         let replies = self.root().join("replies.yaml");
         std::fs::write(&replies, script.to_string()).unwrap();
-        let out = self.root().join("work/runs");
-        let _ = std::fs::remove_dir_all(&out);
         self.give_all();
-        let legwork = self.root().join("legwork");
         let model = format!("replay/{}", replies.display());
         let sandbox = match tier {
             Tier::Off => "off",
             Tier::Landlock => "auto",
             Tier::Bubblewrap => "required",
         };
-        let arguments = ["run", "job.yaml", "--model", &model, "--sandbox", sandbox];
+        self.legwork(tier, &["run", "job.yaml", "--model", &model, "--sandbox", sandbox])
+    }
+
+    fn legwork(&self, tier: Tier, arguments: &[&str]) -> Program {
+        let legwork = self.root().join("legwork");
         let program = match self.user {
-            User::Same => self.folder.program(legwork.to_str().unwrap(), &arguments),
+            User::Same => self.folder.program(legwork.to_str().unwrap(), arguments),
             User::Somebody => {
                 let becoming = [
                     format!("--reuid={SOMEBODY}"),
@@ -156,14 +164,14 @@ impl Place {
                     "--clear-groups".into(),
                     legwork.display().to_string(),
                 ];
-                let all: Vec<&str> = becoming.iter().map(String::as_str).chain(arguments).collect();
+                let all: Vec<&str> = becoming.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
                 self.folder.program(setpriv().unwrap().to_str().unwrap(), &all)
             }
         };
         match tier {
             // Where there is no bwrap to be found, landlock is the best.
-            Tier::Landlock => program.env("PATH", "/nonexistent").run(),
-            _ => program.run(),
+            Tier::Landlock => program.env("PATH", "/nonexistent"),
+            _ => program,
         }
     }
 

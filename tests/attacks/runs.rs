@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::everywhere;
 use super::place::Place;
+use crate::faults::wait_until;
 
 /// Each adds something to the folder of runs, or takes something away. `OWN` is the run's own record.
 const ATTACKS: [&str; 12] = [
@@ -125,5 +126,22 @@ fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
             let runs = place.workspace().join("runs");
             assert!(!runs.join("job/29990101-000000-zzzzzz").exists() && !runs.join("other").exists(), "{attack}");
         }
+    }
+}
+
+/// A run of the same job that begins and ends while a command runs.
+#[test]
+fn another_run_that_has_ended_meanwhile_is_no_attack() {
+    for (user, tier) in everywhere() {
+        let place = Place::new(user).unwrap();
+        let wait = "PATH=/usr/bin:/bin; touch begun; until [ -e seen ]; do sleep 0.01; done; echo done";
+        let first = place.program(tier, &[wait.to_owned()]).spawn();
+        wait_until(|| place.workspace().join("begun").exists());
+        place.program(tier, &["echo hello".to_owned()]).run().code(0);
+        let theirs = std::fs::read_link(place.workspace().join("runs/job/latest")).unwrap();
+        place.write("seen", "");
+        first.wait().code(0);
+        assert!(place.workspace().join("runs/job").join(&theirs).is_dir(), "{user:?} in {tier:?}");
+        assert_eq!(std::fs::read_link(place.workspace().join("runs/job/latest")).unwrap(), theirs);
     }
 }

@@ -138,7 +138,7 @@ fn a_summary_that_was_being_written_is_asked_for_again() {
         reads(request)
     });
     let running = folder.legwork(&["run", "job.yaml"]).provider(&server).spawn();
-    told.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+    told.recv_timeout(std::time::Duration::from_secs(120)).unwrap();
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     let ended = folder.legwork(&["resume", "latest"]).provider(&server).run();

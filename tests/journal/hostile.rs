@@ -48,7 +48,7 @@ fn only_regular_files_are_opened() {
         std::fs::remove_file(&journal).unwrap();
         make(&journal);
         for reader in READERS {
-            let refused = folder.legwork(reader).timeout(Duration::from_secs(30)).run();
+            let refused = folder.legwork(reader).timeout(Duration::from_secs(180)).run();
             refused.code(2).nowhere("panicked").stderr_has("isn't a regular file");
             assert!(!folder.exists("elsewhere"), "{kind}: {reader:?}");
         }

@@ -21,7 +21,7 @@ limits: { tokens: 1000000, parallel_subagents: 8 }
 
 /// Waits until so many events of a kind stand in the parent's journal; fails the test after ten seconds.
 fn wait_for(folder: &Folder, kind: &str, count: usize) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     loop {
         let journals = journals(&folder.at("runs/job/latest"));
         let events = journals.get("events.jsonl").map(|journal| lines(journal)).unwrap_or_default();

@@ -63,7 +63,7 @@ impl Folder {
 
     /// Waits until a file is there; fails the test after a minute.
     pub(crate) fn wait_for(&self, name: &str) -> &Self {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         while !self.exists(name) {
             assert!(Instant::now() < deadline, "{name} didn't appear within a minute");
             std::thread::sleep(Duration::from_millis(2));

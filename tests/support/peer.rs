@@ -69,7 +69,7 @@ impl Peer {
 
     /// Waits until there have been so many connections; fails the test after ten seconds, and where there are more.
     pub(crate) fn wait_for(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         while self.connections.load(Ordering::SeqCst) < count && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
         }

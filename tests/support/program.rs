@@ -180,7 +180,7 @@ impl Running {
         self.reaped = true;
         // Something that it left behind may still hold the pipes.
         let [stdout, stderr] = [&self.stdout, &self.stderr]
-            .map(|pipe| pipe.recv_timeout(Duration::from_secs(10)).expect("its output ends with it"))
+            .map(|pipe| pipe.recv_timeout(Duration::from_secs(120)).expect("its output ends with it"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         assert!(in_time, "{} took longer than {:?}\n{stdout}\n{stderr}", self.line, self.timeout);
         Ended { status, stdout, stderr, workspace: self.workspace.clone(), line: self.line.clone() }

@@ -42,7 +42,7 @@ pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
 }
 
 fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str, test: &str) -> Option<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(120))).ok()?;
     let mut stream = BufReader::new(StreamOwned::new(ServerConnection::new(config).ok()?, stream));
     let (mut length, mut request) = (0, Vec::new());
     loop {

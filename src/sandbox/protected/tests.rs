@@ -26,6 +26,7 @@ fn wanted<'a>(workspace: &'a Path, out: &'a Path, home: &'a Path) -> Wanted<'a> 
         allow_changes: &[],
         write: &[],
         has_commands: true,
+        time: None,
     }
 }
 
@@ -189,6 +190,57 @@ fn hooks_and_configuration_that_lie_in_the_working_tree() {
     let found = bench.find();
     bench.has(&found, &["ws/.gitconfig", "ws/.husky", "ws/.githooks", "ws/even more"]);
     assert!(found.paths.iter().all(|path| path != Path::new("/elsewhere") && *path != bench.root.join("ws")));
+}
+
+#[test]
+fn configuration_that_includes_itself_is_read_once() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    git(&bench.root.join("ws"), &["config", "include.path", "../a"]);
+    bench.write(
+        "ws/a",
+        &format!("{}[core] hooksPath = deep\n", "[include] path = b\n[include] path = ./b\n".repeat(20)),
+    );
+    bench.write("ws/b", &"[include] path = a\n[include] path = ../ws/b\n".repeat(20));
+    // A chain that is longer than git follows.
+    for number in 0..100 {
+        bench.write(&format!("ws/chain/{number}"), &format!("[include] path = {}\n", number + 1));
+    }
+    bench.write("home/.gitconfig", &format!("[include] path = {}\n", bench.root.join("ws/chain/0").display()));
+    let found = bench.find();
+    assert!(found.repositories.is_complete);
+    bench.has(&found, &["ws/a", "ws/b", "ws/deep", "ws/chain/99"]);
+}
+
+#[test]
+fn configuration_that_is_too_much_makes_the_search_incomplete() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    git(&bench.root.join("ws"), &["config", "include.path", "../many"]);
+    let many: String = (0..=MOST_NAMED).map(|number| format!("[include] path = {number}\n")).collect();
+    bench.write("ws/many", &many);
+    let found = bench.find();
+    assert!(!found.repositories.is_complete && found.paths.len() < 100);
+    bench.write("ws/many", "");
+    assert!(bench.find().repositories.is_complete);
+    for number in 0..CONFIGURATION_BYTES / git::LONGEST {
+        let file = fs::File::create(bench.root.join(format!("ws/{number}"))).unwrap();
+        file.set_len(git::LONGEST).unwrap();
+        bench.write(
+            "ws/many",
+            &(fs::read_to_string(bench.root.join("ws/many")).unwrap() + &format!("[include] path = {number}\n")),
+        );
+    }
+    assert!(!bench.find().repositories.is_complete);
+}
+
+#[test]
+fn without_time_the_search_is_incomplete() {
+    let bench = Bench::new();
+    bench.repository("ws");
+    let (workspace, home) = (bench.root.join("ws"), bench.root.join("home"));
+    let wanted = wanted(&workspace, Path::new("/nonexistent"), &home);
+    assert!(!Protected::find_within(&wanted, Duration::ZERO).repositories.is_complete);
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use super::runs::is_locked;
 use super::state::{Marks, names};
 use super::walk;
 
@@ -14,6 +16,8 @@ use super::walk;
 const MOST: usize = 500;
 /// What a run that is over has.
 const RESULT: &str = "result.json";
+/// The folder of subagents' files in a record.
+const SUBAGENTS: &str = "subagents";
 
 /// The folder of a run, or one within, and the files in it.
 #[derive(Debug)]
@@ -36,7 +40,7 @@ impl Record {
         let mut found = Vec::new();
         for run in runs {
             let run = way.join(run);
-            for folder in [run.clone(), run.join("subagents")] {
+            for folder in [run.clone(), run.join(SUBAGENTS)] {
                 let files: Vec<_> = list(root, &folder)
                     .into_iter()
                     .filter_map(|name| Some((name.clone(), marks(root, &folder.join(&name))?)))
@@ -56,10 +60,39 @@ impl Record {
         found
     }
 
+    /// Whether all of it is as it was.
     pub(super) fn holds(&self) -> bool {
-        let same = |(name, before): &(OsString, Marks)| marks(&self.root, &self.path.join(name)) == Some(*before);
-        self.files.iter().all(same)
+        let Some(folder) = self.open() else { return self.files.is_empty() };
+        self.files.iter().all(|(name, before)| Marks::at(&folder, name) == Some(*before))
     }
+
+    /// Takes what is there now as how it must be.
+    pub(super) fn accept(&mut self) {
+        let folder = self.open();
+        self.files.retain_mut(|(name, marks)| match folder.as_ref().and_then(|folder| Marks::at(folder, name)) {
+            Some(now) => {
+                *marks = now;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Whether somebody goes on with the run, who writes to its record.
+    pub(super) fn goes_on(&self) -> bool {
+        let run = if self.path.ends_with(SUBAGENTS) { self.path.parent() } else { Some(self.path.as_path()) };
+        run.and_then(|run| open(&self.root, run)).is_some_and(|folder| is_locked(&folder))
+    }
+
+    fn open(&self) -> Option<OwnedFd> {
+        open(&self.root, &self.path)
+    }
+}
+
+fn open(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
+    let (folder, name) = walk(root, path, |_, _| Err(Errno::NOENT)).ok()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(folder, name, flags, Mode::empty()).ok()
 }
 
 fn marks(root: &OwnedFd, path: &Path) -> Option<Marks> {

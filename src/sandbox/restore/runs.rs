@@ -7,16 +7,16 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, readlinkat, renameat, statat, symlinkat,
 };
 use rustix::io::Errno;
 
+use super::super::IsGenuine;
 use super::put::remove;
 use super::tree::list;
 use super::walk;
@@ -32,30 +32,32 @@ const LOCKED_WITHIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Runs {
-    root: Arc<OwnedFd>,
+    pub(super) root: Arc<OwnedFd>,
     /// From the root.
-    way: PathBuf,
-    path: PathBuf,
+    pub(super) way: PathBuf,
+    pub(super) path: PathBuf,
     /// The run's own record, from the folder of all runs: job and run, or the run alone where that folder is the job's.
-    own: Option<PathBuf>,
+    pub(super) own: Option<PathBuf>,
     /// Device and inode of that record: wherever commands move it, its lock doesn't make it another run's.
-    own_folder: Option<(u64, u64)>,
+    pub(super) own_folder: Option<(u64, u64)>,
     /// The names of what was in it.
-    own_names: BTreeSet<OsString>,
+    pub(super) own_names: BTreeSet<OsString>,
     /// What was there: the jobs with their records.
-    jobs: BTreeMap<OsString, Job>,
+    pub(super) jobs: BTreeMap<OsString, Job>,
+    /// Tells records of other runs, those that have ended included, from planted ones.
+    pub(super) judge: Option<IsGenuine>,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Job {
-    entries: BTreeSet<OsString>,
-    latest: Option<OsString>,
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Job {
+    pub(super) entries: BTreeSet<OsString>,
+    pub(super) latest: Option<OsString>,
 }
 
 impl Runs {
-    pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path) -> Self {
+    pub(super) fn new(root: Arc<OwnedFd>, way: PathBuf, path: &Path, record: &Path, judge: Option<IsGenuine>) -> Self {
         let own = record.strip_prefix(path).ok().map(Path::to_owned);
-        let own_folder = std::fs::metadata(record).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let own_folder = File::open(record).ok().and_then(|record| identity(&record.into()));
         let mut runs = Self {
             root,
             way,
@@ -64,6 +66,7 @@ impl Runs {
             own_folder,
             own_names: BTreeSet::new(),
             jobs: BTreeMap::new(),
+            judge,
         };
         runs.accept();
         runs
@@ -98,7 +101,13 @@ impl Runs {
             left.push(self.path.clone());
             return;
         };
-        let mut report = Report { changed, left, own_folder: self.own_folder };
+        let mut report = Report {
+            changed,
+            left,
+            own_folder: self.own_folder,
+            judge: self.judge.as_ref(),
+            locked_by: Instant::now() + LOCKED_WITHIN,
+        };
         if self.is_of_one_job() {
             if let Some(known) = self.jobs.get(OsStr::new("")) {
                 known.inspect(&folder, &listed, &self.path, &mut report);
@@ -118,7 +127,7 @@ impl Runs {
                         known.inspect(&opened, &inside, &path, &mut report);
                     }
                     (None, Ok((opened, inside)))
-                        if is_folder && inside.iter().any(|(run, _)| report.is_theirs(&opened, run)) =>
+                        if is_folder && inside.iter().any(|(run, _)| report.is_a_run(&opened, run, &path)) =>
                     {
                         Job::default().inspect(&opened, &inside, &path, &mut report);
                     }
@@ -183,14 +192,14 @@ impl Job {
             let run = name.as_bytes().strip_prefix(b".latest-").map_or(name.as_os_str(), OsStr::from_bytes);
             let kind = kind_of(folder, name, *kind);
             let is_theirs =
-                matches!(kind, Some(FileType::Directory | FileType::Symlink)) && report.is_theirs(folder, run);
+                matches!(kind, Some(FileType::Directory | FileType::Symlink)) && report.is_a_run(folder, run, path);
             if kind.is_some() && !is_theirs {
                 report.undo(folder, name, path.join(name));
             }
         }
         let now = latest(folder);
         let is_fine =
-            now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && report.is_theirs(folder, run));
+            now == self.latest || now.as_ref().is_some_and(|run| is_name(run) && report.is_a_run(folder, run, path));
         if !is_fine {
             report.changed.push(path.join(LATEST));
             let put = remove(folder, OsStr::new(LATEST), 0).and_then(|()| {
@@ -208,12 +217,24 @@ struct Report<'a> {
     left: &'a mut Vec<PathBuf>,
     /// See [`Runs`].
     own_folder: Option<(u64, u64)>,
+    judge: Option<&'a IsGenuine>,
+    /// When runs that were just begun have locked their folders: all of them, or many planted ones would take long.
+    locked_by: Instant,
 }
 
 impl Report<'_> {
-    /// Whether a folder is the record of another run that goes on.
-    fn is_theirs(&self, folder: &OwnedFd, name: &OsStr) -> bool {
-        is_locked(folder, name, self.own_folder)
+    /// Whether a folder is another run's: one that goes on, or that has ended meanwhile.
+    fn is_a_run(&self, folder: &OwnedFd, name: &OsStr, job: &Path) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(opened) = openat(folder, name, flags, Mode::empty()) else { return false };
+        if self.own_folder.is_some() && identity(&opened) == self.own_folder {
+            return false;
+        }
+        if is_locked(&opened) || self.judge.is_some_and(|judge| judge.0(&opened, &job.join(name))) {
+            return true;
+        }
+        std::thread::sleep(self.locked_by.saturating_duration_since(Instant::now()));
+        is_locked(&opened)
     }
 
     /// Something is there that no run made: a link goes, everything else gets a name that no record has.
@@ -260,22 +281,21 @@ fn is_name(target: &OsStr) -> bool {
     !target.is_empty() && !target.as_bytes().contains(&b'/') && target != ".." && target != "."
 }
 
+/// Device and inode of an open folder.
+fn identity(folder: &OwnedFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(folder).ok()?;
+    // The types differ from one architecture to the next.
+    #[allow(clippy::unnecessary_cast)]
+    Some((stat.st_dev as u64, stat.st_ino as u64))
+}
+
 /// Whether a run holds its folder: it goes on now.
-fn is_locked(folder: &OwnedFd, name: &OsStr, own: Option<(u64, u64)>) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(opened) = openat(folder, name, flags, Mode::empty()) else { return false };
-    let opened = File::from(opened);
-    if opened.metadata().is_ok_and(|metadata| own == Some((metadata.dev(), metadata.ino()))) {
-        return false;
+pub(super) fn is_locked(opened: &OwnedFd) -> bool {
+    let taken = flock(opened, FlockOperation::NonBlockingLockShared);
+    if taken.is_ok() {
+        let _ = flock(opened, FlockOperation::Unlock);
     }
-    let try_lock = || flock(&opened, FlockOperation::NonBlockingLockShared);
-    let is_held = |taken: Result<(), Errno>| taken == Err(Errno::WOULDBLOCK);
-    if is_held(try_lock()) {
-        return true;
-    }
-    let _ = flock(&opened, FlockOperation::Unlock);
-    std::thread::sleep(LOCKED_WITHIN);
-    is_held(try_lock())
+    taken == Err(Errno::WOULDBLOCK)
 }
 
 /// The kind of an entry; none where it is gone.

@@ -58,7 +58,7 @@ pub(super) enum State {
 }
 
 /// By what a change is seen. The time of the last change (ctime) is set by the kernel alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Marks {
     device: u64,
     inode: u64,
@@ -83,6 +83,25 @@ impl Marks {
             written: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
             changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
         }
+    }
+
+    /// All of it as numbers.
+    pub(super) fn numbers(&self) -> [u64; 10] {
+        let signed =
+            [self.size, self.written.0, self.written.1, self.changed.0, self.changed.1].map(i64::cast_unsigned);
+        let [size, written, written_nanos, changed, changed_nanos] = signed;
+        let rights = [self.mode, self.user, self.group].map(u64::from);
+        let [mode, user, group] = rights;
+        [self.device, self.inode, mode, user, group, size, written, written_nanos, changed, changed_nanos]
+    }
+
+    /// From the same numbers.
+    pub(super) fn from_numbers(numbers: [u64; 10]) -> Self {
+        let [device, inode, mode, user, group, rest @ ..] = numbers;
+        let [size, written, written_nanos, changed, changed_nanos] = rest.map(u64::cast_signed);
+        let [mode, user, group] = [mode, user, group].map(|number| u32::try_from(number).unwrap_or_default());
+        let (written, changed) = ((written, written_nanos), (changed, changed_nanos));
+        Self { device, inode, mode, user, group, size, written, changed }
     }
 
     /// Those of what is there, if anything is.

@@ -21,8 +21,12 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn guard(root: &Path) -> Guard {
+    Guard::new(&boundary(root))
+}
+
+fn boundary(root: &Path) -> Boundary {
     let names = [".git/hooks", ".git/config", ".git/commondir", "job.yaml", "link.yaml", "later/deep.yaml"];
-    Guard::new(&Boundary {
+    Boundary {
         workspace: root.to_owned(),
         protected: names.iter().map(|name| root.join(name)).collect(),
         links: vec![],
@@ -32,7 +36,7 @@ fn guard(root: &Path) -> Guard {
         write: vec![],
         home: None,
         path: vec![],
-    })
+    }
 }
 
 /// Everything below a folder: name, mode, and content or target.
@@ -194,4 +198,33 @@ fn what_is_too_large_is_seen_but_not_put_back() {
     let breach = guard.inspect(false).unwrap_err();
     assert_eq!(breach.left, [root.join("job.yaml")]);
     assert!(breach.to_string().contains("could not be put back"), "{breach}");
+}
+
+#[test]
+fn the_record_of_a_run_that_is_over_changes_only_where_somebody_goes_on_with_it() {
+    let (_folder, root) = place();
+    let (runs, record) = (root.join("runs"), root.join("runs/job/20260101-000000-aaaaaa"));
+    fs::create_dir_all(record.join("subagents")).unwrap();
+    for name in ["result.json", "events.jsonl", "subagents/a-1.md"] {
+        fs::write(record.join(name), "x").unwrap();
+    }
+    let own = runs.join("job/20260102-000000-aaaaaa");
+    fs::create_dir_all(&own).unwrap();
+    let guard = Guard::new(&boundary(&root)).with_records(&boundary(&root), &runs, &own, None);
+    assert_eq!(guard.inspect(false), Ok(()));
+    let lock = fs::File::open(&record).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for name in ["heartbeat", ".tmp-legwork-abcdef", "events.jsonl", "subagents/a-1.md"] {
+        fs::write(record.join(name), "more").unwrap();
+    }
+    fs::remove_file(record.join("result.json")).unwrap();
+    fs::write(own.join("heartbeat"), "now").unwrap();
+    fs::write(own.join(".tmp-legwork-abcdef"), "half").unwrap();
+    assert_eq!(guard.inspect(false), Ok(()), "somebody goes on with it");
+    drop(lock);
+    assert!(guard.inspect(false).is_err(), "nobody does");
+    guard.accept();
+    assert_eq!(guard.inspect(false), Ok(()), "it was changed while no command ran");
+    fs::write(record.join("events.jsonl"), "planted").unwrap();
+    assert!(guard.inspect(false).is_err());
 }
