@@ -30,10 +30,7 @@ pub(super) fn stay_inside(folder: &Path, path: &Path, hint: &str) -> Result<(), 
             // folder says.
             Err(error) if error.kind() == io::ErrorKind::NotFound || !reached.is_symlink() => return Ok(()),
             Err(error) => {
-                let message = match error.kind() == io::ErrorKind::NotFound {
-                    true => format!("`{}` can't be used: it is a link to nothing", shown()),
-                    false => format!("`{}` can't be used: {error}", shown()),
-                };
+                let message = format!("`{}` can't be used: {error}", shown());
                 return Err(Error::Usage { message, hint: Some(hint.to_owned()) });
             }
         }
