@@ -146,11 +146,12 @@ fn a_page_in_the_middle_of_a_run_is_a_moments_trouble() {
     for (model, _) in MODELS {
         for (junk, code, outcome, requests) in [(1, 0, "completed", 3), (99, 75, "provider_failed", 1 + 6)] {
             let count = AtomicUsize::new(0);
-            let server = Server::with(Checks::None, move |_: &Request| match count.fetch_add(1, Ordering::SeqCst) {
-                0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
-                number if number <= junk => ok("text/html", page),
-                _ => Answer::text("Done."),
-            });
+            let server =
+                Server::with(Checks::AllButRepeats, move |_: &Request| match count.fetch_add(1, Ordering::SeqCst) {
+                    0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+                    number if number <= junk => ok("text/html", page),
+                    _ => Answer::text("Done."),
+                });
             let folder = folder_with(job);
             let program = folder.legwork(&["run", "job.yaml", "--model", model]).env("LEGWORK_RETRY_BASE_MS", "1");
             let program = program.provider(&server).openai(&server).gemini(&server);
