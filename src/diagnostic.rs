@@ -142,7 +142,7 @@ pub struct Unshown {
 }
 
 impl Unshown {
-    /// Counts a finding, or what it stands for.
+    /// Counts a finding, or all those that it summarizes.
     pub fn add(&mut self, finding: &Diagnostic) {
         match (finding.unshown, finding.severity) {
             (Some(more), _) => {
@@ -160,7 +160,7 @@ impl Unshown {
         self.errors + self.warnings
     }
 
-    /// The finding that stands for all of them, at the place of the first.
+    /// One finding that summarizes all of them, at the place of the first.
     pub fn finding(self, place: Place) -> Diagnostic {
         let message = match (self.count(), self.at_least) {
             (0, _) => "there may be more findings; mend these first".to_owned(),

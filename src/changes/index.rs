@@ -17,7 +17,7 @@ use crate::sandbox::git::{self, Repository};
 const LONGEST: u64 = 64 << 20;
 
 /// How long all paths may be together, in bytes. Version 4 shares the beginnings of paths, so that a small index could
-/// otherwise stand for terabytes of them.
+/// otherwise expand to terabytes of them.
 const ALL_PATHS: usize = 256 << 20;
 
 /// A tracked file.

@@ -115,23 +115,23 @@ mod tests {
     fn the_shell_is_never_one_of_the_workspace() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::TempDir::new().unwrap();
-        for name in ["not-executable", "bin", "work/bin", "elsewhere"] {
+        for name in ["not-executable", "bin", "workspace/bin", "elsewhere"] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         let not_executable = folder.path().join("not-executable/bash");
         std::fs::write(&not_executable, "").unwrap();
         std::fs::set_permissions(&not_executable, std::fs::Permissions::from_mode(0o644)).unwrap();
         symlink("/bin/sh", folder.path().join("bin/bash")).unwrap();
-        symlink("/bin/sh", folder.path().join("work/bin/bash")).unwrap();
-        std::fs::copy("/bin/sh", folder.path().join("work/bin/sh")).unwrap();
-        symlink("../work/bin/sh", folder.path().join("elsewhere/bash")).unwrap();
-        symlink("work/bin", folder.path().join("link")).unwrap();
+        symlink("/bin/sh", folder.path().join("workspace/bin/bash")).unwrap();
+        std::fs::copy("/bin/sh", folder.path().join("workspace/bin/sh")).unwrap();
+        symlink("../workspace/bin/sh", folder.path().join("elsewhere/bash")).unwrap();
+        symlink("workspace/bin", folder.path().join("link")).unwrap();
         let found = |path: &str| {
             let snapshot = [("PATH".to_owned(), path.replace("DIR", folder.path().to_str().unwrap()))].into();
-            Environment::from(&snapshot, &[], &[]).shell(&folder.path().join("work"), &[]).to_owned()
+            Environment::from(&snapshot, &[], &[]).shell(&folder.path().join("workspace"), &[]).to_owned()
         };
         assert_eq!(found("::.:tools:DIR/missing:DIR/not-executable:DIR/bin"), folder.path().join("bin/bash"));
-        assert_eq!(found("DIR/work/bin:DIR/link:DIR/elsewhere:DIR/bin"), folder.path().join("bin/bash"));
+        assert_eq!(found("DIR/workspace/bin:DIR/link:DIR/elsewhere:DIR/bin"), folder.path().join("bin/bash"));
         assert!(found(".:bin:").is_absolute());
     }
 

@@ -10,7 +10,7 @@ use super::super::protected::is_dot_git;
 const DIGESTS: [usize; 2] = [20, 32];
 
 /// The longest path of an entry, in bytes: Linux opens no longer one. Version 4 shares the beginnings of paths, so that a
-/// small index could otherwise stand for terabytes of them.
+/// small index could otherwise expand to terabytes of them.
 const LONGEST_PATH: usize = 4096;
 
 /// What one entry is, without what git keeps of the file's state. Its path is with the reader.
