@@ -1,13 +1,13 @@
 //! What the operator must fix: causes, a hint and an exit code. (A job's author reads `Diagnostic`s, a model reads
-//! `Refusal`s.)
+//! `ToolError`s.)
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
-use crate::providers::{Fault, FaultKind};
-use crate::sandbox::Unreached;
+use crate::providers::{ProviderError, ProviderErrorKind};
+use crate::sandbox::SandboxUnavailable;
 
 /// Why a command couldn't do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +106,7 @@ pub enum Error {
     },
     /// The run has ended, so that it can't be resumed.
     #[error("the run {run_id} has ended: {outcome}")]
-    Ended {
+    RunEnded {
         /// Its id.
         run_id: String,
         /// How.
@@ -116,7 +116,7 @@ pub enum Error {
     },
     /// The workspace isn't as the run left it.
     #[error("the workspace is at another commit than the run was: {now} instead of {then}")]
-    Moved {
+    CommitMismatch {
         /// The commit that is checked out.
         now: String,
         /// The one that was.
@@ -138,7 +138,7 @@ pub enum Error {
     },
     /// Several runs fit the name.
     #[error("several runs begin with `{wanted}`: {}", ids.join(", "))]
-    SeveralRuns {
+    AmbiguousRun {
         /// The name.
         wanted: String,
         /// Their ids.
@@ -146,10 +146,10 @@ pub enum Error {
     },
     /// Commands can't be confined as they must be.
     #[error("{0}")]
-    Unconfined(Unreached),
+    SandboxUnavailable(SandboxUnavailable),
     /// A provider can't be used at all, found before the run begins.
     #[error("{}", .0.message)]
-    Provider(Fault),
+    Provider(ProviderError),
 }
 
 impl Error {
@@ -169,7 +169,7 @@ impl Error {
             Self::NoRuns { .. } => Some(
                 "Make one with `legwork run JOB.yaml`, or name the folder that holds your runs with --out DIR.".into(),
             ),
-            Self::SeveralRuns { .. } => Some("Write more of the id.".into()),
+            Self::AmbiguousRun { .. } => Some("Write more of the id.".into()),
             Self::OtherFormat { version: Some(version), .. } => {
                 Some(format!("Legwork {version}, which wrote it, can read it."))
             }
@@ -185,12 +185,12 @@ impl Error {
                 original.display()
             )),
             Self::InUse { .. } => Some("Wait for its end, or stop it.".into()),
-            Self::Ended { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
-            Self::Unconfined(Unreached { remedy: Some(remedy), .. }) => {
+            Self::RunEnded { .. } => Some("Only a run that was cut off can go on; start a new one.".into()),
+            Self::SandboxUnavailable(SandboxUnavailable { remedy: Some(remedy), .. }) => {
                 Some(format!("{remedy}, or let commands do whatever you can do with --sandbox off."))
             }
-            Self::Unconfined(_) => Some("Let commands do whatever you can do with --sandbox off.".into()),
-            Self::Moved { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
+            Self::SandboxUnavailable(_) => Some("Let commands do whatever you can do with --sandbox off.".into()),
+            Self::CommitMismatch { .. } => Some("Check that commit out, or go on all the same with --force.".into()),
             Self::Invalid(_)
             | Self::Configuration(_)
             | Self::Unreadable { .. }
@@ -205,14 +205,14 @@ impl Error {
             Self::Usage { .. }
             | Self::NoSuchRun { .. }
             | Self::NoRuns { .. }
-            | Self::SeveralRuns { .. }
-            | Self::Moved { .. }
+            | Self::AmbiguousRun { .. }
+            | Self::CommitMismatch { .. }
             | Self::ForeignRecord { .. }
             | Self::Copied { .. }
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
-            Self::Ended { exit_code, .. } => *exit_code,
-            Self::InUse { .. } | Self::Unconfined(_) => EXIT_ENVIRONMENT,
+            Self::RunEnded { exit_code, .. } => *exit_code,
+            Self::InUse { .. } | Self::SandboxUnavailable(_) => EXIT_ENVIRONMENT,
             Self::Invalid(_) | Self::Unreadable { .. } => EXIT_INVALID,
             Self::Configuration(_)
             | Self::Record { .. }
@@ -220,9 +220,11 @@ impl Error {
             | Self::Workspace { .. }
             | Self::Environment { .. } => EXIT_ENVIRONMENT,
             Self::Provider(fault) => match fault.kind {
-                FaultKind::Rejected | FaultKind::ContextFull => Outcome::ProviderRejected.exit_code(None),
-                FaultKind::Failed => Outcome::ProviderFailed.exit_code(None),
-                FaultKind::Differs => Outcome::ReplayDiffers.exit_code(None),
+                ProviderErrorKind::Rejected | ProviderErrorKind::ContextFull => {
+                    Outcome::ProviderRejected.exit_code(None)
+                }
+                ProviderErrorKind::Failed => Outcome::ProviderFailed.exit_code(None),
+                ProviderErrorKind::Differs => Outcome::ReplayDiffers.exit_code(None),
             },
         }
     }

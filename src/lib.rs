@@ -16,59 +16,37 @@
 //! # Errors have four readers
 //!
 //! The job's author gets [`diagnostic::Diagnostic`]s, all at once and each with its place; the model gets a
-//! [`tools::Refusal`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
+//! [`tools::ToolError`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
 //! for us, and never on input.
 
-pub mod message;
-
-pub mod diagnostic;
-
-pub mod yaml;
-
-pub mod toml_file;
-
-pub mod template;
-
-pub mod data;
-
-pub mod job;
-
-pub mod mask;
-
-pub mod price;
-
-pub mod sandbox;
-
-pub mod tools;
-
-pub mod providers;
-
-pub mod lints;
-
-pub mod plan;
-
-pub mod event;
-
-pub mod schema;
-
-pub mod error;
-
-pub mod cases;
-
-pub mod formats;
-
-pub mod record;
-
-pub mod changes;
-
-pub mod budget;
-
 pub mod agent;
-
+pub mod budget;
+pub mod cases;
 pub mod checks;
-
-pub mod run;
-
-pub mod replay;
-
 pub mod cli;
+pub mod diagnostic;
+pub mod error;
+pub mod event;
+pub mod formats;
+pub mod git;
+pub mod job;
+pub mod json_schema;
+pub mod lints;
+pub mod message;
+pub mod plan;
+pub mod pricing;
+pub mod process;
+pub mod providers;
+pub mod record;
+pub mod redaction;
+pub mod replay;
+pub mod run;
+pub mod sandbox;
+pub mod schema;
+pub mod template;
+pub mod text;
+pub mod toml_file;
+pub mod tools;
+pub mod workspace;
+pub mod workspace_changes;
+pub mod yaml;

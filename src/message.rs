@@ -41,7 +41,7 @@ pub struct Reply {
     /// What it consists of, in the order in which it was said.
     pub blocks: Vec<Block>,
     /// Why the model stopped.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// What the request cost in tokens.
     pub usage: Usage,
     /// The model as the provider names it, where it does.
@@ -55,29 +55,29 @@ pub struct Reply {
 impl Reply {
     /// All its text, the blocks joined as they came.
     pub fn text(&self) -> String {
-        self.blocks.iter().filter_map(|block| block.view.as_text()).collect()
+        self.blocks.iter().filter_map(|block| block.content.as_text()).collect()
     }
 
     /// Whether it holds nothing but perhaps thoughts, and ends there.
-    pub fn is_silent(&self) -> bool {
-        let says = |block: &Block| match &block.view {
-            View::Text(text) => !text.trim().is_empty(),
-            View::Call(_) | View::Other(_) => true,
-            View::Thinking(_) => false,
+    pub fn is_empty_reply(&self) -> bool {
+        let says = |block: &Block| match &block.content {
+            BlockContent::Text(text) => !text.trim().is_empty(),
+            BlockContent::Call(_) | BlockContent::Other(_) => true,
+            BlockContent::Thinking(_) => false,
         };
-        self.stop == Stop::EndTurn && !self.blocks.iter().any(says)
+        self.stop == StopReason::EndTurn && !self.blocks.iter().any(says)
     }
 
     /// Why it was refused, where the provider says so beside the reply's own blocks.
-    pub fn why_refused(&self) -> Option<&str> {
-        self.blocks.iter().rev().find_map(|block| block.why_refused(&self.stop))
+    pub fn refusal_reason(&self) -> Option<&str> {
+        self.blocks.iter().rev().find_map(|block| block.refusal_reason(&self.stop))
     }
 
     /// Why it is none, where it was asked for as a summary: `is empty`.
-    pub fn why_no_summary(&self) -> Option<&'static str> {
+    pub fn unusable_summary_reason(&self) -> Option<&'static str> {
         match self.stop {
-            Stop::Refusal => Some("was refused"),
-            Stop::ContextFull => Some("was cut by the window"),
+            StopReason::Refusal => Some("was refused"),
+            StopReason::ContextFull => Some("was cut by the window"),
             _ if self.text().trim().is_empty() => Some("is empty"),
             _ => None,
         }
@@ -93,18 +93,18 @@ impl Reply {
                 *json = Arc::from(line);
             }
         };
-        for Block { view, raw } in &mut self.blocks {
+        for Block { content: view, raw } in &mut self.blocks {
             raw.iter_mut().for_each(flat);
-            if let View::Call(call) = view {
+            if let BlockContent::Call(call) = view {
                 flat(&mut call.input);
             }
         }
     }
 
     /// The tool calls in their order.
-    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.blocks.iter().filter_map(|block| match &block.view {
-            View::Call(call) => Some(call),
+    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.blocks.iter().filter_map(|block| match &block.content {
+            BlockContent::Call(call) => Some(call),
             _ => None,
         })
     }
@@ -114,7 +114,7 @@ impl Reply {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Block {
     /// What legwork understands of it.
-    pub view: View,
+    pub content: BlockContent,
     /// The provider's own JSON, byte for byte, where it says more than the view does (signatures, citations,
     /// unknown kinds). It is what the provider gets back; without it, the provider rebuilds the block from the view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,24 +124,24 @@ pub struct Block {
 
 impl Block {
     /// Why a reply with this stop was refused, where this block is what says so: a provider's word, and no part of the reply.
-    pub fn why_refused(&self, stop: &Stop) -> Option<&str> {
-        match (&self.view, &self.raw) {
-            (View::Other(why), None) if *stop == Stop::Refusal => Some(why),
+    pub fn refusal_reason(&self, stop: &StopReason) -> Option<&str> {
+        match (&self.content, &self.raw) {
+            (BlockContent::Other(why), None) if *stop == StopReason::Refusal => Some(why),
             _ => None,
         }
     }
 }
 
-impl From<View> for Block {
-    fn from(view: View) -> Self {
-        Self { view, raw: None }
+impl From<BlockContent> for Block {
+    fn from(view: BlockContent) -> Self {
+        Self { content: view, raw: None }
     }
 }
 
 /// What legwork understands of a block.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum View {
+pub enum BlockContent {
     /// Text for the reader.
     Text(String),
     /// A tool call.
@@ -152,7 +152,7 @@ pub enum View {
     Other(String),
 }
 
-impl View {
+impl BlockContent {
     fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -174,7 +174,7 @@ pub struct ToolCall {
     /// Why the input can't be used: it is no JSON, too long or nested too deep. Such a call is answered with this and
     /// never runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broken: Option<String>,
+    pub input_error: Option<String>,
 }
 
 /// The answer to a call.
@@ -191,7 +191,7 @@ pub struct ToolResult {
 /// Why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum StopReason {
     /// It had said everything.
     EndTurn,
     /// It waits for the answers to its calls.
@@ -242,7 +242,7 @@ impl Usage {
 }
 
 /// So many of something, in words: `1 turn`, `2 turns`. `word` is the one that takes an `s`.
-pub fn counted(count: u64, word: &str) -> String {
+pub fn pluralize(count: u64, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
+use crate::support::test_folder::TestFolder;
 
 /// The memory that the program may have for its data, in KiB.
-const MOST_DATA: u32 = 100_000;
+const MAX_DATA_KIB: u32 = 100_000;
 
 /// What is right in a job.
 const HEAD: &str = "model: anthropic/claude-sonnet-4-6\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
 
 /// The program with its data bounded, and with an end: nothing here takes as long if it is linear.
-fn bounded(folder: &Folder, arguments: &[&str]) -> Ended {
+fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     let program = env!("CARGO_BIN_EXE_legwork");
-    let limited = format!("ulimit -d {MOST_DATA} && exec \"$0\" \"$@\"");
+    let limited = format!("ulimit -d {MAX_DATA_KIB} && exec \"$0\" \"$@\"");
     let shell = [&["-c", limited.as_str(), program], arguments].concat();
     folder.program("/bin/sh", &shell).timeout(Duration::from_secs(120)).run()
 }
@@ -26,15 +26,15 @@ fn bounded(folder: &Folder, arguments: &[&str]) -> Ended {
 /// What is found in a file, which must be an error: code, line and column of each.
 #[track_caller]
 fn errors_in(text: impl AsRef<[u8]>) -> Vec<(String, u64, u64)> {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", text);
     errors(&folder, "job.yaml")
 }
 
 #[track_caller]
-fn errors(folder: &Folder, path: &str) -> Vec<(String, u64, u64)> {
-    let ended = bounded(folder, &["validate", "--format", "json", path]);
-    ended.code(3).nowhere("panicked").stderr_is("");
+fn errors(folder: &TestFolder, path: &str) -> Vec<(String, u64, u64)> {
+    let ended = run_bounded(folder, &["validate", "--format", "json", path]);
+    ended.assert_code(3).assert_not_printed("panicked").assert_stderr("");
     let found = ended.json()["diagnostics"].as_array().unwrap().clone();
     let number = |finding: &Value, key: &str| finding[key].as_u64().filter(|number| *number > 0).unwrap();
     let place = |finding: &Value| (number(finding, "line"), number(finding, "column"));
@@ -44,17 +44,17 @@ fn errors(folder: &Folder, path: &str) -> Vec<(String, u64, u64)> {
 
 /// The only error, at its place.
 #[track_caller]
-fn only(text: impl AsRef<[u8]>, code: &str, line: u64, column: u64) {
+fn assert_only_error(text: impl AsRef<[u8]>, code: &str, line: u64, column: u64) {
     assert_eq!(errors_in(text), [(code.to_owned(), line, column)]);
 }
 
 /// The first of many errors of one kind, which are counted in the end.
 #[track_caller]
-fn many(text: &str, code: &str, line: u64, column: u64) {
+fn assert_error_among(text: &str, code: &str, line: u64, column: u64) {
     let found = errors_in(text);
     assert_eq!(found.first(), Some(&(code.to_owned(), line, column)), "{found:?}");
     assert!(found.len() > 90 && found.len() <= 101, "{found:?}");
-    assert_eq!(found.last().map(|(code, ..)| code.as_str()), Some("too-many"), "{found:?}");
+    assert_eq!(found.last().map(|(code, ..)| code.as_str()), Some("too-many-findings"), "{found:?}");
 }
 
 fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
@@ -63,7 +63,7 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 
 #[test]
 fn what_is_no_file_is_refused_without_opening_it() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("full/notes.txt", "x");
     symlink("loop.yaml", folder.at("loop.yaml")).unwrap();
     symlink("gone", folder.at("dangling.yaml")).unwrap();
@@ -73,8 +73,8 @@ fn what_is_no_file_is_refused_without_opening_it() {
         ["full", "loop.yaml", "dangling.yaml", "pipe.yaml", "gone.yaml", "/dev/zero", "/dev/null", "full/notes.txt/x"]
     {
         assert_eq!(errors(&folder, path), [("unreadable".to_owned(), 1, 1)], "{path}");
-        let ended = bounded(&folder, &["run", path, "--dry-run"]);
-        ended.code(3).stdout_is("").stderr_has("can't be read").nowhere("panicked");
+        let ended = run_bounded(&folder, &["run", path, "--dry-run"]);
+        ended.assert_code(3).assert_stdout("").assert_stderr_contains("can't be read").assert_not_printed("panicked");
     }
     folder.write("shut.yaml", HEAD);
     std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();
@@ -87,37 +87,37 @@ fn what_is_no_file_is_refused_without_opening_it() {
 #[test]
 fn what_is_no_text_is_refused_at_its_first_byte_that_is_none() {
     let utf16 = |bytes: fn(u16) -> [u8; 2]| HEAD.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
-    only([b"\xff\xfe".as_slice(), &utf16(u16::to_le_bytes)].concat(), "not-utf8", 1, 1);
-    only([b"\xfe\xff".as_slice(), &utf16(u16::to_be_bytes)].concat(), "not-utf8", 1, 1);
-    only(utf16(u16::to_le_bytes), "yaml-syntax", 1, 2);
-    only(utf16(u16::to_be_bytes), "yaml-syntax", 1, 1);
-    only([HEAD.as_bytes(), b"env: [\xc3\xa4\xff]\n"].concat(), "not-utf8", 6, 8);
-    only(format!("{HEAD}env: [a\0b]\n"), "yaml-syntax", 6, 8);
-    only(format!("model: {}\n", "x".repeat(30_000_000)), "too-large", 1, 1);
+    assert_only_error([b"\xff\xfe".as_slice(), &utf16(u16::to_le_bytes)].concat(), "not-utf8", 1, 1);
+    assert_only_error([b"\xfe\xff".as_slice(), &utf16(u16::to_be_bytes)].concat(), "not-utf8", 1, 1);
+    assert_only_error(utf16(u16::to_le_bytes), "yaml-syntax", 1, 2);
+    assert_only_error(utf16(u16::to_be_bytes), "yaml-syntax", 1, 1);
+    assert_only_error([HEAD.as_bytes(), b"env: [\xc3\xa4\xff]\n"].concat(), "not-utf8", 6, 8);
+    assert_only_error(format!("{HEAD}env: [a\0b]\n"), "yaml-syntax", 6, 8);
+    assert_only_error(format!("model: {}\n", "x".repeat(30_000_000)), "too-large", 1, 1);
 }
 
 #[test]
 fn what_is_no_job_is_refused() {
-    only("", "empty-file", 1, 1);
-    only("\u{feff}", "empty-file", 1, 1);
-    only("# one\n\n# two", "empty-file", 1, 1);
-    only("---\n...\n", "empty-file", 1, 1);
-    only("- a\n- b\n", "wrong-type", 1, 1);
-    only("just text\n", "wrong-type", 1, 1);
-    only(format!("{HEAD}---\n{HEAD}"), "second-document", 6, 1);
+    assert_only_error("", "empty-file", 1, 1);
+    assert_only_error("\u{feff}", "empty-file", 1, 1);
+    assert_only_error("# one\n\n# two", "empty-file", 1, 1);
+    assert_only_error("---\n...\n", "empty-file", 1, 1);
+    assert_only_error("- a\n- b\n", "wrong-type", 1, 1);
+    assert_only_error("just text\n", "wrong-type", 1, 1);
+    assert_only_error(format!("{HEAD}---\n{HEAD}"), "multiple-documents", 6, 1);
 }
 
 #[test]
 fn what_nests_without_end_is_refused_where_it_gets_too_deep() {
-    only("[".repeat(200_000), "too-deep", 1, 65);
-    only(format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)), "too-deep", 1, 65);
-    only("{a: ".repeat(200_000), "too-deep", 1, 257);
-    only("- ".repeat(200_000), "too-deep", 1, 129);
-    only(lines(300, |depth| format!("{}a:\n", " ".repeat(depth))), "too-deep", 65, 65);
+    assert_only_error("[".repeat(200_000), "too-deep", 1, 65);
+    assert_only_error(format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)), "too-deep", 1, 65);
+    assert_only_error("{a: ".repeat(200_000), "too-deep", 1, 257);
+    assert_only_error("- ".repeat(200_000), "too-deep", 1, 129);
+    assert_only_error(lines(300, |depth| format!("{}a:\n", " ".repeat(depth))), "too-deep", 65, 65);
     let prompt = |text: &str| HEAD.replace("Go.", &format!("\"{text}\""));
-    only(prompt(&format!("{{{{ {}", "(".repeat(200_000))), "template-syntax", 4, 12);
-    only(prompt(&format!("{{% set x = {}", "{'a': [".repeat(50_000))), "template-syntax", 4, 12);
-    only(prompt(&"{% for a in [1] %}".repeat(100_000)), "template-syntax", 4, 2670);
+    assert_only_error(prompt(&format!("{{{{ {}", "(".repeat(200_000))), "template-syntax", 4, 12);
+    assert_only_error(prompt(&format!("{{% set x = {}", "{'a': [".repeat(50_000))), "template-syntax", 4, 12);
+    assert_only_error(prompt(&"{% for a in [1] %}".repeat(100_000)), "template-syntax", 4, 2670);
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn aliases_of_aliases_are_counted_before_they_are_followed() {
 
 #[test]
 fn mistakes_without_end_are_counted() {
-    many(&format!("{HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))), "unknown-key", 6, 1);
-    many(&format!("{HEAD}{}", lines(20_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
+    assert_error_among(&format!("{HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))), "unknown-key", 6, 1);
+    assert_error_among(&format!("{HEAD}{}", lines(20_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
     let wrong =
         format!("{HEAD}subagents:\n{}", lines(70_000, |n| format!("  agent-{n}: {}\n", "long text ".repeat(4))));
     assert!(wrong.len() > 3 << 20);
@@ -147,23 +147,28 @@ fn mistakes_without_end_are_counted() {
     let found = errors_in(wrong);
     assert!(found.len() > 5, "{found:?}");
     assert!(found[..found.len() - 1].iter().all(|(code, ..)| code == "wrong-type"), "{found:?}");
-    assert_eq!(found.last().map(|(code, ..)| code.as_str()), Some("too-many"), "{found:?}");
+    assert_eq!(found.last().map(|(code, ..)| code.as_str()), Some("too-many-findings"), "{found:?}");
 }
 
 #[test]
 fn tools_variables_and_rules_without_end_are_looked_at_once() {
     let listed = |count: usize, item: fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
-    many(&HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))), "unknown-tool", 5, 11);
-    many(&format!("{HEAD}env: [{}]\n", listed(20_000, |n| format!("{n}X"))), "bad-env-name", 6, 7);
+    assert_error_among(
+        &HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))),
+        "unknown-tool",
+        5,
+        11,
+    );
+    assert_error_among(&format!("{HEAD}env: [{}]\n", listed(20_000, |n| format!("{n}X"))), "bad-env-name", 6, 7);
 }
 
 #[test]
 fn inputs_without_end_are_too_many_values_or_unused() {
     let inputs =
         |count| format!("{HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
-    only(inputs(100_000), "too-large", 62_503, 11);
+    assert_only_error(inputs(100_000), "too-large", 62_503, 11);
     let misspelt = inputs(10_000).replace("Go.", &format!("'{}'", "{{ inputs.o1 }}".repeat(10_000)));
-    many(&misspelt, "undefined-variable", 4, 22);
+    assert_error_among(&misspelt, "undefined-variable", 4, 22);
 }
 
 #[test]
@@ -171,10 +176,10 @@ fn tags_without_end_are_walked_once() {
     let prompt = |count: usize, line: fn(usize) -> String| {
         HEAD.replace(" Go.", &format!(" |\n{}", lines(count, line).trim_end()))
     };
-    many(&prompt(100_000, |n| format!("    {{{{ no{n} }}}}\n")), "undefined-variable", 5, 8);
-    many(&prompt(20_000, |n| format!("    {{{{ run.no{n} }}}}\n")), "undefined-variable", 5, 12);
-    many(&prompt(20_000, |n| format!("    {{{{ 1 | no{n} }}}}\n")), "unknown-filter", 5, 12);
-    many(&prompt(20_000, |n| format!("    {{% include 'f{n}' %}}\n")), "unreadable-file", 5, 16);
+    assert_error_among(&prompt(100_000, |n| format!("    {{{{ no{n} }}}}\n")), "undefined-variable", 5, 8);
+    assert_error_among(&prompt(20_000, |n| format!("    {{{{ run.no{n} }}}}\n")), "undefined-variable", 5, 12);
+    assert_error_among(&prompt(20_000, |n| format!("    {{{{ 1 | no{n} }}}}\n")), "unknown-filter", 5, 12);
+    assert_error_among(&prompt(20_000, |n| format!("    {{% include 'f{n}' %}}\n")), "unreadable-file", 5, 16);
 }
 
 #[test]
@@ -190,33 +195,33 @@ fn a_name_of_four_mebibytes_is_soon_found_to_be_none() {
         (HEAD.replace("Go.", &format!("'{{{{ 1 | {long} }}}}'")), "unknown-filter", 4, 19),
         (HEAD.replace("Go.", &format!("{{ file: {long} }}")), "unreadable-file", 4, 19),
     ] {
-        only(text, code, line, column);
+        assert_only_error(text, code, line, column);
     }
 }
 
 #[test]
 fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
     let long = "x".repeat(4_000_000);
-    only(format!("{HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
-    let folder = Folder::new();
+    assert_only_error(format!("{HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
+    let folder = TestFolder::new();
     folder.write("job.yaml", format!("{HEAD}env: [\"{long}\" y]\n"));
     folder.write("many.yaml", format!("{HEAD}env: [{}]\n", "0 x, ".repeat(100_000)));
     for (path, most) in [("job.yaml", 5_000), ("many.yaml", 200_000)] {
-        let shown = bounded(&folder, &["validate", path]);
-        shown.code(3).nowhere("panicked").stdout_has(&format!("{path}:6:"));
+        let shown = run_bounded(&folder, &["validate", path]);
+        shown.assert_code(3).assert_not_printed("panicked").assert_stdout_contains(&format!("{path}:6:"));
         assert!(shown.stdout.len() < most, "{path}: {} bytes", shown.stdout.len());
     }
 }
 
 /// The address space that a rendering may need, in KiB.
-const MOST_SPACE: u32 = 1_000_000;
+const MAX_ADDRESS_SPACE_KIB: u32 = 1_000_000;
 
 #[test]
 fn a_greedy_template_is_refused_before_it_has_taken_much() {
     for (number, text) in include_str!("greedy_templates.txt").lines().enumerate() {
         // Known when the file is checked, and known only when the input is given.
         let text = if number % 2 == 0 { text.to_owned() } else { format!("{{{{ inputs.x }}}}{text}") };
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let inputs = "inputs: { x: { type: string } }\n";
         let job = format!(
             "model: anthropic/claude-sonnet-4-5\nlimits: {{ cost_usd: 1 }}\n{inputs}parent:\n  tools: []\n  prompt: {}\n",
@@ -224,9 +229,13 @@ fn a_greedy_template_is_refused_before_it_has_taken_much() {
         );
         folder.write("job.yaml", job);
         let program = env!("CARGO_BIN_EXE_legwork");
-        let limited = format!("ulimit -v {MOST_SPACE} && exec \"$0\" \"$@\"");
+        let limited = format!("ulimit -v {MAX_ADDRESS_SPACE_KIB} && exec \"$0\" \"$@\"");
         let arguments = ["-c", &limited, program, "run", "job.yaml", "--dry-run", "--set", "x=1"];
         let ended = folder.program("/bin/sh", &arguments).timeout(Duration::from_secs(120)).run();
-        ended.code(3).nowhere("panicked").nowhere("memory allocation").stderr_has("render-failed");
+        ended
+            .assert_code(3)
+            .assert_not_printed("panicked")
+            .assert_not_printed("memory allocation")
+            .assert_stderr_contains("render-failed");
     }
 }

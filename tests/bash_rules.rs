@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
+use crate::support::test_folder::TestFolder;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Corpus {
     allow: Vec<String>,
-    ways: Vec<Way>,
+    ways: Vec<BypassAttempt>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Way {
+struct BypassAttempt {
     command: String,
     would: String,
     verdict: Verdict,
@@ -42,7 +42,7 @@ fn yes() -> bool {
     true
 }
 
-impl Way {
+impl BypassAttempt {
     /// Whether what it takes is on this machine.
     fn can_be_tried(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -69,18 +69,18 @@ enum Tier {
 }
 
 /// A workspace that holds what the ways take, and a folder outside of it.
-struct Ground {
-    folder: Folder,
+struct BypassFixture {
+    folder: TestFolder,
     outside: PathBuf,
 }
 
-impl Ground {
+impl BypassFixture {
     fn new() -> Self {
         // Outside of /tmp where that can be: a sandbox may have a /tmp of its own.
-        let folder = Folder::within(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let folder = TestFolder::new_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let outside = folder.path().parent().unwrap().join("outside");
         let ground = Self { folder, outside };
-        ground.clean();
+        ground.reset();
         let evil = format!("#!/bin/sh\n: > '{}'\n", ground.mark().display());
         let run = "#!/bin/sh\necho run\n\"$@\"\n";
         ground.folder.write("a.txt", "one\ntwo\n").write("run.sh", run).write("sub/deep/x", "x\n");
@@ -99,7 +99,7 @@ impl Ground {
         self.outside.join("mark")
     }
 
-    fn fill(&self, command: &str) -> String {
+    fn substitute_paths(&self, command: &str) -> String {
         let mark = self.mark();
         let parts =
             [("MARK", mark.as_path()), ("OUT", &self.outside), ("WORK", &self.folder.path())].map(|(name, path)| {
@@ -111,14 +111,14 @@ impl Ground {
     }
 
     /// The folder outside as it was at the beginning.
-    fn clean(&self) {
+    fn reset(&self) {
         let _ = std::fs::remove_dir_all(&self.outside);
         std::fs::create_dir(&self.outside).unwrap();
         std::fs::write(self.outside.join("victim"), "an old file\n").unwrap();
     }
 
     /// What has become of the folder outside; nothing where it is as it was.
-    fn marks(&self) -> Option<String> {
+    fn outside_changes(&self) -> Option<String> {
         let mut names: Vec<String> = std::fs::read_dir(&self.outside)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -129,7 +129,7 @@ impl Ground {
     }
 
     /// Runs the commands through the real binary, one `bash` call each.
-    fn run(&self, tier: Tier, allow: &[String], commands: &[String]) -> Ended {
+    fn run(&self, tier: Tier, allow: &[String], commands: &[String]) -> ProgramOutput {
         let call = |command: &str| json!({ "tool": "bash", "input": { "command": command } });
         // A call that passes, now and then, or the run would end as stuck.
         let batches = commands.chunks(15).map(|batch| {
@@ -150,15 +150,15 @@ impl Ground {
         let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", sandbox]).timeout(Duration::from_secs(300));
         match tier {
             // Where no bwrap is found, landlock is the best.
-            Tier::Landlock => program.env("PATH", self.programs_but_bwrap()).run(),
+            Tier::Landlock => program.env("PATH", self.path_without_bwrap()).run(),
             _ => program.run(),
         }
     }
 
     /// What the commands were answered: whether it is an error, and the text.
-    fn answers(&self, tier: Tier, allow: &[String], commands: &[String]) -> Vec<(bool, String)> {
+    fn tool_results(&self, tier: Tier, allow: &[String], commands: &[String]) -> Vec<(bool, String)> {
         let ended = self.run(tier, allow, commands);
-        let record = ended.code(0).run_folder();
+        let record = ended.assert_code(0).run_folder();
         let results = record.events().into_iter().filter(|event| event["type"] == "call_finished").map(|event| {
             let result = &event["data"]["result"];
             (result["is_error"] == true, result["text"].as_str().unwrap().to_owned())
@@ -169,7 +169,7 @@ impl Ground {
     }
 
     /// Whether the machine has this tier.
-    fn has(&self, tier: Tier) -> bool {
+    fn is_available(&self, tier: Tier) -> bool {
         let ended = self.run(tier, &["echo *".to_owned()], &[]);
         let named = |result: &Value| result["sandbox"].as_str().map(str::to_lowercase);
         let has =
@@ -181,7 +181,7 @@ impl Ground {
     }
 
     /// A folder of links to the programs of this machine.
-    fn programs_but_bwrap(&self) -> PathBuf {
+    fn path_without_bwrap(&self) -> PathBuf {
         let folder = self.folder.home().with_file_name("programs");
         if std::fs::create_dir(&folder).is_ok() {
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -210,20 +210,20 @@ fn there_are_many_ways_and_each_is_another() {
 /// Without this, the other tests would say little: a way that leads nowhere leaves no mark anyhow.
 #[test]
 fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
-    let ground = Ground::new();
+    let ground = BypassFixture::new();
     let mut without = Vec::new();
     for way in corpus().ways.iter().filter(|way| way.marks && way.can_be_tried()) {
-        ground.clean();
-        let command = ground.fill(&way.command);
+        ground.reset();
+        let command = ground.substitute_paths(&way.command);
         let mut bash = Command::new("bash");
         bash.args(["-c", &command]).current_dir(ground.folder.path()).env_clear();
         bash.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", ground.folder.home());
         let output = bash.stdin(Stdio::null()).output().unwrap();
         let start = Instant::now();
-        while ground.marks().is_none() && start.elapsed() < Duration::from_secs(120) {
+        while ground.outside_changes().is_none() && start.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if ground.marks().is_none() {
+        if ground.outside_changes().is_none() {
             without.push(format!("{command:?} ({}): {}", way.would, String::from_utf8_lossy(&output.stderr)));
         }
     }
@@ -232,63 +232,64 @@ fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
 
 #[test]
 fn the_rules_deny_every_way_but_a_programs_own() {
-    let ground = Ground::new();
+    let ground = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
-    let commands: Vec<String> = denied.map(|way| ground.fill(&way.command)).collect();
-    let answers = ground.answers(Tier::Off, &corpus.allow, &commands);
+    let commands: Vec<String> = denied.map(|way| ground.substitute_paths(&way.command)).collect();
+    let answers = ground.tool_results(Tier::Off, &corpus.allow, &commands);
     let passed: Vec<_> =
         commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
     assert!(passed.is_empty(), "{passed:#?}");
     assert!(
         answers.iter().all(|(is_error, text)| *is_error && text.contains("Allowed: `cargo test *`, `git status *`"))
     );
-    assert_eq!(ground.marks(), None);
+    assert_eq!(ground.outside_changes(), None);
 }
 
 /// As they stand, and as the tail of what is allowed.
 #[test]
 fn an_allowed_command_before_it_changes_nothing() {
-    let ground = Ground::new();
+    let ground = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
-    let behind = |way: &Way| {
-        ["echo b && ", "echo b\n", "cd sub && cd .. && "].map(|head| format!("{head}{}", ground.fill(&way.command)))
+    let behind = |way: &BypassAttempt| {
+        ["echo b && ", "echo b\n", "cd sub && cd .. && "]
+            .map(|head| format!("{head}{}", ground.substitute_paths(&way.command)))
     };
     let commands: Vec<String> = denied.flat_map(behind).collect();
-    let answers = ground.answers(Tier::Off, &corpus.allow, &commands);
+    let answers = ground.tool_results(Tier::Off, &corpus.allow, &commands);
     let passed: Vec<_> =
         commands.iter().zip(&answers).filter(|(_, (_, text))| !text.starts_with("not allowed: ")).collect();
     assert!(passed.is_empty(), "{passed:#?}");
-    assert_eq!(ground.marks(), None);
+    assert_eq!(ground.outside_changes(), None);
 }
 
 #[test]
 fn what_the_rules_let_pass_leaves_no_mark_outside() {
-    let ground = Ground::new();
+    let ground = BypassFixture::new();
     let corpus = corpus();
-    let ways: Vec<&Way> =
+    let ways: Vec<&BypassAttempt> =
         corpus.ways.iter().filter(|way| way.verdict == Verdict::Contained && way.can_be_tried()).collect();
     assert!(ways.len() > 10);
-    let commands = ways.iter().map(|way| ground.fill(&way.command));
+    let commands = ways.iter().map(|way| ground.substitute_paths(&way.command));
     // What writes to the git folder ends the run where it can't be kept from that.
     let (of_git, commands): (Vec<String>, Vec<String>) = commands.partition(|command| command.starts_with("git fetch"));
-    for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.has(*tier)) {
+    for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.is_available(*tier)) {
         for command in &of_git {
             let ended = ground.run(tier, &corpus.allow, std::slice::from_ref(command));
             let is_held = ended.exited_with(0) || ended.stderr.contains("a command changed what is protected");
-            assert!(is_held && ground.marks().is_none(), "{tier:?}: {command}: {}", ended.all());
+            assert!(is_held && ground.outside_changes().is_none(), "{tier:?}: {command}: {}", ended.full_output());
         }
-        let answers = ground.answers(tier, &corpus.allow, &commands);
+        let answers = ground.tool_results(tier, &corpus.allow, &commands);
         for (command, (_, text)) in commands.iter().zip(&answers) {
             let ran = !text.starts_with("not allowed: ") && !text.contains("command not found");
             assert!(ran, "{tier:?}: {command}: {text}");
         }
-        if ground.marks().is_some() {
+        if ground.outside_changes().is_some() {
             let alone = commands.iter().filter_map(|command| {
-                ground.clean();
-                ground.answers(tier, &corpus.allow, std::slice::from_ref(command));
-                ground.marks().map(|marks| format!("{command}: {marks}"))
+                ground.reset();
+                ground.tool_results(tier, &corpus.allow, std::slice::from_ref(command));
+                ground.outside_changes().map(|marks| format!("{command}: {marks}"))
             });
             panic!("{tier:?} holds not all of these: {:#?}", alone.collect::<Vec<_>>());
         }

@@ -1,16 +1,16 @@
 //! `legwork test`: cases through the real binary, and what of them is left.
 
 mod fixtures;
+mod flaky_cases;
 mod options;
-mod repeats;
-mod saving;
+mod save_case;
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::folder::Folder;
-use crate::support::program::{Ended, Program};
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: anthropic/claude-sonnet-4-6\n\
                    parent: { prompt: Go., tools: [read_file, write_file, bash, task], max_turns: 5 }\n\
@@ -27,31 +27,31 @@ const SCRIPT: &str = "parent:\n\
     \x20   - text: It says hi.\n";
 
 /// A folder with a job and, in `jobs/tests/job`, a case with these expectations.
-fn with_case(expect: &str) -> Folder {
-    let folder = Folder::new();
+fn with_case(expect: &str) -> TestFolder {
+    let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     case(&folder, "one", expect);
     folder
 }
 
-fn case(folder: &Folder, name: &str, expect: &str) {
+fn case(folder: &TestFolder, name: &str, expect: &str) {
     let at = |file: &str| format!("jobs/tests/job/{name}/{file}");
     folder.write(&at("script.yaml"), SCRIPT).write(&at("expect.yaml"), expect).write(&at("workspace/a.txt"), "hi\n");
 }
 
 /// `legwork test`, with a place for temporary files that can be looked at.
-fn test(folder: &Folder, arguments: &[&str]) -> Program {
+fn test(folder: &TestFolder, arguments: &[&str]) -> Program {
     std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
     folder.legwork(&["test"]).args(arguments).env("TMPDIR", folder.home().join("tmp"))
 }
 
 /// What lies in the place for temporary files.
-fn left(folder: &Folder) -> Vec<String> {
+fn leftover_files(folder: &TestFolder) -> Vec<String> {
     let entries = std::fs::read_dir(folder.home().join("tmp")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-fn run(folder: &Folder, arguments: &[&str]) -> Ended {
+fn run(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     test(folder, arguments).run()
 }
 
@@ -66,14 +66,18 @@ fn a_case_that_passes_leaves_nothing() {
     folder.write("jobs/tests/job/one/expect/a.txt", "hello\n").write("jobs/tests/job/one/text.md", "I wrote hello.\n");
     let before = folder.list();
     let ended = run(&folder, &[]);
-    ended.code(0).stderr_is("").stdout_has("ok   job/one (").stdout_has("\n1 case: 1 passed, ");
+    ended
+        .assert_code(0)
+        .assert_stderr("")
+        .assert_stdout_contains("ok   job/one (")
+        .assert_stdout_contains("\n1 case: 1 passed, ");
     assert_eq!(folder.list(), before, "neither runs nor anything else");
     assert_eq!(folder.read("jobs/tests/job/one/workspace/a.txt"), "hi\n");
-    assert_eq!(left(&folder), Vec::<String>::new());
+    assert_eq!(leftover_files(&folder), Vec::<String>::new());
 }
 
 /// Expectations that don't hold of [`SCRIPT`], and what is said of each.
-const WRONG: [(&str, &str); 24] = [
+const FAILING_EXPECTATIONS: [(&str, &str); 24] = [
     ("outcome: turn_limit", "1:10: the outcome is `completed`, not `turn_limit`"),
     ("exit_code: 4", "1:12: the exit code is 0, not 4"),
     ("max_turns: 2", "1:12: the parent took 3 turns, not at most 2"),
@@ -102,15 +106,15 @@ const WRONG: [(&str, &str); 24] = [
 
 #[test]
 fn whatever_isnt_as_expected_is_said_with_its_place() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
-    for (number, (expect, _)) in WRONG.iter().enumerate() {
+    for (number, (expect, _)) in FAILING_EXPECTATIONS.iter().enumerate() {
         case(&folder, &format!("case-{number}"), expect);
     }
     let ended = run(&folder, &["--format", "json"]);
-    let report = ended.code(1).json();
-    assert_eq!(report["failed"], WRONG.len());
-    for (number, (expect, said)) in WRONG.iter().enumerate() {
+    let report = ended.assert_code(1).json();
+    assert_eq!(report["failed"], FAILING_EXPECTATIONS.len());
+    for (number, (expect, said)) in FAILING_EXPECTATIONS.iter().enumerate() {
         let name = format!("job/case-{number}");
         let cases = report["cases"].as_array().unwrap();
         let case = cases.iter().find(|case| case["name"] == name).unwrap();
@@ -127,7 +131,7 @@ fn whatever_isnt_as_expected_is_said_with_its_place() {
             "what it left can be looked at"
         );
     }
-    assert_eq!(left(&folder).len(), 1);
+    assert_eq!(leftover_files(&folder).len(), 1);
 }
 
 #[test]
@@ -135,12 +139,17 @@ fn replies_that_dont_fit_fail_the_case() {
     let folder = with_case("outcome: completed\n");
     let script = "jobs/tests/job/one/script.yaml";
     folder.write(script, SCRIPT.replace("subagents:", "  - text: Nobody asks.\nsubagents:"));
-    run(&folder, &[]).code(1).stdout_has("script.yaml: parent was asked for 3 of 4 replies");
+    run(&folder, &[]).assert_code(1).assert_stdout_contains("script.yaml: parent was asked for 3 of 4 replies");
     folder.write(script, format!("{SCRIPT}  helper-2: [{{ text: Nobody. }}]\n"));
-    run(&folder, &[]).code(1).stdout_has("script.yaml: there was no helper-2, and there is 1 reply for it");
+    run(&folder, &[])
+        .assert_code(1)
+        .assert_stdout_contains("script.yaml: there was no helper-2, and there is 1 reply for it");
     folder.write(script, SCRIPT.replace("  - text: I wrote hello.\n", ""));
     let ended = run(&folder, &[]);
-    ended.code(1).stdout_has("the outcome is `replay_differs`, not `completed`").stdout_has("and a 3rd was asked for");
+    ended
+        .assert_code(1)
+        .assert_stdout_contains("the outcome is `replay_differs`, not `completed`")
+        .assert_stdout_contains("and a 3rd was asked for");
 }
 
 #[test]
@@ -149,14 +158,14 @@ fn checks_are_held_against_how_they_ended_last() {
     let checks = "checks:\n- { name: tests, run: grep hello a.txt }\n\
                   - { name: style, run: 'false', when: \"{{ workspace == 'x' }}\" }\n";
     folder.write("jobs/job.yaml", format!("{JOB}{checks}"));
-    run(&folder, &[]).code(0);
+    run(&folder, &[]).assert_code(0);
     case(&folder, "one", "checks: { tests: failed, style: passed }\n");
     let ended = run(&folder, &[]);
-    ended.code(1).stdout_has("the check `tests` is `passed`, not `failed`");
-    ended.stdout_has("the check `style` is `not_run`, not `passed`");
+    ended.assert_code(1).assert_stdout_contains("the check `tests` is `passed`, not `failed`");
+    ended.assert_stdout_contains("the check `style` is `not_run`, not `passed`");
     case(&folder, "one", "outcome: checks_failed\nexit_code: 1\nchecks: { tests: failed }\n");
     folder.write("jobs/job.yaml", format!("{JOB}{}", checks.replace("hello", "bye")));
-    run(&folder, &[]).code(0);
+    run(&folder, &[]).assert_code(0);
 }
 
 #[test]
@@ -165,19 +174,24 @@ fn accept_renews_snapshots_and_nothing_else() {
     case(&folder, "two", "max_turns: 1\nfiles: { a.txt: snapshot }\n");
     folder.write("jobs/tests/job/one/expect/a.txt", "hullo\n");
     run(&folder, &["--filter", "one"])
-        .code(1)
-        .stdout_has("a.txt isn't what expect/a.txt says")
-        .stdout_has("    -hullo\n    +hello\n");
+        .assert_code(1)
+        .assert_stdout_contains("a.txt isn't what expect/a.txt says")
+        .assert_stdout_contains("    -hullo\n    +hello\n");
     let before = folder.list();
     let ended = run(&folder, &["--accept"]);
-    ended.code(1).stdout_has("     renewed jobs/tests/job/one/expect/a.txt").stdout_has("the parent took 3 turns");
+    ended
+        .assert_code(1)
+        .assert_stdout_contains("     renewed jobs/tests/job/one/expect/a.txt")
+        .assert_stdout_contains("the parent took 3 turns");
     assert_eq!(folder.read("jobs/tests/job/one/expect/a.txt"), "hello\n");
     assert_eq!(folder.read("jobs/tests/job/one/text.md"), "I wrote hello.\n");
     let new: Vec<String> = folder.list().into_iter().filter(|name| !before.contains(name)).collect();
     assert_eq!(new, ["jobs/tests/job/one/text.md"], "not of the case in which something else is wrong");
-    run(&folder, &["jobs/tests/job/one"]).code(0);
+    run(&folder, &["jobs/tests/job/one"]).assert_code(0);
     folder.write("jobs/tests/job/one/expect/b/old.txt", "");
-    run(&folder, &["--filter", "one"]).code(1).stdout_has("expect/b/old.txt is the snapshot of no file below `files`");
+    run(&folder, &["--filter", "one"])
+        .assert_code(1)
+        .assert_stdout_contains("expect/b/old.txt is the snapshot of no file below `files`");
 }
 
 #[test]
@@ -192,31 +206,31 @@ fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
     folder.write("jobs/tests/gone/case/expect.yaml", "max_turns: 1\n");
     let ended = run(&folder, &[]);
     ended
-        .code(3)
-        .stdout_is("")
-        .stderr_has("jobs/tests/job/one/expect.yaml:1:1")
-        .stderr_has("error[unknown-key]: unknown key `outcom`")
-        .stderr_has("this path leads out of the workspace")
-        .stderr_has("did you mean `bash`?")
-        .stderr_has("the job has no subagent `reader`")
-        .stderr_has("this case has neither a script nor a record")
-        .stderr_has("jobs/tests/job/four/expect.yaml")
-        .stderr_has("there is no job `gone` beside the folder `tests`")
-        .stderr_has("colour");
-    assert_eq!(left(&folder), Vec::<String>::new());
+        .assert_code(3)
+        .assert_stdout("")
+        .assert_stderr_contains("jobs/tests/job/one/expect.yaml:1:1")
+        .assert_stderr_contains("error[unknown-key]: unknown key `outcom`")
+        .assert_stderr_contains("this path leads out of the workspace")
+        .assert_stderr_contains("did you mean `bash`?")
+        .assert_stderr_contains("the job has no subagent `reader`")
+        .assert_stderr_contains("this case has neither a script nor a record")
+        .assert_stderr_contains("jobs/tests/job/four/expect.yaml")
+        .assert_stderr_contains("there is no job `gone` beside the folder `tests`")
+        .assert_stderr_contains("colour");
+    assert_eq!(leftover_files(&folder), Vec::<String>::new());
     // A broken job is told of once, whatever the number of its cases.
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "max_turns: 3\n");
     folder.write("jobs/job.yaml", JOB.replace("bash", "bahs"));
     let ended = run(&folder, &[]);
-    ended.code(3).stderr_has("jobs/job.yaml:2");
+    ended.assert_code(3).assert_stderr_contains("jobs/job.yaml:2");
     assert_eq!(ended.stderr.matches("error[").count(), 1, "{}", ended.stderr);
 }
 
 /// Cases that hold one another up pass only where both run at once, and share nothing but what they were told to.
 #[test]
 fn cases_run_side_by_side_in_folders_of_their_own() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let meeting = folder.at("meeting");
     std::fs::create_dir(&meeting).unwrap();
@@ -230,15 +244,15 @@ fn cases_run_side_by_side_in_folders_of_their_own() {
         ] });
         folder.write(&format!("jobs/tests/job/{own}/script.yaml"), script.to_string());
     }
-    run(&folder, &["--jobs", "2", "--sandbox", "off"]).code(0).stdout_has("2 cases: 2 passed");
+    run(&folder, &["--jobs", "2", "--sandbox", "off"]).assert_code(0).assert_stdout_contains("2 cases: 2 passed");
 }
 
 #[test]
 fn the_cases_of_the_jobs_here_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let ended = test(&folder, &["--format", "json"]).arg(root.join("jobs")).run();
-    let report: Value = ended.code(0).json();
+    let report: Value = ended.assert_code(0).json();
     let names: Vec<&str> =
         report["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap()).collect();
     for job in crate::jobs::names() {

@@ -4,12 +4,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
-use crate::support::program::{Ended, Program};
-use crate::support::server::{Answer, Script, Server};
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 /// A folder with a job that has these checks, as YAML, and a script of these texts.
-fn folder(more: &str, texts: &[&str]) -> Folder {
+fn folder(more: &str, texts: &[&str]) -> TestFolder {
     let folder = folder_with(&format!("limits: {{ tokens: 1000000 }}\n{more}"));
     if !more.contains("parent:") {
         folder.write("job.yaml", folder.read("job.yaml") + "parent: { prompt: Go., tools: [] }\n");
@@ -20,12 +20,12 @@ fn folder(more: &str, texts: &[&str]) -> Folder {
 }
 
 /// Without a sandbox, which has its own test here and takes its time with each command.
-fn program(folder: &Folder) -> Program {
+fn program(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"])
 }
 
 /// Each check's name, attempt, whether it passed, and exit code.
-fn checks(ended: &Ended) -> Vec<(String, u64, bool, Value)> {
+fn recorded_checks(ended: &ProgramOutput) -> Vec<(String, u64, bool, Value)> {
     let result = ended.run_folder().result();
     let told = |check: &Value| {
         let name = check["name"].as_str().unwrap().to_owned();
@@ -34,23 +34,23 @@ fn checks(ended: &Ended) -> Vec<(String, u64, bool, Value)> {
     result["checks"].as_array().unwrap().iter().map(told).collect()
 }
 
-fn check(name: &str, attempt: u64, exit_code: impl Into<Value>) -> (String, u64, bool, Value) {
+fn expected_check(name: &str, attempt: u64, exit_code: impl Into<Value>) -> (String, u64, bool, Value) {
     let exit_code = exit_code.into();
     (name.to_owned(), attempt, exit_code == 0, exit_code)
 }
 
 /// What the last event of a check says that it printed.
-fn output(ended: &Ended, name: &str) -> String {
+fn output(ended: &ProgramOutput, name: &str) -> String {
     let events = ended.run_folder().events();
     let of = |event: &&Value| event["type"] == "check_finished" && event["data"]["name"] == name;
     events.iter().rfind(of).unwrap()["data"]["output"].as_str().unwrap().to_owned()
 }
 
 /// Everything but the journals follows from them.
-fn follows(ended: &Ended, folder: &Folder) {
+fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
     let run = ended.run_folder();
     let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
-    rebuilt.code(0);
+    rebuilt.assert_code(0);
     for line in rebuilt.stdout.lines() {
         assert!(line.starts_with("as it was"), "{}", rebuilt.stdout);
     }
@@ -63,8 +63,12 @@ fn checks_that_pass_are_told_everywhere_and_the_answer_is_the_answer() {
         &["Done."],
     );
     let ended = program(&folder).run();
-    ended.code(0).stdout_is("Done.\n").stderr_has("check first").stderr_has("check second passed");
-    assert_eq!(checks(&ended), [check("first", 1, 0), check("second", 1, 0)]);
+    ended
+        .assert_code(0)
+        .assert_stdout("Done.\n")
+        .assert_stderr_contains("check first")
+        .assert_stderr_contains("check second passed");
+    assert_eq!(recorded_checks(&ended), [expected_check("first", 1, 0), expected_check("second", 1, 0)]);
     assert_eq!(folder.read("here").trim_end(), folder.path().to_str().unwrap());
     let run = ended.run_folder();
     let result = run.result();
@@ -83,8 +87,8 @@ fn checks_that_pass_are_told_everywhere_and_the_answer_is_the_answer() {
         assert!(transcript.contains(part), "{part} in\n{transcript}");
     }
     assert!(run.file("report.html").contains("Check second: passed"));
-    folder.legwork(&["show"]).run().code(0).stdout_has("### second: passed");
-    follows(&ended, &folder);
+    folder.legwork(&["show"]).run().assert_code(0).assert_stdout_contains("### second: passed");
+    assert_rebuilds(&ended, &folder);
 }
 
 #[test]
@@ -95,16 +99,23 @@ fn a_check_that_fails_ends_the_run_where_there_are_no_repairs() {
     );
     let summary = folder.write("summary.md", "").at("summary.md");
     let ended = program(&folder).env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", &summary).run();
-    ended.code(1).stdout_is("Done.\n").stderr_has("`tests pass` (exit code 7)").stderr_has("3 failed");
-    assert_eq!(checks(&ended), [check("good", 1, 0), check("tests pass", 1, 7), check("last", 1, 0)]);
+    ended
+        .assert_code(1)
+        .assert_stdout("Done.\n")
+        .assert_stderr_contains("`tests pass` (exit code 7)")
+        .assert_stderr_contains("3 failed");
+    assert_eq!(
+        recorded_checks(&ended),
+        [expected_check("good", 1, 0), expected_check("tests pass", 1, 7), expected_check("last", 1, 0)]
+    );
     let result = ended.run_folder().result();
     assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("checks_failed"), &json!(1)));
     assert_eq!(result["error"]["message"], "the check `tests pass` (exit code 7) doesn't pass");
     assert!(result["error"]["hint"].as_str().unwrap().contains("repairs"));
     assert!(folder.read("summary.md").contains("| tests pass | ❌ exit code 7 | 1 |"), "{}", folder.read("summary.md"));
     let json = program(&folder).args(["--format", "json"]).run();
-    assert_eq!(json.code(1).json()["checks"][1]["passed"], false);
-    follows(&ended, &folder);
+    assert_eq!(json.assert_code(1).json()["checks"][1]["passed"], false);
+    assert_rebuilds(&ended, &folder);
 }
 
 #[test]
@@ -113,16 +124,25 @@ fn what_failed_goes_back_to_the_parent_in_the_same_conversation() {
         "parent: { prompt: Write it., tools: [write_file] }\nrepairs: 3\nchecks:\n  - { name: there, run: 'echo looking; cat made' }\n  \
          - { name: always, run: 'true' }\n",
     );
-    let server = Server::start(Script::of([
+    let server = Server::start(ScriptedAgents::of([
         Answer::text("Written."),
         Answer::calls(&[("write_file", json!({ "path": "made", "content": "it\n" }))]),
         Answer::text("Now it is."),
     ]));
-    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
-    ended.code(0).stdout_is("Now it is.\n").stderr_has("check there failed, exit code 1").stderr_has("(attempt 2)");
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
+    ended
+        .assert_code(0)
+        .assert_stdout("Now it is.\n")
+        .assert_stderr_contains("check there failed, exit code 1")
+        .assert_stderr_contains("(attempt 2)");
     assert_eq!(
-        checks(&ended),
-        [check("there", 1, 1), check("always", 1, 0), check("there", 2, 0), check("always", 2, 0)]
+        recorded_checks(&ended),
+        [
+            expected_check("there", 1, 1),
+            expected_check("always", 1, 0),
+            expected_check("there", 2, 0),
+            expected_check("always", 2, 0)
+        ]
     );
     let requests = server.finish();
     assert_eq!(requests.len(), 3);
@@ -134,7 +154,7 @@ fn what_failed_goes_back_to_the_parent_in_the_same_conversation() {
     let run = ended.run_folder();
     assert_eq!((run.result()["turns"].as_u64(), run.result()["outcome"].as_str()), (Some(3), Some("completed")));
     assert!(run.transcript().contains("## Checks, attempt 2") && run.file("report.html").contains("attempt 2: passed"));
-    follows(&ended, &folder);
+    assert_rebuilds(&ended, &folder);
 }
 
 /// A reply without a block is no message that could be sent back.
@@ -143,9 +163,9 @@ fn an_empty_answer_is_repaired_too() {
     let folder = folder_with(
         "parent: { prompt: Go., tools: [] }\nrepairs: 1\nchecks: [{ name: twice, run: '[ -e seen ] || { touch seen; false; }' }]\n",
     );
-    let server = Server::start(Script::of([Answer::empty(), Answer::text("Now.")]));
-    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
-    ended.code(0).stdout_is("Now.\n");
+    let server = Server::start(ScriptedAgents::of([Answer::empty(), Answer::text("Now.")]));
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("Now.\n");
     let requests = server.finish();
     assert_eq!(requests[1].messages().len(), 1);
     let told = requests[1].last_text();
@@ -157,8 +177,8 @@ fn repairs_are_used_up() {
     let folder =
         folder("checks: [{ name: never, run: 'echo no; false' }]\nrepairs: 2\n", &["One.", "Two.", "Three.", "Never."]);
     let ended = program(&folder).run();
-    ended.code(1).stdout_is("Three.\n").stderr_has("in 3 attempts");
-    assert_eq!(checks(&ended), [1, 2, 3].map(|attempt| check("never", attempt, 1)));
+    ended.assert_code(1).assert_stdout("Three.\n").assert_stderr_contains("in 3 attempts");
+    assert_eq!(recorded_checks(&ended), [1, 2, 3].map(|attempt| expected_check("never", attempt, 1)));
     assert_eq!(ended.run_folder().result()["outcome"], "checks_failed");
 }
 
@@ -167,9 +187,9 @@ fn the_parents_turns_count_through_its_repairs() {
     let folder = folder_with(
         "parent: { prompt: Go., tools: [], max_turns: 1 }\nrepairs: 2\nchecks: [{ name: never, run: 'echo no; false' }]\n",
     );
-    let server = Server::start(Script::of([Answer::text("One."), Answer::text("It fails.")]));
-    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
-    ended.code(4).stdout_is("It fails.\n");
+    let server = Server::start(ScriptedAgents::of([Answer::text("One."), Answer::text("It fails.")]));
+    let ended = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
+    ended.assert_code(4).assert_stdout("It fails.\n");
     assert_eq!(ended.run_folder().result()["outcome"], "turn_limit");
     let last = server.finish()[1].last_text();
     assert!(last.contains("## never (exit code 1)") && last.contains("The work ends here"), "{last}");
@@ -183,20 +203,20 @@ fn only_checks_whose_condition_holds_are_run() {
          - { name: deep, run: 'false', when: '{{ inputs.deep }}' }\n";
     let folder = folder(job, &["Done."]);
     let ended = program(&folder).run();
-    ended.code(0);
-    assert_eq!(checks(&ended), [check("numpy", 1, 0)]);
+    ended.assert_code(0);
+    assert_eq!(recorded_checks(&ended), [expected_check("numpy", 1, 0)]);
     assert_eq!(ended.run_folder().plan()["checks"][1]["skipped"], true);
     let google = program(&folder).args(["--set", "style=google"]).run();
-    assert_eq!(checks(google.code(1)), [check("google", 1, 1)]);
+    assert_eq!(recorded_checks(google.assert_code(1)), [expected_check("google", 1, 1)]);
     let dry = program(&folder).arg("--dry-run").run();
-    dry.code(0)
-        .stdout_has("numpy (at most 10 min)")
-        .stdout_has("google (skipped: `when` is false)")
-        .stdout_has("repairs");
+    dry.assert_code(0)
+        .assert_stdout_contains("numpy (at most 10 min)")
+        .assert_stdout_contains("google (skipped: `when` is false)")
+        .assert_stdout_contains("repairs");
     folder.write("job.yaml", folder.read("job.yaml").replace("'{{ inputs.deep }}'", "'{{ inputs.style }}'"));
-    program(&folder).run().code(3).stderr_has("bad-condition").stderr_has("not `numpy`");
+    program(&folder).run().assert_code(3).assert_stderr_contains("bad-condition").assert_stderr_contains("not `numpy`");
     folder.write("job.yaml", folder.read("job.yaml").replace("default: numpy", "enum: ['true', maybe]"));
-    program(&folder).args(["--set", "style=maybe"]).run().code(3).stderr_has("bad-condition");
+    program(&folder).args(["--set", "style=maybe"]).run().assert_code(3).assert_stderr_contains("bad-condition");
 }
 
 #[test]
@@ -207,10 +227,16 @@ fn a_check_without_an_exit_code_failed_and_says_why() {
         &["Done."],
     );
     let ended = program(&folder).run();
-    ended.code(1).stderr_has("`slow` (no exit code), `killed` (no exit code), `unknown` (exit code 127)");
+    ended
+        .assert_code(1)
+        .assert_stderr_contains("`slow` (no exit code), `killed` (no exit code), `unknown` (exit code 127)");
     assert_eq!(
-        checks(&ended),
-        [check("slow", 1, Value::Null), check("killed", 1, Value::Null), check("unknown", 1, 127)]
+        recorded_checks(&ended),
+        [
+            expected_check("slow", 1, Value::Null),
+            expected_check("killed", 1, Value::Null),
+            expected_check("unknown", 1, 127)
+        ]
     );
     assert_eq!(output(&ended, "slow"), "begun\ntimed out after 1s");
     assert_eq!(output(&ended, "killed"), "x\nkilled by signal 9");
@@ -224,8 +250,8 @@ fn a_check_that_takes_the_workspace_away_ends_the_run() {
     );
     std::fs::create_dir(folder.at("below")).unwrap();
     let ended = program(&folder).args(["--workspace", "below"]).run();
-    assert_eq!(checks(ended.code(5)), [check("removes", 1, 0)]);
-    ended.stderr_has("environment_failed: the workspace ");
+    assert_eq!(recorded_checks(ended.assert_code(5)), [expected_check("removes", 1, 0)]);
+    ended.assert_stderr_contains("environment_failed: the workspace ");
 }
 
 #[test]
@@ -238,14 +264,14 @@ fn a_signal_ends_a_check_and_the_run_goes_on_with_it() {
     folder.wait_for("begun");
     running.signal(Signal::INT);
     let cut = running.wait();
-    cut.code(130);
-    assert_eq!(checks(&cut), [check("once", 1, 0)]);
+    cut.assert_code(130);
+    assert_eq!(recorded_checks(&cut), [expected_check("once", 1, 0)]);
     assert!(cut.run_folder().transcript().contains("### twice (not finished)"));
     let ended = folder.legwork(&["resume", "latest", "--sandbox", "off"]).run();
-    ended.code(0).stdout_is("Done.\n");
-    assert_eq!(checks(&ended), [check("once", 1, 0), check("twice", 1, 0)]);
+    ended.assert_code(0).assert_stdout("Done.\n");
+    assert_eq!(recorded_checks(&ended), [expected_check("once", 1, 0), expected_check("twice", 1, 0)]);
     assert_eq!(folder.read("log"), "once\n", "what has ended isn't run again");
-    follows(&ended, &folder);
+    assert_rebuilds(&ended, &folder);
 }
 
 #[test]
@@ -253,9 +279,9 @@ fn checks_count_towards_the_wall_clock() {
     let folder = folder("checks: [{ name: slow, run: sleep 301 }]\n", &["Done."]);
     folder.write("job.yaml", folder.read("job.yaml").replace("tokens: 1000000", "wall_clock: 1s"));
     let ended = program(&folder).run();
-    ended.code(4).stderr_has("the run's time is up");
+    ended.assert_code(4).assert_stderr_contains("the run's time is up");
     assert_eq!(ended.run_folder().result()["outcome"], "timed_out");
-    assert_eq!(checks(&ended), []);
+    assert_eq!(recorded_checks(&ended), []);
 }
 
 #[test]
@@ -266,13 +292,13 @@ fn a_secret_in_a_checks_output_is_masked_and_much_output_keeps_its_ends() {
         &["Done.", "Again."],
     );
     let ended = program(&folder).args(["--set-env", "token=T"]).env("T", "hush-hush-hush").run();
-    ended.code(1).nowhere("hush-hush");
+    ended.assert_code(1).assert_not_printed("hush-hush");
     assert_eq!(output(&ended, "tells"), "it is [masked:token]\n");
     let long = output(&ended, "long");
     assert!(long.len() < 20_100 && long.starts_with("begin\nxx") && long.ends_with("xx\nend\n"), "{}", long.len());
-    ended.run_folder().nowhere("hush-hush");
+    ended.run_folder().assert_absent("hush-hush");
     let events = ended.run_folder().events();
-    let told = events.iter().find(|event| event["type"] == "told").unwrap()["data"]["text"].as_str().unwrap();
+    let told = events.iter().find(|event| event["type"] == "note_sent").unwrap()["data"]["text"].as_str().unwrap();
     assert!(told.len() < 21_000 && told.contains("it is [masked:token]") && told.contains("characters left out"));
 }
 
@@ -288,7 +314,7 @@ fn a_check_is_confined_as_bash_is() {
         return;
     }
     // Where there is a folder of its own in the place of /tmp, it may even have written there.
-    assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.all());
+    assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.full_output());
     assert_ne!(ended.run_folder().result()["sandbox"], "unused");
 }
 
@@ -302,9 +328,9 @@ fn what_tools_may_not_change_a_check_may_not_either() {
         return;
     }
     // Refused by one sandbox, put back by the other, which ends the run.
-    assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.all());
+    assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.full_output());
     assert_eq!(folder.read("job.yaml"), before);
-    assert!(checks(&ended).iter().all(|check| !check.2));
+    assert!(recorded_checks(&ended).iter().all(|check| !check.2));
 }
 
 #[test]
@@ -317,13 +343,13 @@ fn whatever_an_input_holds_is_one_word_of_the_command() {
     );
     folder.write("hostile", hostile);
     let ended = program(&folder).args(["--set", "text=@hostile"]).run();
-    ended.code(0);
+    ended.assert_code(0);
     assert_eq!(folder.read("said"), hostile);
     assert_eq!(folder.read("files"), format!("<a b><c'd><{}>", ended.run_folder().id()));
     assert!(!folder.exists("broken"));
     let dry = || program(&folder).args(["--set", "text=@hostile", "--dry-run", "--format", "json"]).run();
     let (one, other) = (dry(), dry());
-    one.code(0).stdout_is(&other.stdout).stdout_has("'a b' 'c'\\\\''d' '<run.id>'");
+    one.assert_code(0).assert_stdout(&other.stdout).assert_stdout_contains("'a b' 'c'\\\\''d' '<run.id>'");
 }
 
 #[test]
@@ -333,7 +359,10 @@ fn a_value_within_quotes_never_runs() {
         &["Done."],
     );
     let found = folder.legwork(&["validate", "job.yaml"]).run();
-    found.code(3).stdout_has("value-in-quotes").stdout_has("remove the quotes around it");
-    program(&folder).args(["--set", "x=y"]).run().code(3).stderr_has("value-in-quotes");
+    found
+        .assert_code(3)
+        .assert_stdout_contains("misplaced-value")
+        .assert_stdout_contains("remove the quotes around it");
+    program(&folder).args(["--set", "x=y"]).run().assert_code(3).assert_stderr_contains("misplaced-value");
     assert!(!folder.exists("runs"));
 }

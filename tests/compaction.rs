@@ -1,10 +1,10 @@
 //! Conversations that outgrow the model's window: old results are shortened, then what went before is summed up.
 
-mod cut;
-mod hard;
-mod left;
-mod preserved;
-mod scripts;
+mod interrupted;
+mod oversized;
+mod preserved_thinking;
+mod reply_allowance;
+mod scripted_replies;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::providers::MODELS;
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Request, Server};
+use crate::support::test_folder::TestFolder;
 
 /// The window, and the longest reply.
 const WINDOW: u64 = 6_000;
-const LONGEST: u64 = 600;
+const MAX_REPLY_TOKENS: u64 = 600;
 
 /// A file that is read again and again, about 4,000 characters long as a result.
 fn lines() -> String {
     (0..80).map(|number| format!("{number}: some words to fill a line of this file\n")).collect()
 }
 
-fn folder(model: &str, more: &str) -> Folder {
-    let folder = Folder::new();
+fn folder(model: &str, more: &str) -> TestFolder {
+    let folder = TestFolder::new();
     let job = format!(
-        "model: {model}\nparent: {{ prompt: Read on., tools: [read_file, todo], max_tokens: {LONGEST} }}\n\
+        "model: {model}\nparent: {{ prompt: Read on., tools: [read_file, todo], max_tokens: {MAX_REPLY_TOKENS} }}\n\
          limits: {{ tokens: 1000000 }}\n{more}"
     );
     folder.write("job.yaml", job).write("notes.txt", lines());
@@ -40,8 +40,8 @@ fn with_window(name: &str) -> String {
     format!("{{ name: {name}, context: {WINDOW} }}")
 }
 
-fn run(folder: &Folder, server: &Server) -> Ended {
-    folder.legwork(&["run", "job.yaml"]).provider(server).openai(server).gemini(server).run()
+fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
+    folder.legwork(&["run", "job.yaml"]).anthropic(server).openai(server).gemini(server).run()
 }
 
 /// A prompt's tokens, as the server counts them.
@@ -55,11 +55,11 @@ fn asks_for_a_summary(request: &Request) -> bool {
 
 /// A model that thinks aloud and reads in each of so many turns, and sums up when it is asked to.
 fn reader(turns: usize) -> impl Fn(&Request) -> Answer + Send + Sync {
-    signing_reader(turns, |_| "c2lnbmF0dXJl".to_owned())
+    reader_with_signatures(turns, |_| "c2lnbmF0dXJl".to_owned())
 }
 
 /// The same, with a signature of its own on the thinking of each reply.
-fn signing_reader(
+fn reader_with_signatures(
     turns: usize,
     sign: impl Fn(&Request) -> String + Send + Sync,
 ) -> impl Fn(&Request) -> Answer + Send + Sync {
@@ -80,11 +80,11 @@ fn signing_reader(
     }
 }
 
-fn of_kind(run: &RunFolder, kind: &str) -> Vec<Value> {
-    of_kind_in(&run.events(), kind)
+fn events_of_type(run: &RunFolder, kind: &str) -> Vec<Value> {
+    events_of_type_in(&run.events(), kind)
 }
 
-fn of_kind_in(events: &[Value], kind: &str) -> Vec<Value> {
+fn events_of_type_in(events: &[Value], kind: &str) -> Vec<Value> {
     events.iter().filter(|event| event["type"] == kind).map(|event| event["data"].clone()).collect()
 }
 
@@ -94,11 +94,12 @@ fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
         let folder = folder(&with_window(model), "");
         let server = Server::start(reader(20));
         let ended = run(&folder, &server);
-        ended.code(0).stdout_is("All is read.\n").stderr_has("results shortened: about ");
-        ended.stderr_has("summed up but for the last turn");
+        ended.assert_code(0).assert_stdout("All is read.\n").assert_stderr_contains("results shortened: about ");
+        ended.assert_stderr_contains("summed up but for the last turn");
         let requests = server.finish();
         let record = ended.run_folder();
-        let (shortened, summed_up) = (of_kind(&record, "results_shortened"), of_kind(&record, "summed_up"));
+        let (shortened, summed_up) =
+            (events_of_type(&record, "results_truncated"), events_of_type(&record, "context_compacted"));
         assert!(!shortened.is_empty() && summed_up.len() >= 2, "{model}: {} {}", shortened.len(), summed_up.len());
         assert!(requests.iter().all(|request| request.api() == api));
         for request in &requests {
@@ -107,7 +108,7 @@ fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
         // It lists the tools and forbids them, so that the prompt's beginning stays the one that is cached.
         let summaries: Vec<_> = requests.iter().filter(|request| asks_for_a_summary(request)).collect();
         assert_eq!(summaries.len(), summed_up.len(), "{model}");
-        assert!(summaries.iter().all(|request| !request.may_call() && request.tools() == ["read_file", "todo"]));
+        assert!(summaries.iter().all(|request| !request.can_call_tools() && request.tools() == ["read_file", "todo"]));
         // A summary of what holds a summary.
         assert!(summaries[1].prompt().contains("SUMMARY 1: the notes were read."), "{}", summaries[1].prompt());
         let last = requests.last().unwrap();
@@ -117,12 +118,12 @@ fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
         // Room is made in big steps: most requests go on from the one before.
         let steps = shortened.len() + summed_up.len();
         assert!(steps * 2 < 20, "{model}: {steps}");
-        told(&folder, &record, requests.len() as u64);
+        assert_recorded(&folder, &record, requests.len() as u64);
     }
 }
 
 /// The record tells of it, and counts it.
-fn told(folder: &Folder, record: &RunFolder, requests: u64) {
+fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     let result = record.result();
     assert_eq!((&result["turns"], &result["tool_calls"]), (&json!(21), &json!(20)));
     assert_eq!(result["usage"]["output_tokens"], requests * 300, "the summaries' tokens count");
@@ -133,18 +134,18 @@ fn told(folder: &Folder, record: &RunFolder, requests: u64) {
     let page = record.file("report.html");
     assert!(page.contains("To make room") && page.contains("Summary of what went before"));
     let before = [transcript, page, record.file("result.json")];
-    folder.legwork(&["show", "latest", "--rebuild"]).run().code(0);
+    folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
 }
 
 /// A subagent's conversation is in no transcript, so the place of its call says it, and its summary's figures.
 #[test]
 fn room_that_a_subagent_made_is_told_where_it_was_called() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let model = with_window("openai-chat/local");
     let job = format!(
-        "model: {model}\nparent: {{ prompt: Go., tools: [task], max_tokens: {LONGEST} }}\nlimits: {{ tokens: 1000000 }}\n\
-         subagents: {{ reader: {{ description: Reads., tools: [read_file], max_tokens: {LONGEST} }} }}\n"
+        "model: {model}\nparent: {{ prompt: Go., tools: [task], max_tokens: {MAX_REPLY_TOKENS} }}\nlimits: {{ tokens: 1000000 }}\n\
+         subagents: {{ reader: {{ description: Reads., tools: [read_file], max_tokens: {MAX_REPLY_TOKENS} }} }}\n"
     );
     folder.write("job.yaml", job).write("notes.txt", lines());
     let reads = reader(12);
@@ -154,17 +155,24 @@ fn room_that_a_subagent_made_is_told_where_it_was_called() {
         _ => reads(request),
     });
     let ended = run(&folder, &server);
-    ended.code(0);
+    ended.assert_code(0);
     let record = ended.run_folder();
     let events = record.events_of("reader-1");
-    let times = ["results_shortened", "summed_up"].map(|kind| of_kind_in(&events, kind).len()).iter().sum::<usize>();
+    let times = ["results_truncated", "context_compacted"]
+        .map(|kind| events_of_type_in(&events, kind).len())
+        .iter()
+        .sum::<usize>();
     assert!(times > 1, "{times}");
     let transcript = record.transcript();
     let told = format!("_To make room, its conversation was made shorter {times} times_");
     assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&told)), "{transcript}");
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
     // The parent has made none.
-    assert!(of_kind(&record, "agent_finished").iter().any(|end| end["id"] == "parent" && end["compactions"].is_null()));
+    assert!(
+        events_of_type(&record, "agent_finished")
+            .iter()
+            .any(|end| end["id"] == "parent" && end["compactions"].is_null())
+    );
 }
 
 #[test]
@@ -186,20 +194,27 @@ fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
         let folder = folder(model, "");
         let (refusing, again) = (server(), server());
         let ended = run(&folder, &refusing);
-        ended.code(0).stdout_is("All is read.\n");
+        ended.assert_code(0).assert_stdout("All is read.\n");
         refusing.finish();
         let record = ended.run_folder();
-        let refused = of_kind(&record, "ask_failed").len();
-        let steps = of_kind(&record, "results_shortened").len() + of_kind(&record, "summed_up").len();
+        let refused = events_of_type(&record, "request_failed").len();
+        let steps =
+            events_of_type(&record, "results_truncated").len() + events_of_type(&record, "context_compacted").len();
         // A request for a summary may be refused as well.
         assert!(refused > 1 && steps * 2 > refused, "{model}: {refused} {steps}");
-        assert!(!of_kind(&record, "summed_up").is_empty());
+        assert!(!events_of_type(&record, "context_compacted").is_empty());
 
         folder.write("job.yaml", folder.read("job.yaml") + "compaction: off\n");
         let ended = run(&folder, &again);
-        ended.code(4).stderr_has("prompt is too long").stderr_has("Leave `compaction: off` away");
+        ended
+            .assert_code(4)
+            .assert_stderr_contains("prompt is too long")
+            .assert_stderr_contains("Leave `compaction: off` away");
         let record = ended.run_folder();
-        assert!(of_kind(&record, "results_shortened").is_empty() && of_kind(&record, "summed_up").is_empty());
+        assert!(
+            events_of_type(&record, "results_truncated").is_empty()
+                && events_of_type(&record, "context_compacted").is_empty()
+        );
         assert_eq!(record.result()["outcome"], "context_full");
     }
 }
@@ -218,8 +233,12 @@ fn a_reply_that_is_cut_by_the_window_is_asked_for_again() {
         }
     });
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("Done.\n").stderr_has("asks again: the reply was cut").stderr_has("results shortened");
-    assert_eq!(of_kind(&ended.run_folder(), "dropped").len(), 1);
+    ended
+        .assert_code(0)
+        .assert_stdout("Done.\n")
+        .assert_stderr_contains("asks again: the reply was cut")
+        .assert_stderr_contains("results shortened");
+    assert_eq!(events_of_type(&ended.run_folder(), "reply_discarded").len(), 1);
     assert_eq!(ended.run_folder().result()["tool_calls"], 3, "no call of the reply ran");
 }
 
@@ -228,12 +247,14 @@ fn results_alone_are_shortened_where_the_job_says_so() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "compaction: results\n");
     let server = Server::start(reader(20));
     let ended = run(&folder, &server);
-    ended.code(4).stderr_has("context_full: the conversation doesn't fit the model's window of 6000 tokens");
-    ended.stderr_has("Leave `compaction: results` away");
+    ended
+        .assert_code(4)
+        .assert_stderr_contains("context_full: the conversation doesn't fit the model's window of 6000 tokens");
+    ended.assert_stderr_contains("Leave `compaction: results` away");
     let requests = server.finish();
     assert!(!requests.iter().any(|request| asks_for_a_summary(request)));
-    assert!(requests.iter().all(|request| tokens(request) + LONGEST <= WINDOW));
-    assert!(requests.len() > 4 && !of_kind(&ended.run_folder(), "results_shortened").is_empty());
+    assert!(requests.iter().all(|request| tokens(request) + MAX_REPLY_TOKENS <= WINDOW));
+    assert!(requests.len() > 4 && !events_of_type(&ended.run_folder(), "results_truncated").is_empty());
 }
 
 /// OpenAI keeps a part of the window for the reply, so that a prompt may have less than the rest of it.
@@ -250,9 +271,10 @@ fn room_is_made_where_a_prompt_reaches_its_own_limit() {
                 _ => Answer::text("Done."),
             });
             let ended = run(&folder, &server);
-            ended.code(0);
+            ended.assert_code(0);
             let record = ended.run_folder();
-            let steps = of_kind(&record, "results_shortened").len() + of_kind(&record, "summed_up").len();
+            let steps =
+                events_of_type(&record, "results_truncated").len() + events_of_type(&record, "context_compacted").len();
             assert_eq!(steps > 0, makes_room, "{model} {used}");
         }
     }
@@ -268,7 +290,10 @@ fn an_empty_summary_ends_the_run() {
             false => reads(request),
         });
         let ended = run(&folder, &server);
-        ended.code(4).stderr_has("context_full: the conversation doesn't fit").stderr_has("Hand more to subagents");
+        ended
+            .assert_code(4)
+            .assert_stderr_contains("context_full: the conversation doesn't fit")
+            .assert_stderr_contains("Hand more to subagents");
         assert!(ended.run_folder().transcript().contains(&format!("_The summary that was asked for {why}_")));
     }
 }
@@ -285,10 +310,10 @@ fn new_results_that_no_window_holds_are_shortened_too() {
         _ => Answer::text("Seen."),
     });
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("Seen.\n").stderr_has("3 results shortened");
+    ended.assert_code(0).assert_stdout("Seen.\n").assert_stderr_contains("3 results shortened");
     let requests = server.finish();
     assert_eq!(requests.len(), 2, "there is nothing to sum up");
-    assert!(tokens(&requests[1]) + LONGEST <= WINDOW);
+    assert!(tokens(&requests[1]) + MAX_REPLY_TOKENS <= WINDOW);
     let results = requests[1].results();
     assert!(
         results.iter().all(|result| result.text.starts_with("[shortened") && result.text.contains("0: some words"))
@@ -300,7 +325,7 @@ fn a_limit_that_has_no_room_for_a_summary_ends_the_run_as_it_does_elsewhere() {
     let job = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let server = Server::start(reader(20));
     let whole = run(&job, &server).run_folder().events();
-    let at = whole.iter().position(|event| !event["data"]["keeps_turns"].is_null()).unwrap();
+    let at = whole.iter().position(|event| !event["data"]["kept_turns"].is_null()).unwrap();
     let used: u64 = whole[..at].iter().map(|event| sum(&event["data"]["reply"]["usage"])).sum();
     let reserved = whole[at]["data"]["reserved_tokens"].as_u64().unwrap();
 
@@ -308,11 +333,14 @@ fn a_limit_that_has_no_room_for_a_summary_ends_the_run_as_it_does_elsewhere() {
     job.write("job.yaml", job.read("job.yaml").replace("1000000", &limit.to_string()));
     let server = Server::start(reader(20));
     let ended = run(&job, &server);
-    ended.code(4);
+    ended.assert_code(4);
     let requests = server.finish();
     let record = ended.run_folder();
     assert_eq!(record.result()["outcome"], "budget_exceeded");
-    assert!(of_kind(&record, "asked").iter().all(|asked| asked["keeps_turns"].is_null()), "no summary was asked for");
+    assert!(
+        events_of_type(&record, "request_started").iter().all(|asked| asked["kept_turns"].is_null()),
+        "no summary was asked for"
+    );
     assert!(sum(&record.result()["usage"]) <= limit);
     // The last word is asked for within the window.
     let last = requests.last().unwrap();
@@ -325,13 +353,13 @@ fn sum(usage: &Value) -> u64 {
 
 #[test]
 fn a_subagent_goes_on_in_the_same_way() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let model = with_window("anthropic/claude-haiku-4-5");
     folder.write(
         "job.yaml",
         format!(
             "model: anthropic/claude-haiku-4-5\nparent: {{ prompt: Lead., tools: [task] }}\nsubagents:\n  reader: {{ description: \
-             Reads., tools: [read_file, todo], model: {model}, max_tokens: {LONGEST} }}\nlimits: {{ tokens: 1000000 }}\n"
+             Reads., tools: [read_file, todo], model: {model}, max_tokens: {MAX_REPLY_TOKENS} }}\nlimits: {{ tokens: 1000000 }}\n"
         ),
     );
     folder.write("notes.txt", lines());
@@ -344,13 +372,13 @@ fn a_subagent_goes_on_in_the_same_way() {
         },
     });
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("Led.\n").stderr_has("reader-1       summed up but for the last");
+    ended.assert_code(0).assert_stdout("Led.\n").assert_stderr_contains("reader-1       summed up but for the last");
     server.finish();
     let record = ended.run_folder();
     assert!(record.summary("reader-1").contains("All is read."));
     let events = record.events_of("reader-1");
-    assert!(!of_kind_in(&events, "summed_up").is_empty());
-    assert!(of_kind(&record, "summed_up").is_empty());
+    assert!(!events_of_type_in(&events, "context_compacted").is_empty());
+    assert!(events_of_type(&record, "context_compacted").is_empty());
 }
 
 #[test]
@@ -364,10 +392,13 @@ fn a_secret_in_a_summary_is_masked() {
         }
         _ => reads(request),
     });
-    let ended =
-        folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).env("T", "hush-hush-hush").provider(&server).run();
-    ended.code(0);
-    ended.run_folder().nowhere("hush-hush-hush");
+    let ended = folder
+        .legwork(&["run", "job.yaml", "--set-env", "token=T"])
+        .env("T", "hush-hush-hush")
+        .anthropic(&server)
+        .run();
+    ended.assert_code(0);
+    ended.run_folder().assert_absent("hush-hush-hush");
     let requests = server.finish();
     assert!(requests.iter().any(|request| request.prompt().contains("It is [masked:token].")));
     assert!(!requests.iter().any(|request| request.prompt().contains("hush-hush-hush")));

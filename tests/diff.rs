@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: anthropic/claude-haiku-4-5
 parent:
@@ -20,7 +20,7 @@ fn bash(command: &str) -> Value {
     json!({ "tool": "bash", "input": { "command": command } })
 }
 
-fn run(folder: &Folder, job: &str, parent: &Value) -> String {
+fn run(folder: &TestFolder, job: &str, parent: &Value) -> String {
     folder.write("job.yaml", job);
     let helper = json!([{ "calls": [bash("true")] }, { "text": "helped" }]);
     let helps = parent.to_string().contains("helper");
@@ -33,7 +33,7 @@ fn run(folder: &Folder, job: &str, parent: &Value) -> String {
 }
 
 /// Two runs, of which the second does more, and differently.
-fn two(folder: &Folder) -> [String; 2] {
+fn two_runs(folder: &TestFolder) -> [String; 2] {
     folder.write("same.txt", "1\n").write("file.txt", "1\n");
     let work = |lines: &str| bash(&format!("printf 1 > same.new; printf '{lines}' > file.new"));
     let first = run(folder, JOB, &json!([{ "calls": [work("a\\n")] }, { "text": "Did it." }]));
@@ -52,16 +52,16 @@ fn two(folder: &Folder) -> [String; 2] {
     [first, second]
 }
 
-fn diff(folder: &Folder, runs: &[String; 2], more: &[&str]) -> Ended {
+fn diff(folder: &TestFolder, runs: &[String; 2], more: &[&str]) -> ProgramOutput {
     folder.legwork(&["diff", &runs[0], &runs[1]]).args(more).run()
 }
 
 #[test]
 fn two_runs_stand_side_by_side() {
-    let folder = Folder::new();
-    let runs = two(&folder);
+    let folder = TestFolder::new();
+    let runs = two_runs(&folder);
     let shown = diff(&folder, &runs, &[]);
-    shown.code(0).stderr_is("");
+    shown.assert_code(0).assert_stderr("");
     let mut text = shown.stdout.clone();
     for (run, name) in runs.iter().zip(["<first run-----------", "<second run----------"]) {
         text = text.replace(run, name);
@@ -79,8 +79,8 @@ fn two_runs_stand_side_by_side() {
 
 #[test]
 fn the_same_as_json() {
-    let folder = Folder::new();
-    let runs = two(&folder);
+    let folder = TestFolder::new();
+    let runs = two_runs(&folder);
     let told = diff(&folder, &runs, &["--format", "json"]).json();
     assert_eq!((&told["format"], &told["same_job"]), (&json!(1), &json!(true)));
     assert_eq!(told["runs"][0]["run_id"], runs[0].as_str());
@@ -100,22 +100,25 @@ fn the_same_as_json() {
 
 #[test]
 fn other_jobs_and_runs_that_did_not_end_are_compared_all_the_same() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let first = run(&folder, JOB, &json!([{ "calls": [bash("true")] }, { "text": "Did it." }]));
     let other = run(&folder, &format!("name: other\n{JOB}"), &json!([{ "text": "x" }]));
     let shown = folder.legwork(&["diff", &first, "other/latest"]).run();
     shown
-        .code(0)
-        .stdout_has("They are runs of different jobs.")
-        .stdout_has("job           * job   ")
-        .stdout_has(&other);
+        .assert_code(0)
+        .assert_stdout_contains("They are runs of different jobs.")
+        .assert_stdout_contains("job           * job   ")
+        .assert_stdout_contains(&other);
     let killed = folder
         .legwork(&["run", "job.yaml", "--model", "replay/../home/replies.yaml"])
         .env("LEGWORK_KILL_AFTER", "4")
         .run();
     assert_eq!(killed.signal(), Some(9));
     let shown = folder.legwork(&["diff", &first, "latest"]).run();
-    shown.code(0).stdout_has("not ended").stdout_has("its figures are those of its journals");
-    folder.legwork(&["diff", &first, "nonesuch"]).run().code(2).stderr_has("nonesuch");
-    folder.legwork(&["diff", &first]).run().code(2);
+    shown
+        .assert_code(0)
+        .assert_stdout_contains("not ended")
+        .assert_stdout_contains("its figures are those of its journals");
+    folder.legwork(&["diff", &first, "nonesuch"]).run().assert_code(2).assert_stderr_contains("nonesuch");
+    folder.legwork(&["diff", &first]).run().assert_code(2);
 }

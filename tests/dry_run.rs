@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
-use crate::support::server::{Answer, Script, Server};
+use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = r#"
 name: tidy
@@ -33,7 +33,7 @@ fn everything_that_would_happen_is_shown() {
     let folder = folder_with(JOB);
     let arguments = ["run", "job.yaml", "--dry-run", "--set-env", "token=TOKEN"];
     let shown = folder.legwork(&arguments).env("TOKEN", "hunter2-hunter2").run();
-    shown.code(0).stderr_is("").nowhere("hunter2");
+    shown.assert_code(0).assert_stderr("").assert_not_printed("hunter2");
     let text = shown.stdout.replace(folder.path().to_str().unwrap(), "WORKSPACE");
     let (before, rest) = text.split_once("  system\n").unwrap();
     let (system, after) = rest.split_once("  prompt\n").unwrap();
@@ -98,13 +98,13 @@ fn verbose_shows_the_tools_as_the_provider_is_sent_them() {
          one: { description: First., tools: [grep, read_file] }\n  two: { tools: [] }\n",
     );
     let shown = folder.legwork(&["run", "job.yaml", "--dry-run", "--verbose"]).run();
-    shown.code(0);
-    let server = Server::start(Script::of([
+    shown.assert_code(0);
+    let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("task", serde_json::json!({ "agent": "one", "prompt": "Look." }))]),
         Answer::text("Seen."),
         Answer::text("Done."),
     ]));
-    folder.legwork(&["run", "job.yaml"]).provider(&server).run().code(0);
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(0);
     let requests = server.finish();
     let mut seen = 0;
     for tool in requests[..2].iter().flat_map(|request| request.body()["tools"].as_array().unwrap()) {
@@ -113,12 +113,12 @@ fn verbose_shows_the_tools_as_the_provider_is_sent_them() {
             format!("  {title}\n{}\n", lines.join("\n"))
         };
         let name = tool["name"].as_str().unwrap();
-        shown.stdout_has(&block(&format!("tool {name}"), tool["description"].as_str().unwrap()));
-        shown.stdout_has(&block(&format!("input of {name}"), &format!("{:#}", tool["input_schema"])));
+        shown.assert_stdout_contains(&block(&format!("tool {name}"), tool["description"].as_str().unwrap()));
+        shown.assert_stdout_contains(&block(&format!("input of {name}"), &format!("{:#}", tool["input_schema"])));
         seen += 1;
     }
     assert_eq!(seen, 6);
-    shown.stdout_has("    | - one: First.\n    | - two\n").stdout_has("`git log *`");
+    shown.assert_stdout_contains("    | - one: First.\n    | - two\n").assert_stdout_contains("`git log *`");
     let terse = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
     assert!(!terse.stdout.contains("input of"), "{}", terse.stdout);
 }
@@ -126,15 +126,20 @@ fn verbose_shows_the_tools_as_the_provider_is_sent_them() {
 #[test]
 fn verbose_goes_with_the_text_of_a_dry_run_only() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
-    folder.legwork(&["run", "job.yaml", "--verbose"]).run().code(2).stderr_has("--dry-run").stdout_is("");
+    folder
+        .legwork(&["run", "job.yaml", "--verbose"])
+        .run()
+        .assert_code(2)
+        .assert_stderr_contains("--dry-run")
+        .assert_stdout("");
     let json = folder.legwork(&["run", "job.yaml", "--dry-run", "--verbose", "--format=json"]).run();
-    json.code(2).stderr_has("--verbose").stdout_is("");
+    json.assert_code(2).assert_stderr_contains("--verbose").assert_stdout("");
     assert_eq!(folder.list(), ["job.yaml"]);
 }
 
 #[test]
 fn as_json_it_is_the_plan_of_the_record() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let job = "model: replay/job.script.yaml\ninputs: { a: { type: string } }\nenv: [MY_TOKEN]\n\
                parent: { prompt: 'Use {{ inputs.a }}.', tools: [task, grep] }\n";
     folder.write("job.yaml", job).write("job.script.yaml", "parent: [{ text: Hello. }]\n");
@@ -143,7 +148,7 @@ fn as_json_it_is_the_plan_of_the_record() {
         folder.legwork(&all).env("MY_TOKEN", "hunter2-hunter2").run()
     };
     let json = run(&["--dry-run", "--format=json"]);
-    json.code(0).nowhere("hunter2");
+    json.assert_code(0).assert_not_printed("hunter2");
     let recorded = run(&[]).run_folder();
     assert_eq!(json.json(), recorded.plan());
     assert_eq!(json.json()["parent"]["prompt"], "Use [masked:MY_TOKEN] \u{9b}31m.");
@@ -164,7 +169,7 @@ fn nothing_in_a_job_steers_a_terminal_or_passes_for_a_line() {
     let workspace = folder.path().join("w\u{1b}[2J\n::error::y");
     std::fs::create_dir(&workspace).unwrap();
     let shown = folder.legwork(&["run", "job.yaml", "--dry-run", "--verbose", "--workspace"]).arg(&workspace).run();
-    shown.code(0).stdout_has("at most $0.00");
+    shown.assert_code(0).assert_stdout_contains("at most $0.00");
     for line in shown.stdout.lines() {
         let steers = |letter: char| letter.is_control() || ('\u{2028}'..='\u{202e}').contains(&letter);
         assert!(!line.contains(steers), "{line:?}");
@@ -179,7 +184,7 @@ fn headings_are_bold_where_colour_is_wanted() {
     let folder = folder_with(JOB);
     let run = || folder.legwork(&["run", "job.yaml", "--dry-run", "--set-env", "token=PATH"]);
     let (plain, bold) = (run().run(), run().env("CLICOLOR_FORCE", "1").run());
-    bold.stdout_has("\n\u{1b}[1msubagent reader\u{1b}[0m\n");
+    bold.assert_stdout_contains("\n\u{1b}[1msubagent reader\u{1b}[0m\n");
     assert_eq!(bold.stdout.replace("\u{1b}[1m", "").replace("\u{1b}[0m", ""), plain.stdout);
     assert!(!plain.stdout.contains('\u{1b}'));
     assert_eq!(run().env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1").run().stdout, plain.stdout);
@@ -190,7 +195,7 @@ fn the_most_that_it_can_cost_says_what_bounds_it() {
     let cost = |model: &str, limits: &str| {
         let folder = folder_with(&format!("parent: {{ prompt: Go., tools: [] }}\n{limits}"));
         let shown = folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();
-        shown.code(0);
+        shown.assert_code(0);
         shown.stdout.lines().find(|line| line.starts_with("cost ")).unwrap()[12..].to_owned()
     };
     let haiku = "anthropic/claude-haiku-4-5";
@@ -208,7 +213,12 @@ fn the_most_that_it_can_cost_says_what_bounds_it() {
 #[test]
 fn a_job_that_cannot_run_shows_no_plan() {
     let folder = folder_with("inputs: { a: { type: string } }\nparent: { prompt: '{{ inputs.a }}', tools: [] }\n");
-    folder.legwork(&["run", "job.yaml", "--dry-run"]).run().code(3).stdout_is("").stderr_has("--set a=");
+    folder
+        .legwork(&["run", "job.yaml", "--dry-run"])
+        .run()
+        .assert_code(3)
+        .assert_stdout("")
+        .assert_stderr_contains("--set a=");
     let empty: Value = folder.legwork(&["run", "job.yaml", "--dry-run", "--set=a=x", "--format=json"]).run().json();
     assert_eq!(empty["parent"]["prompt"], "x");
 }
@@ -218,7 +228,7 @@ fn what_commands_may_change_is_shown_where_the_job_says_it() {
     let job = "parent: { prompt: Go., tools: [bash] }\n";
     let shown = |keys: &str| {
         let ended = folder_with(&format!("{job}{keys}")).legwork(&["run", "job.yaml", "--dry-run"]).run();
-        ended.code(0).stdout.clone()
+        ended.assert_code(0).stdout.clone()
     };
     let plain = shown("");
     assert!(!plain.contains("\ngit ") && !plain.contains("\nprotect"), "{plain}");

@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
-use crate::support::server::{Answer, KEY, Request, Script, Server};
+use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent: { prompt: Go., tools: [] }\n";
 
 /// A proxy that grants every tunnel, and tells what came over each connection until it was closed or said as much as a
 /// TLS client says first.
-fn proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
+fn recording_proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
     let (send, receive) = channel();
@@ -47,9 +47,9 @@ fn a_redirect_carries_the_key_nowhere() {
         let other = Server::start(|_: &Request| Answer::text("stolen"));
         let to = format!("http://me:pw@{}/v1/messages?key={KEY}", other.address());
         let server = Server::start(move |_: &Request| Answer::status(status).header("location", &to));
-        let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
-        ended.code(5).stderr_has("redirects to").nowhere(KEY).nowhere("pw@");
-        ended.run_folder().nowhere(KEY);
+        let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
+        ended.assert_code(5).assert_stderr_contains("redirects to").assert_not_printed(KEY).assert_not_printed("pw@");
+        ended.run_folder().assert_absent(KEY);
         assert_eq!((other.connections(), server.count()), (0, 1), "{status}");
     }
 }
@@ -58,12 +58,12 @@ fn a_redirect_carries_the_key_nowhere() {
 fn a_proxy_sees_a_tunnel_and_no_key() {
     let folder = folder_with(JOB);
     for variable in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
-        let (address, connections) = proxy();
+        let (address, connections) = recording_proxy();
         let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY);
         let run = run.env("ANTHROPIC_BASE_URL", "https://models.example.test").env("LEGWORK_RETRY_BASE_MS", "1");
         let ended = run.env(variable, format!("http://me:hush-hush-hush@{address}")).run();
-        ended.code(75).nowhere(KEY).nowhere("hush-hush");
-        ended.run_folder().nowhere("hush-hush");
+        ended.assert_code(75).assert_not_printed(KEY).assert_not_printed("hush-hush");
+        ended.run_folder().assert_absent("hush-hush");
         let came = connections.recv_timeout(Duration::from_secs(120)).expect("a connection");
         let text = String::from_utf8_lossy(&came).to_lowercase();
         assert!(text.starts_with("connect models.example.test:443 http/1.1\r\n"), "{text}");
@@ -82,7 +82,7 @@ fn a_proxy_that_refuses_or_is_none_is_named() {
         let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).env("LEGWORK_RETRY_BASE_MS", "1");
         let run = run.env("ANTHROPIC_BASE_URL", "https://models.example.test").env("HTTPS_PROXY", proxy);
         let ended = run.run();
-        ended.stderr_has("help:").nowhere("hush");
+        ended.assert_stderr_contains("help:").assert_not_printed("hush");
         ended
     };
     let refusing = |status: &str| {
@@ -93,13 +93,17 @@ fn a_proxy_that_refuses_or_is_none_is_named() {
     };
     let login = refusing("407 Proxy Authentication Required");
     let ended = run(&format!("http://me:hush-hush@{}", login.address()));
-    ended.code(5).stderr_has("the proxy on the way to models.example.test:443 wants a user and a password");
-    ended.stderr_has("write them into HTTPS_PROXY");
+    ended
+        .assert_code(5)
+        .assert_stderr_contains("the proxy on the way to models.example.test:443 wants a user and a password");
+    ended.assert_stderr_contains("write them into HTTPS_PROXY");
     let blocked = refusing("403 Forbidden");
-    run(&blocked.address().to_string()).code(75).stderr_has("does the proxy in HTTPS_PROXY work");
-    run("http://127.0.0.1:1").code(75).stderr_has("does the proxy in HTTPS_PROXY work");
+    run(&blocked.address().to_string()).assert_code(75).assert_stderr_contains("does the proxy in HTTPS_PROXY work");
+    run("http://127.0.0.1:1").assert_code(75).assert_stderr_contains("does the proxy in HTTPS_PROXY work");
     for odd in ["://me:hush-hush@x", "http://me:hush-hush@:80"] {
-        run(odd).stderr_has("HTTPS_PROXY isn't the address of a proxy, such as http://HOST:PORT, so none is used");
+        run(odd).assert_stderr_contains(
+            "HTTPS_PROXY isn't the address of a proxy, such as http://HOST:PORT, so none is used",
+        );
     }
 }
 
@@ -113,24 +117,32 @@ fn an_address_that_is_none_says_why() {
         ("host/v1", "isn't an http:// or https:// address\n"),
     ] {
         let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY);
-        run.env("ANTHROPIC_BASE_URL", base).run().code(5).stderr_has(why).stderr_has("help:").nowhere("hush");
+        run.env("ANTHROPIC_BASE_URL", base)
+            .run()
+            .assert_code(5)
+            .assert_stderr_contains(why)
+            .assert_stderr_contains("help:")
+            .assert_not_printed("hush");
     }
 }
 
 #[test]
 fn a_plain_address_goes_past_the_proxy_with_a_warning() {
     let folder = folder_with(JOB);
-    let (address, connections) = proxy();
-    let server = Server::start(Script::of([Answer::text("ok")]));
+    let (address, connections) = recording_proxy();
+    let server = Server::start(ScriptedAgents::of([Answer::text("ok")]));
     // Leads to loopback, and isn't known for it.
     let url = format!("http://0.0.0.0:{}", server.address().port());
-    let run = folder.legwork(&["run", "job.yaml"]).provider(&server).env("ANTHROPIC_BASE_URL", &url);
+    let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("ANTHROPIC_BASE_URL", &url);
     let proxy = format!("http://{address}");
     let ended = run.env("HTTP_PROXY", &proxy).env("http_proxy", &proxy).env("ALL_PROXY", &proxy).run();
-    ended.code(0).stdout_is("ok\n").stderr_has(&format!("the key goes to {url}/v1/messages in clear text"));
+    ended
+        .assert_code(0)
+        .assert_stdout("ok\n")
+        .assert_stderr_contains(&format!("the key goes to {url}/v1/messages in clear text"));
     assert!(connections.try_recv().is_err(), "the proxy was asked");
-    let loopback = Server::start(Script::of([Answer::text("ok")]));
-    folder.legwork(&["run", "job.yaml"]).provider(&loopback).run().code(0).nowhere("clear text");
+    let loopback = Server::start(ScriptedAgents::of([Answer::text("ok")]));
+    folder.legwork(&["run", "job.yaml"]).anthropic(&loopback).run().assert_code(0).assert_not_printed("clear text");
 }
 
 #[test]
@@ -141,11 +153,11 @@ fn the_credentials_of_an_address_are_sent_and_not_shown() {
         Answer::status(401).error("authentication_error", "no me:hush-hush-hush")
     });
     let url = format!("http://me:hush-hush-hush@{}/?q=hush-query", server.address());
-    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).env("ANTHROPIC_BASE_URL", &url).run();
-    ended.code(5).stderr_has("answered 401").nowhere("hush");
-    ended.run_folder().nowhere("hush");
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("ANTHROPIC_BASE_URL", &url).run();
+    ended.assert_code(5).assert_stderr_contains("answered 401").assert_not_printed("hush");
+    ended.run_folder().assert_absent("hush");
     let names = folder_with("env: [ANTHROPIC_BASE_URL]\nparent: { prompt: Go., tools: [bash] }\n");
-    names.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("withheld-env");
+    names.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("forbidden-env");
 }
 
 #[test]
@@ -155,17 +167,20 @@ fn what_a_server_repeats_of_its_address_is_not_shown() {
         let sent = request.header("authorization").unwrap_or_default();
         Answer::status(400)
             .error("invalid_request_error", &format!("{sent}, me:p@ss hush%2Fhush hush/hush9 2a+b"))
-            .odd()
+            .nonstandard()
     });
     for (user, query) in [("me:p%40ss", "code=hush%2Fhush9"), ("p%40ssw0rd-of-mine", "code=hush%2Fhush9&key=2a%2Bb")] {
         let url = format!("http://{user}@{}/?{query}", server.address());
-        let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).env("ANTHROPIC_BASE_URL", &url).run();
-        ended.code(5).stderr_has("answered 400").nowhere("hush/hush9");
-        ended.nowhere("bWU6cEBzcw").nowhere("cEBzc3cwcmQtb2YtbWluZT").nowhere("cEBzc3cwcmQ");
-        ended.run_folder().nowhere("hush/hush9");
-        ended.run_folder().nowhere("cEBzc3cwcmQ");
+        let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("ANTHROPIC_BASE_URL", &url).run();
+        ended.assert_code(5).assert_stderr_contains("answered 400").assert_not_printed("hush/hush9");
+        ended
+            .assert_not_printed("bWU6cEBzcw")
+            .assert_not_printed("cEBzc3cwcmQtb2YtbWluZT")
+            .assert_not_printed("cEBzc3cwcmQ");
+        ended.run_folder().assert_absent("hush/hush9");
+        ended.run_folder().assert_absent("cEBzc3cwcmQ");
         if user.starts_with("me") {
-            ended.nowhere("p@ss ");
+            ended.assert_not_printed("p@ss ");
         }
     }
     server.finish();
@@ -173,7 +188,7 @@ fn what_a_server_repeats_of_its_address_is_not_shown() {
 
 #[test]
 fn no_file_of_the_workspace_gives_a_key_or_an_address() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("stolen"));
     let text = format!("ANTHROPIC_API_KEY={KEY}\nANTHROPIC_BASE_URL={}\n", server.url());
     for name in [".env", ".env.local", ".envrc", "jobs/.env", "../home/.env", ".legwork", ".config/legwork/config.yaml"]
@@ -181,7 +196,11 @@ fn no_file_of_the_workspace_gives_a_key_or_an_address() {
         folder.write(name, &text);
     }
     folder.write("jobs/job.yaml", format!("model: anthropic/claude-sonnet-4-6\n{JOB}"));
-    folder.legwork(&["run", "jobs/job.yaml"]).run().code(5).stderr_has("ANTHROPIC_API_KEY is not set");
+    folder
+        .legwork(&["run", "jobs/job.yaml"])
+        .run()
+        .assert_code(5)
+        .assert_stderr_contains("ANTHROPIC_API_KEY is not set");
     assert_eq!(server.connections(), 0);
     assert!(!folder.exists("runs"), "nothing was begun");
 }
@@ -197,12 +216,12 @@ fn a_job_names_no_endpoint_and_no_key() {
         "subagents: { a: { tools: [], model: { name: anthropic/claude-haiku-4-5, base_url: x } } }\n",
     ] {
         let folder = folder_with(&format!("{extra}{JOB}"));
-        folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).run().code(3).stdout_is("");
+        folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).run().assert_code(3).assert_stdout("");
     }
     let keys =
         ["ANTHROPIC_API_KEY", "anthropic_api_key", "OPENAI_API_KEY", "GOOGLE_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"];
     for key in keys {
         let folder = folder_with(&format!("env: [{key}]\n{JOB}"));
-        folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("key-in-env");
+        folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("api-key-in-env");
     }
 }

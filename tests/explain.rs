@@ -6,28 +6,34 @@ use serde_json::Value;
 
 use crate::house::source::files;
 
-use crate::support::folder::Folder;
+use crate::support::test_folder::TestFolder;
 
 /// The whole output of `legwork explain --format json`: all rules.
 fn rules() -> Vec<Value> {
-    let printed = Folder::new().legwork(&["explain", "--format", "json"]).run();
-    printed.code(0).stderr_is("");
+    let printed = TestFolder::new().legwork(&["explain", "--format", "json"]).run();
+    printed.assert_code(0).assert_stderr("");
     assert_eq!(printed.json()["format"], 1);
     printed.json()["rules"].as_array().expect("a list of rules").clone()
 }
 
 #[test]
 fn a_code_is_explained_for_its_reader() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let text = folder.legwork(&["explain", "unknown-tool", "duplicate-env", "--format", "text"]).run();
-    text.code(0).stdout_has("error[unknown-tool]\n\n").stdout_has("\nwarning[duplicate-env]\n\n").stdout_has("\nBad\n");
-    text.stdout_has("    model: ").nowhere("```").nowhere("\u{1b}");
+    text.assert_code(0)
+        .assert_stdout_contains("error[unknown-tool]\n\n")
+        .assert_stdout_contains("\nwarning[duplicate-env]\n\n")
+        .assert_stdout_contains("\nBad\n");
+    text.assert_stdout_contains("    model: ").assert_not_printed("```").assert_not_printed("\u{1b}");
     let coloured = folder.legwork(&["explain", "unknown-tool", "--format=text"]).env("CLICOLOR_FORCE", "1").run();
-    coloured.code(0).stdout_has("\u{1b}[1;31merror[unknown-tool]\u{1b}[0m\n");
+    coloured.assert_code(0).assert_stdout_contains("\u{1b}[1;31merror[unknown-tool]\u{1b}[0m\n");
     let piped = folder.legwork(&["explain", "unknown-tool"]).run();
-    piped.code(0).stdout_has("# error[unknown-tool]\n\n").stdout_has("\n## Bad\n\n```yaml\n");
+    piped
+        .assert_code(0)
+        .assert_stdout_contains("# error[unknown-tool]\n\n")
+        .assert_stdout_contains("\n## Bad\n\n```yaml\n");
     let pasted = folder.legwork(&["explain", "error[unknown-tool]", "--format=json"]).run();
-    pasted.code(0);
+    pasted.assert_code(0);
     let rule = &pasted.json()["rules"][0];
     assert_eq!((&rule["code"], &rule["severity"]), (&"unknown-tool".into(), &"error".into()));
     assert!(rule["page"].as_str().unwrap().contains("## Good"), "{rule}");
@@ -38,44 +44,52 @@ fn without_a_code_all_are_listed() {
     let rules = rules();
     let codes: Vec<&str> = rules.iter().filter_map(|rule| rule["code"].as_str()).collect();
     assert!(codes.is_sorted() && codes.contains(&"yaml-syntax") && codes.contains(&"missing-input"), "{codes:?}");
-    let list = Folder::new().legwork(&["explain"]).run();
-    list.code(0);
+    let list = TestFolder::new().legwork(&["explain"]).run();
+    list.assert_code(0);
     assert_eq!(list.stdout.lines().count(), codes.len());
-    list.stdout_has("- `unknown-tool` (error): ");
-    let text = Folder::new().legwork(&["explain", "--format", "text"]).run();
+    list.assert_stdout_contains("- `unknown-tool` (error): ");
+    let text = TestFolder::new().legwork(&["explain", "--format", "text"]).run();
     assert_eq!(text.stdout.lines().filter(|line| !line.starts_with(' ')).count(), codes.len());
 }
 
 #[test]
 fn an_unknown_code_is_refused_with_the_nearest() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let near = folder.legwork(&["explain", "unknown_tol"]).run();
-    near.code(2).stdout_is("").stderr_has("unknown_tol").stderr_has("Did you mean `unknown-tool`?");
-    folder.legwork(&["explain", "unknown-tool", "nonsense"]).run().code(2).stdout_is("").stderr_has("legwork explain");
+    near.assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains("unknown_tol")
+        .assert_stderr_contains("Did you mean `unknown-tool`?");
+    folder
+        .legwork(&["explain", "unknown-tool", "nonsense"])
+        .run()
+        .assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains("legwork explain");
 }
 
 #[test]
 fn findings_say_where_to_learn_more() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [Bahs] }\nfoo: 1\n");
     let ended = folder.legwork(&["validate", "job.yaml"]).run();
-    ended.code(3).stdout_has("`legwork explain unknown-tool");
-    assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.all());
+    ended.assert_code(3).assert_stdout_contains("`legwork explain unknown-tool");
+    assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.full_output());
 }
 
 /// Rules that no text can show, each with its reason.
 const WITHOUT_EXAMPLES: [(&str, &str); 12] = [
-    ("bad-set", "the command line is refused before"),
-    ("key-in-file", "it is about no job"),
-    ("taken-name", "it is about no job"),
+    ("bad-set-argument", "the command line is refused before"),
+    ("api-key-in-file", "it is about no job"),
+    ("reserved-name", "it is about no job"),
     ("empty-file", "there would be nothing to see"),
     ("not-utf8", "a page is UTF-8"),
     ("too-deep", "65 brackets"),
     ("too-large", "4 MiB"),
-    ("too-many", "more than a hundred mistakes"),
+    ("too-many-findings", "more than a hundred mistakes"),
     ("too-many-includes", "a dozen files"),
     ("toml-syntax", "the file lies in the user's configuration folder"),
-    ("uncounted-cost", "it takes a server on this machine"),
+    ("untracked-cost", "it takes a server on this machine"),
     ("unreadable", "a file that isn't there"),
 ];
 
@@ -97,7 +111,7 @@ struct Example {
 
 /// Reads an example: `job.yaml`, then each further file behind a line `# NAME`, then a line `$ COMMAND`. One that
 /// begins with `# NAME` has no `job.yaml`.
-fn parts(block: &str) -> Example {
+fn parse_example(block: &str) -> Example {
     let mut files = vec![("job.yaml".to_owned(), String::new())];
     let mut command = None;
     for line in block.lines() {
@@ -121,14 +135,14 @@ fn parts(block: &str) -> Example {
 fn examples(heading: &str) -> BTreeMap<String, Example> {
     let of = |rule: &Value| {
         let block = example(rule["page"].as_str().unwrap(), heading)?;
-        Some((rule["code"].as_str().unwrap().to_owned(), parts(block)))
+        Some((rule["code"].as_str().unwrap().to_owned(), parse_example(block)))
     };
     rules().iter().filter_map(of).collect()
 }
 
 /// Writes examples, each in a folder that is called as its rule.
-fn written(examples: &BTreeMap<String, Example>) -> Folder {
-    let folder = Folder::new();
+fn write_examples(examples: &BTreeMap<String, Example>) -> TestFolder {
+    let folder = TestFolder::new();
     for (code, example) in examples {
         for (name, text) in &example.files {
             folder.write(&format!("jobs/{code}/{name}"), text);
@@ -138,7 +152,7 @@ fn written(examples: &BTreeMap<String, Example>) -> Folder {
 }
 
 /// The codes that `validate` finds in each example.
-fn found(folder: &Folder) -> BTreeMap<String, BTreeSet<String>> {
+fn findings_by_example(folder: &TestFolder) -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
     for finding in folder.legwork(&["validate", "--format=json"]).run().json()["diagnostics"].as_array().unwrap() {
         let file = finding["file"].as_str().unwrap();
@@ -151,8 +165,8 @@ fn found(folder: &Folder) -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn every_bad_example_gives_findings_of_its_rule_alone() {
     let examples = examples("Bad");
-    let folder = written(&examples);
-    let found = found(&folder);
+    let folder = write_examples(&examples);
+    let found = findings_by_example(&folder);
     let mut wrong = Vec::new();
     for (code, example) in &examples {
         let codes: Vec<&str> = found.get(code).into_iter().flatten().map(String::as_str).collect();
@@ -162,11 +176,14 @@ fn every_bad_example_gives_findings_of_its_rule_alone() {
         };
         assert!(codes.is_empty(), "{code}: the job itself is right: {codes:?}");
         let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-        let ended = folder.legwork(&arguments).below(format!("jobs/{code}")).run();
-        let told =
-            ended.code(3).stderr.lines().filter(|line| ["error[", "warning["].iter().any(|it| line.starts_with(it)));
+        let ended = folder.legwork(&arguments).in_folder(format!("jobs/{code}")).run();
+        let told = ended
+            .assert_code(3)
+            .stderr
+            .lines()
+            .filter(|line| ["error[", "warning["].iter().any(|it| line.starts_with(it)));
         let codes: Vec<&str> = told.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
-        assert!(!codes.is_empty() && codes.iter().all(|it| it == code), "{code}: {codes:?}\n{}", ended.all());
+        assert!(!codes.is_empty() && codes.iter().all(|it| it == code), "{code}: {codes:?}\n{}", ended.full_output());
     }
     assert!(wrong.is_empty(), "bad examples in src/explained give other findings: {wrong:#?}");
 }
@@ -174,13 +191,13 @@ fn every_bad_example_gives_findings_of_its_rule_alone() {
 #[test]
 fn no_good_example_gives_a_finding() {
     let examples = examples("Good");
-    let folder = written(&examples);
-    let found = found(&folder);
+    let folder = write_examples(&examples);
+    let found = findings_by_example(&folder);
     assert!(found.is_empty(), "the good examples in src/explained: {found:?}");
     for (code, example) in &examples {
         if let Some(command) = &example.command {
             let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-            folder.legwork(&arguments).below(format!("jobs/{code}")).run().code(0).stderr_is("");
+            folder.legwork(&arguments).in_folder(format!("jobs/{code}")).run().assert_code(0).assert_stderr("");
         }
     }
 }

@@ -6,26 +6,29 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::folder::Folder;
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, KEY, Request, Server};
+use crate::support::test_folder::TestFolder;
 
 #[test]
 fn a_program_sees_nothing_of_this_machine_but_its_path() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("hello"));
-    let ended = folder.program("env", &[]).env("EXTRA", "1").provider(&server).run();
-    let mut names: Vec<&str> = ended.code(0).stdout.lines().filter_map(|line| line.split('=').next()).collect();
+    let ended = folder.program("env", &[]).env("EXTRA", "1").anthropic(&server).run();
+    let mut names: Vec<&str> = ended.assert_code(0).stdout.lines().filter_map(|line| line.split('=').next()).collect();
     names.sort_unstable();
     assert_eq!(names, ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "EXTRA", "HOME", "NO_PROXY", "PATH"]);
-    ended.stdout_has(&format!("HOME={}", folder.home().display())).stdout_has(&server.url()).stdout_has(KEY);
-    folder.program("sh", &["-c", "pwd; cat"]).run().stdout_is(&format!("{}\n", folder.path().display()));
-    folder.program("cat", &[]).stdin("given").run().stdout_is("given").stderr_is("").nowhere("else");
+    ended
+        .assert_stdout_contains(&format!("HOME={}", folder.home().display()))
+        .assert_stdout_contains(&server.url())
+        .assert_stdout_contains(KEY);
+    folder.program("sh", &["-c", "pwd; cat"]).run().assert_stdout(&format!("{}\n", folder.path().display()));
+    folder.program("cat", &[]).stdin("given").run().assert_stdout("given").assert_stderr("").assert_not_printed("else");
 }
 
 #[test]
 fn a_program_that_takes_too_long_is_killed() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let program = folder.program("sh", &["-c", "echo begun; exec sleep 60"]).timeout(Duration::from_millis(300));
     let panic = catch_unwind(AssertUnwindSafe(|| program.run())).err().unwrap();
     let text = *panic.downcast::<String>().unwrap();
@@ -34,13 +37,13 @@ fn a_program_that_takes_too_long_is_killed() {
 
 #[test]
 fn a_signal_reaches_the_program() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("never").hang());
     let script = format!("trap 'exit 143' TERM; echo > started; while :; do sleep 0.01; done # {}", server.url());
     let caught = folder.program("sh", &["-c", &script]).spawn();
     folder.wait_for("started");
     caught.signal(Signal::TERM);
-    assert_eq!(caught.wait().code(143).signal(), None);
+    assert_eq!(caught.wait().assert_code(143).signal(), None);
     let killed = folder.program("sleep", &["60"]).spawn();
     killed.signal(Signal::KILL);
     assert_eq!(killed.wait().signal(), Some(9));
@@ -48,17 +51,17 @@ fn a_signal_reaches_the_program() {
 
 #[test]
 fn a_failed_check_shows_all_that_was_printed() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let ended = folder.program("sh", &["-c", "echo out; echo err >&2; exit 3"]).run();
-    ended.code(3).stdout_has("out").stderr_has("err");
-    let panic = catch_unwind(AssertUnwindSafe(|| drop(ended.code(0).all()))).err().unwrap();
+    ended.assert_code(3).assert_stdout_contains("out").assert_stderr_contains("err");
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(ended.assert_code(0).full_output()))).err().unwrap();
     let text = *panic.downcast::<String>().unwrap();
     assert!(text.contains("instead of exit code 0") && text.contains("out\n") && text.contains("err\n"), "{text}");
 }
 
 #[test]
 fn a_run_folder_is_found_and_read() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("runs/tour/0001/result.json", r#"{"format": 1}"#);
     let lines = concat!(
         r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"one"},"sum":"79f62cbd5701441a"}"#,
@@ -77,13 +80,13 @@ fn a_run_folder_is_found_and_read() {
         assert!(catch_unwind(AssertUnwindSafe(|| run.events())).is_err(), "{was} -> {is}");
     }
     assert!(!run.has("report.html"));
-    run.nowhere("secret");
-    assert!(catch_unwind(AssertUnwindSafe(|| run.nowhere("format"))).is_err());
+    run.assert_absent("secret");
+    assert!(catch_unwind(AssertUnwindSafe(|| run.assert_absent("format"))).is_err());
 }
 
 #[test]
 fn a_workspace_can_be_a_repository() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("src/a.txt", "a\n").commit_all();
     folder.write("src/a.txt", "b\n");
     assert_eq!(folder.git(&["diff", "--name-only"]), "src/a.txt\n");

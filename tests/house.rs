@@ -1,8 +1,8 @@
 //! Tests of the house itself: its layers, its tables, its words, its papers.
 
+mod docs;
+mod file_sizes;
 mod layers;
 mod licences;
-mod papers;
-mod sizes;
+mod registries;
 pub(crate) mod source;
-mod tables;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
+use crate::support::test_folder::TestFolder;
 
 /// The names of all jobs in `jobs/`.
 pub(crate) fn names() -> Vec<String> {
@@ -20,8 +20,8 @@ pub(crate) fn names() -> Vec<String> {
 }
 
 /// A small crate under git, with the jobs in it.
-pub(crate) fn repository(commits: usize) -> Folder {
-    let folder = Folder::new();
+pub(crate) fn repository(commits: usize) -> TestFolder {
+    let folder = TestFolder::new();
     folder
         .write("Cargo.toml", "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2024\"\n")
         .write("README.md", "# small\n\nA small crate.\n")
@@ -34,7 +34,7 @@ pub(crate) fn repository(commits: usize) -> Folder {
     folder
 }
 
-fn copy(from: &Path, to: &Folder, name: &str) {
+fn copy(from: &Path, to: &TestFolder, name: &str) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
         if entry.file_type().unwrap().is_dir() {
@@ -45,19 +45,19 @@ fn copy(from: &Path, to: &Folder, name: &str) {
     }
 }
 
-fn run(folder: &Folder, name: &str) -> Ended {
+fn run(folder: &TestFolder, name: &str) -> ProgramOutput {
     let (job, script) = (format!("jobs/{name}.yaml"), format!("replay/jobs/{name}.script.yaml"));
     folder.legwork(&["run", &job, "--model", &script]).run()
 }
 
 /// The tools whose calls failed, in all agents of a run.
-fn failed(ended: &Ended, name: &str) -> Vec<Value> {
+fn failed_tools(ended: &ProgramOutput, name: &str) -> Vec<Value> {
     let record = ended.run_folder_in(format!("runs/{name}"));
     let subagents = record.result()["subagents"].as_array().unwrap().clone();
     let children = subagents.iter().flat_map(|subagent| record.events_of(subagent["id"].as_str().unwrap()));
     let finished = record.events().into_iter().chain(children).filter(|event| event["type"] == "call_finished");
     let calls: Vec<Value> = finished.map(|mut event| event["data"].take()).collect();
-    assert!(!calls.is_empty(), "{name}: no tool was called\n{}", ended.all());
+    assert!(!calls.is_empty(), "{name}: no tool was called\n{}", ended.full_output());
     calls.into_iter().filter(|call| call["result"]["is_error"] != false).collect()
 }
 
@@ -67,9 +67,9 @@ fn every_job_runs_from_its_script_in_a_young_repository() {
         let folder = repository(commits);
         for name in names() {
             let ended = run(&folder, &name);
-            ended.code(0);
-            assert!(!ended.stdout.trim().is_empty(), "{name} answers nothing\n{}", ended.all());
-            assert_eq!(failed(&ended, &name), Vec::<Value>::new(), "{name}, {commits} commits: failed calls");
+            ended.assert_code(0);
+            assert!(!ended.stdout.trim().is_empty(), "{name} answers nothing\n{}", ended.full_output());
+            assert_eq!(failed_tools(&ended, &name), Vec::<Value>::new(), "{name}, {commits} commits: failed calls");
         }
         let changed = folder.git(&["status", "--short", "--", ":!runs"]);
         let written = "?? slug.sh\n?? slug_test.sh\n?? tour-report.md\n";
@@ -81,7 +81,7 @@ fn every_job_runs_from_its_script_in_a_young_repository() {
 fn the_tour_writes_its_report_and_delegates_side_by_side() {
     let folder = repository(1);
     let ended = run(&folder, "tour");
-    ended.code(0).stdout_has("tour-report.md");
+    ended.assert_code(0).assert_stdout_contains("tour-report.md");
     assert!(folder.read("tour-report.md").starts_with("# A tour of "));
     let record = ended.run_folder();
     let result = record.result();
@@ -101,14 +101,14 @@ fn the_tour_writes_its_report_and_delegates_side_by_side() {
 #[test]
 fn no_job_names_a_model_that_is_turned_off() {
     let folder = repository(1);
-    folder.legwork(&["init", "first", "--folder", "new"]).run().code(0);
+    folder.legwork(&["init", "first", "--folder", "new"]).run().assert_code(0);
     let jobs: Vec<String> =
         names().iter().map(|name| format!("jobs/{name}.yaml")).chain(["new/first.yaml".into()]).collect();
     let validated = folder.legwork(&["validate"]).args(&jobs).run();
-    validated.code(0);
-    assert!(!validated.all().contains("retired-model"), "{}", validated.all());
+    validated.assert_code(0);
+    assert!(!validated.full_output().contains("retired-model"), "{}", validated.full_output());
     let run = |model: &str| folder.legwork(&["run", "new/first.yaml", "--dry-run", "--model", model]).run();
     let told = "`claude-opus-4-1` is turned off by its maker on 2026-08-05; name a newer one, such as `anthropic/claude-opus-5-5`";
-    run("anthropic/claude-opus-4-1").code(0).stderr_has(told);
-    run("anthropic/claude-opus-5-5").code(0).stderr_is("");
+    run("anthropic/claude-opus-4-1").assert_code(0).assert_stderr_contains(told);
+    run("anthropic/claude-opus-5-5").assert_code(0).assert_stderr("");
 }

@@ -1,15 +1,15 @@
 //! The journal: its form, what follows from it, and the order in which it is written.
 
-mod hostile;
-mod lines;
-mod memory;
-mod order;
+mod file_versions;
+mod hostile_records;
 mod rebuild;
+mod schema;
+mod write_ordering;
 
 use serde_json::{Value, json};
 
-use crate::support::folder::Folder;
 use crate::support::record::RunFolder;
+use crate::support::test_folder::TestFolder;
 
 /// A parent and two subagents side by side, which all change something.
 const JOB: &str = r#"
@@ -29,7 +29,7 @@ fn bash(command: &str) -> Value {
 }
 
 /// A folder with the job, and replies that it has its effects by.
-fn prepared() -> Folder {
+fn prepared() -> TestFolder {
     let task = |prompt: &str| json!({ "tool": "task", "input": { "prompt": prompt, "description": prompt } });
     let worker = |name: &str| {
         let calls = [bash(&format!("echo {name} >> log")), bash("exit 3")];
@@ -50,13 +50,13 @@ fn prepared() -> Folder {
         ],
         "subagents": { "worker-1": worker("a"), "worker-2": worker("b") },
     });
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", JOB).write("replies.yaml", replies.to_string());
     folder
 }
 
 /// The one run of a folder.
-fn latest(folder: &Folder) -> RunFolder {
+fn latest(folder: &TestFolder) -> RunFolder {
     RunFolder::new(folder.at("runs/job/latest").canonicalize().expect("a run"))
 }
 

@@ -2,29 +2,29 @@
 
 use serde_json::{Value, json};
 
-use crate::faults::whole;
+use crate::run_failures::assert_complete_record;
 use crate::runs::folder_with;
-use crate::signals::none_left;
-use crate::support::folder::Folder;
-use crate::support::peer::{Manner, Peer};
-use crate::support::program::Ended;
-use crate::support::server::{Answer, KEY, Request, Script, Server};
+use crate::signals::assert_no_processes;
+use crate::support::program::ProgramOutput;
+use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
+use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
+use crate::support::test_folder::TestFolder;
 
-fn run(folder: &Folder, server: &Server) -> Ended {
-    folder.legwork(&["run", "job.yaml"]).provider(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
+fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
+    folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
 }
 
 /// Its outcome and exit code, and the record is whole.
 #[track_caller]
-fn is(ended: &Ended, code: i32, outcome: &str) -> Value {
-    ended.code(code);
-    whole(&ended.run_folder());
+fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
+    ended.assert_code(code);
+    assert_complete_record(&ended.run_folder());
     let result = ended.run_folder().result();
-    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!(outcome), &json!(code)), "{}", ended.all());
+    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!(outcome), &json!(code)), "{}", ended.full_output());
     result
 }
 
-fn timed(tools: &str) -> Folder {
+fn timed(tools: &str) -> TestFolder {
     folder_with(&format!(
         "parent:\n  prompt: Go.\n  tools: {tools}\nsubagents:\n  a: {{ tools: [bash] }}\nlimits: {{ wall_clock: 2s, parallel_subagents: 2 }}\n"
     ))
@@ -33,9 +33,9 @@ fn timed(tools: &str) -> Folder {
 #[test]
 fn the_wall_clock_stops_a_connection_that_is_never_answered() {
     let folder = timed("[task]");
-    let peer = Peer::start(Manner::Silent);
+    let peer = TcpPeer::start(PeerBehaviour::Silent);
     let program = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_BASE_URL", peer.url());
-    is(&program.env("ANTHROPIC_API_KEY", KEY).run(), 4, "timed_out");
+    assert_outcome(&program.env("ANTHROPIC_API_KEY", KEY).run(), 4, "timed_out");
     peer.wait_for(1);
 }
 
@@ -47,7 +47,7 @@ fn the_wall_clock_stops_a_stream_and_what_came_of_it_is_dropped() {
         half.cut_after_events(4).pings(std::time::Duration::from_millis(50))
     });
     let ended = run(&folder, &server);
-    assert_eq!(is(&ended, 4, "timed_out")["text"], "");
+    assert_eq!(assert_outcome(&ended, 4, "timed_out")["text"], "");
     assert!(!folder.exists("ran"));
 }
 
@@ -61,11 +61,11 @@ fn the_wall_clock_stops_tools_and_requests_of_all_subagents_and_those_that_wait(
         _ => Answer::empty().hang(),
     });
     let ended = run(&folder, &server);
-    let result = is(&ended, 4, "timed_out");
+    let result = assert_outcome(&ended, 4, "timed_out");
     let outcomes: Vec<&Value> = result["subagents"].as_array().unwrap().iter().map(|child| &child["outcome"]).collect();
     assert!(outcomes.iter().all(|outcome| **outcome != "completed"), "{outcomes:?}");
     assert_eq!(server.count(), 3, "the third had no place");
-    none_left(&folder);
+    assert_no_processes(&folder);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_pause_that_would_outlast_the_wall_clock_is_not_begun() {
     let server = Server::start(|_: &Request| {
         Answer::status(429).header("retry-after", "200").error("rate_limit_error", "slow down")
     });
-    let result = is(&run(&folder, &server), 75, "provider_failed");
+    let result = assert_outcome(&run(&folder, &server), 75, "provider_failed");
     assert!(result["duration_ms"].as_u64().unwrap() < 50_000, "{result}");
     assert!(result["error"]["message"].as_str().unwrap().contains("the next try would be 200.0 s away"), "{result}");
     assert_eq!(server.count(), 1);
@@ -86,14 +86,14 @@ fn tool_calls_are_counted_over_all_agents() {
         "parent:\n  prompt: Go.\n  tools: [task, glob]\nsubagents:\n  a: { tools: [glob] }\nlimits: { tool_calls: 5 }\n",
     );
     let glob = || ("glob", json!({"pattern": "*"}));
-    let server = Server::start(move |request: &Request| match (request.prompt().as_str(), request.may_call()) {
+    let server = Server::start(move |request: &Request| match (request.prompt().as_str(), request.can_call_tools()) {
         (_, false) => Answer::text("So far."),
         ("Go.", _) => Answer::calls(&["one", "two"].map(|prompt| ("task", json!({"prompt": prompt})))),
         _ => Answer::calls(&[glob(), glob()]),
     });
     let ended = run(&folder, &server);
-    ended.stdout_is("So far.\n");
-    let result = is(&ended, 4, "budget_exceeded");
+    ended.assert_stdout("So far.\n");
+    let result = assert_outcome(&ended, 4, "budget_exceeded");
     assert!(result["error"]["message"].as_str().unwrap().contains("all its 5 tool calls"), "{result}");
     let counted = |of: &Value| of["tool_calls"].as_u64().unwrap();
     let all = counted(&result) + result["subagents"].as_array().unwrap().iter().map(counted).sum::<u64>();
@@ -111,15 +111,15 @@ fn subagents_beyond_the_limit_do_not_start_and_the_parent_sums_up() {
         _ => Answer::text("done"),
     });
     let ended = run(&folder, &server);
-    ended.stdout_is("Two of five.\n");
-    let result = is(&ended, 4, "budget_exceeded");
+    ended.assert_stdout("Two of five.\n");
+    let result = assert_outcome(&ended, 4, "budget_exceeded");
     assert_eq!(result["subagents"].as_array().unwrap().len(), 2);
     let requests = server.finish();
     assert_eq!(requests.len(), 4);
     let last = &requests[3];
     let told = last.results();
     let not_run = told.iter().filter(|result| result.is_error && result.text.contains("all its 2 subagents"));
-    assert_eq!((told.len(), not_run.count(), last.may_call()), (5, 3, false));
+    assert_eq!((told.len(), not_run.count(), last.can_call_tools()), (5, 3, false));
 }
 
 #[test]
@@ -127,10 +127,10 @@ fn a_limit_that_has_no_room_for_the_prompt_asks_nothing() {
     let long = "word ".repeat(20_000);
     for limit in ["tokens: 2000", "tokens: 1", "cost_usd: 0.000001", "tokens: 20000, cost_usd: 100"] {
         let folder = folder_with(&format!("parent:\n  prompt: {long}\n  tools: [glob]\nlimits: {{ {limit} }}\n"));
-        let server = Server::start(Script::of([]));
+        let server = Server::start(ScriptedAgents::of([]));
         let ended = run(&folder, &server);
-        ended.stdout_is("");
-        let result = is(&ended, 4, "budget_exceeded");
+        ended.assert_stdout("");
+        let result = assert_outcome(&ended, 4, "budget_exceeded");
         assert_eq!((&result["turns"], &result["usage"]["input_tokens"]), (&json!(0), &json!(0)), "{limit}");
         assert_eq!(server.count(), 0, "{limit}");
     }
@@ -139,9 +139,9 @@ fn a_limit_that_has_no_room_for_the_prompt_asks_nothing() {
 #[test]
 fn a_last_word_before_any_turn_is_called_so() {
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: { tokens: 2000 }\n");
-    let server = Server::start(Script::of([Answer::text("I couldn't.")]));
+    let server = Server::start(ScriptedAgents::of([Answer::text("I couldn't.")]));
     let ended = run(&folder, &server);
-    let result = is(&ended, 4, "budget_exceeded");
+    let result = assert_outcome(&ended, 4, "budget_exceeded");
     assert_eq!(result["turns"], 0);
     let record = ended.run_folder();
     for text in [record.transcript(), record.file("report.html")] {
@@ -152,10 +152,12 @@ fn a_last_word_before_any_turn_is_called_so() {
 
     // After a turn, too, it is no second one of the same number.
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_turns: 1\n");
-    let server =
-        Server::start(Script::of([Answer::calls(&[("glob", json!({"pattern": "*"}))]), Answer::text("One turn.")]));
+    let server = Server::start(ScriptedAgents::of([
+        Answer::calls(&[("glob", json!({"pattern": "*"}))]),
+        Answer::text("One turn."),
+    ]));
     let ended = run(&folder, &server);
-    assert_eq!(is(&ended, 4, "turn_limit")["turns"], 1);
+    assert_eq!(assert_outcome(&ended, 4, "turn_limit")["turns"], 1);
     let transcript = ended.run_folder().transcript();
     assert_eq!((transcript.matches("## Turn 1").count(), transcript.matches("## Last word").count()), (1, 1));
 }
@@ -165,16 +167,16 @@ fn results_that_leave_no_room_for_the_last_request_are_shortened_for_it() {
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [read_file]\nlimits: { tokens: 9000 }\n");
     folder.write("long.txt", "some words to fill a line\n".repeat(1_500));
     let read = Answer::calls(&[("read_file", json!({"path": "long.txt"}))]).usage(900, 50);
-    let server = Server::start(Script::of([read, Answer::text("It is long.").usage(3_000, 20)]));
+    let server = Server::start(ScriptedAgents::of([read, Answer::text("It is long.").usage(3_000, 20)]));
     let ended = run(&folder, &server);
-    ended.stdout_is("It is long.\n");
-    let result = is(&ended, 4, "budget_exceeded");
+    ended.assert_stdout("It is long.\n");
+    let result = assert_outcome(&ended, 4, "budget_exceeded");
     assert_eq!(result["turns"], 1);
     let requests = server.finish();
     let told = requests[1].results();
     assert!(told[0].text.len() < 25_000 && told[0].text.contains("some words"), "{}", told[0].text.len());
-    assert!(!requests[1].may_call());
-    folder.legwork(&["replay", "latest"]).run().code(0);
+    assert!(!requests[1].can_call_tools());
+    folder.legwork(&["replay", "latest"]).run().assert_code(0);
 }
 
 #[test]
@@ -184,8 +186,8 @@ fn what_half_failed_requests_cost_counts() {
     // 0.0045 dollars each, and what another try may cost no longer fits behind the fifth.
     let server = Server::start(|_: &Request| Answer::text("lost").usage(1_500, 0).cut_after_events(4));
     let ended = run(&folder, &server);
-    ended.stdout_is("");
-    let result = is(&ended, 4, "budget_exceeded");
+    ended.assert_stdout("");
+    let result = assert_outcome(&ended, 4, "budget_exceeded");
     let cost = result["cost_usd"].as_f64().unwrap();
     assert!(cost > 0.015 && cost <= 0.03, "{cost}");
     assert!((3..=6).contains(&server.count()), "{}", server.count());
@@ -202,7 +204,7 @@ fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
         Answer::calls(&[if turn == 19 { read("job.yaml".into()) } else { read(format!("missing-{turn}")) }])
     });
     let ended = run(&folder, &server);
-    let result = is(&ended, 4, "stuck");
+    let result = assert_outcome(&ended, 4, "stuck");
     assert!(result["error"]["message"].as_str().unwrap().contains("20 calls failed in a row"), "{result}");
     assert_eq!(server.finish().len(), 40, "nineteen, one that succeeded, and twenty");
 
@@ -210,7 +212,7 @@ fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
     let folder = folder_with(job);
     let server = Server::start(move |_: &Request| Answer::calls(&[(); 5].map(|()| read("missing".into()))));
     let ended = run(&folder, &server);
-    let result = is(&ended, 4, "stuck");
+    let result = assert_outcome(&ended, 4, "stuck");
     assert!(result["error"]["message"].as_str().unwrap().contains("`read_file` failed 5 times"), "{result}");
     assert_eq!(server.finish().len(), 1);
 
@@ -221,7 +223,7 @@ fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
         turn if turn % 5 == 4 => Answer::calls(&[read("job.yaml".into())]),
         _ => Answer::calls(&[read("missing".into())]),
     });
-    is(&run(&folder, &server), 0, "completed");
+    assert_outcome(&run(&folder, &server), 0, "completed");
 }
 
 #[test]
@@ -230,7 +232,7 @@ fn every_agent_has_turns_of_its_own() {
         "parent:\n  prompt: Go.\n  tools: [task]\n  max_turns: 2\nsubagents:\n  a: { tools: [glob], max_turns: 3 }\n  \
          b: { tools: [glob], max_turns: 1 }\n",
     );
-    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.may_call()) {
+    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.can_call_tools()) {
         (_, false) => Answer::text("So far."),
         ("Go.", _) if request.turn() == 1 => Answer::text("Both are back."),
         ("Go.", _) => Answer::calls(&[
@@ -240,7 +242,7 @@ fn every_agent_has_turns_of_its_own() {
         _ => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
     });
     let ended = run(&folder, &server);
-    let result = is(&ended, 0, "completed");
+    let result = assert_outcome(&ended, 0, "completed");
     let children = result["subagents"].as_array().unwrap();
     let seen: Vec<_> = children.iter().map(|child| (child["outcome"].as_str().unwrap(), &child["turns"])).collect();
     assert_eq!(seen, [("turn_limit", &json!(3)), ("turn_limit", &json!(1))]);

@@ -7,56 +7,56 @@
     reason = "a test that can't go on fails, and it needs the machine's PATH"
 )]
 
-#[cfg(target_os = "linux")]
-mod attacks;
 mod bad_input;
-mod bad_servers;
 mod bash_rules;
-mod caching;
+mod budget;
 mod cases;
-mod changes;
 mod checks;
-mod ci_logs;
-mod commands;
+mod cli_commands;
 mod compaction;
-#[cfg(target_os = "linux")]
-mod confinement;
-mod counterparties;
-mod delegation;
 mod diff;
 mod dry_run;
 mod endpoints;
-mod escapes;
 mod explain;
-mod faults;
+mod file_tool_escapes;
 mod harness;
 mod house;
+mod human_output;
+mod interop;
+mod job_lifecycle;
 mod jobs;
 mod journal;
+mod limit_overrides;
 mod limits;
-mod loopback;
-mod memory;
-mod options;
+mod log_injection;
+mod misconfigured_servers;
+mod mock_server;
+mod model_options;
 mod prices;
-mod processes;
+mod process_cleanup;
+mod prompt_caching;
 mod properties;
-mod proved;
-mod provider_faults;
+mod provider_failures;
 mod providers;
-mod raised_limits;
 mod rate_limits;
-mod reading;
+mod record_storage;
+mod record_trust;
 mod replay;
-mod results;
 mod resume;
+mod run_failures;
 mod runs;
+#[cfg(target_os = "linux")]
+mod sandbox;
+#[cfg(target_os = "linux")]
+mod sandbox_attacks;
 mod secrets;
-mod servers;
 mod signals;
-mod spending;
-mod storage;
-mod strangers;
+mod structured_results;
+mod subagents;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
-mod trust;
+mod tool_memory;
+mod untrusted_jobs;
+mod user_servers;
 mod validate;
+mod workspace_changes;

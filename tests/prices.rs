@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::folder::Folder;
-use crate::support::program::{Ended, Program};
+use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Checks, Request, Server};
+use crate::support::test_folder::TestFolder;
 
 const OWN: &str = "\
 [models.\"openai-chat/some-model\"]
@@ -20,8 +20,8 @@ input = 200
 /// Whose models `local/...` are.
 const SERVER: &str = "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:1/v1\"\n";
 
-fn folder(own: &str) -> Folder {
-    let folder = Folder::new();
+fn folder(own: &str) -> TestFolder {
+    let folder = TestFolder::new();
     if !own.is_empty() {
         let configuration = folder.home().join(".config/legwork");
         std::fs::create_dir_all(&configuration).unwrap();
@@ -35,23 +35,23 @@ fn job(limits: &str) -> String {
     format!("model: openai-chat/some-model\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ {limits} }}\n")
 }
 
-fn prices_of(folder: &Folder, arguments: &[&str]) -> Program {
+fn prices_of(folder: &TestFolder, arguments: &[&str]) -> Program {
     folder.legwork(&["prices"]).args(arguments)
 }
 
-fn prices(folder: &Folder, arguments: &[&str]) -> Ended {
+fn prices(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     prices_of(folder, arguments).run()
 }
 
-fn rates(answer: &Ended) -> Vec<Value> {
+fn rates(answer: &ProgramOutput) -> Vec<Value> {
     answer.json()["models"].as_array().unwrap().iter().map(|model| model["rates"].clone()).collect()
 }
 
 #[test]
 fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let shown = prices(&folder, &["anthropic/claude-sonnet-4-5-20250929"]);
-    shown.code(0).stderr_is("");
+    shown.assert_code(0).assert_stderr("");
     let lines: Vec<&str> = shown.stdout.lines().collect();
     assert_eq!(lines[0], "anthropic/claude-sonnet-4-5-20250929");
     assert!(
@@ -70,7 +70,7 @@ fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
     );
     let models = ["anthropic/claude-sonnet-4-5", "openai-chat/gpt-4.1", "openai/gpt-4.1", "replay/x.yaml"];
     let answer = prices(&folder, &[&models[..], &["--format", "json"]].concat());
-    answer.code(0).stderr_is("");
+    answer.assert_code(0).assert_stderr("");
     let rates = rates(&answer);
     assert_eq!(
         rates[0][1],
@@ -85,16 +85,20 @@ fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
 
 #[test]
 fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let near = prices(&folder, &["anthropic/claude-haiku-4-6", "anthropic/claude-haiku-4-5"]);
-    near.code(1).stdout_has("unknown: the table has no such model").stdout_has("5.00");
-    near.stderr_has("did you mean `anthropic/claude-haiku-4-5`?").stderr_has(".config/legwork/prices.toml");
+    near.assert_code(1).assert_stdout_contains("unknown: the table has no such model").assert_stdout_contains("5.00");
+    near.assert_stderr_contains("did you mean `anthropic/claude-haiku-4-5`?")
+        .assert_stderr_contains(".config/legwork/prices.toml");
     let json = prices(&folder, &["openai/none-such", "--format=json"]);
-    json.code(1).stderr_is("");
+    json.assert_code(1).assert_stderr("");
     assert_eq!(json.json()["models"][0]["source"], Value::Null);
-    prices(&folder, &["anthropik/claude-haiku-4-5"]).code(2).stdout_is("").stderr_has("did you mean `anthropic`?");
-    prices(&folder, &["antropic"]).code(2).stdout_is("").stderr_has("Did you mean `anthropic`?");
-    prices(&folder, &["claude-haiku-4-5"]).code(2).stderr_has("write `anthropic/claude-haiku-4-5`");
+    prices(&folder, &["anthropik/claude-haiku-4-5"])
+        .assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains("did you mean `anthropic`?");
+    prices(&folder, &["antropic"]).assert_code(2).assert_stdout("").assert_stderr_contains("Did you mean `anthropic`?");
+    prices(&folder, &["claude-haiku-4-5"]).assert_code(2).assert_stderr_contains("write `anthropic/claude-haiku-4-5`");
 }
 
 #[test]
@@ -110,8 +114,13 @@ fn prices_hold_at_other_addresses_which_are_told() {
         prices_of(&folder, arguments).env("OPENAI_BASE_URL", base).run()
     };
     let shown = elsewhere(&["openai-chat/gpt-4.1", "local/claude-haiku-4-5", "local/own"]);
-    shown.code(0).nowhere("secret").stdout_has("  asked   at http://127.0.0.1:9/v1; these are list prices");
-    shown.stdout_has("  asked   at http://llm.example/x; these").stdout_has("  asked   at http://llm.example/x\n");
+    shown
+        .assert_code(0)
+        .assert_not_printed("secret")
+        .assert_stdout_contains("  asked   at http://127.0.0.1:9/v1; these are list prices");
+    shown
+        .assert_stdout_contains("  asked   at http://llm.example/x; these")
+        .assert_stdout_contains("  asked   at http://llm.example/x\n");
     let json = elsewhere(&["openai/gpt-4.1", "anthropic/claude-haiku-4-5", "--format=json"]).json();
     assert_eq!(json["models"][0]["asked_at"], "http://127.0.0.1:9/v1");
     assert_eq!(json["models"][1]["asked_at"], Value::Null);
@@ -141,52 +150,58 @@ fn a_model_behind_a_gateway_has_its_makers_price_over_any_api() {
         "chat/vertex/gemini-2.5-pro",
     ];
     let answer = prices(&folder, &[&models[..], &["--format", "json"]].concat());
-    answer.code(0);
+    answer.assert_code(0);
     let rates = rates(&answer);
     assert!(rates[0].is_array() && rates[0] != rates[4] && rates[4] != rates[6], "{rates:?}");
     assert_eq!([&rates[1], &rates[2], &rates[3]], [&rates[0]; 3]);
     assert_eq!([&rates[5], &rates[7]], [&rates[4], &rates[6]]);
     // OpenAI has no such model, and of this one nobody says whose it is.
-    prices(&folder, &["own/claude-haiku-4-5"]).code(1).stdout_has("unknown");
-    prices(&folder, &["chat/my-own"]).code(1).stdout_has("unknown");
+    prices(&folder, &["own/claude-haiku-4-5"]).assert_code(1).assert_stdout_contains("unknown");
+    prices(&folder, &["chat/my-own"]).assert_code(1).assert_stdout_contains("unknown");
     // So a limit on cost can be kept.
     folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "chat/claude-haiku-4-5"));
-    folder.legwork(&["validate", "job.yaml"]).run().code(0);
+    folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
 }
 
 #[test]
 fn all_models_are_listed_or_those_of_a_provider() {
     let folder = folder(OWN);
     let all = prices(&folder, &[]);
-    all.code(0).stderr_is("").stdout_has("anthropic/claude-haiku-4-5 ").stdout_has("openai/gpt-4.1 ");
+    all.assert_code(0)
+        .assert_stderr("")
+        .assert_stdout_contains("anthropic/claude-haiku-4-5 ")
+        .assert_stdout_contains("openai/gpt-4.1 ");
     let own = all.stdout.lines().find(|line| line.starts_with("openai-chat/")).unwrap();
     assert!(own.contains("  100.00  1000.00 ") && own.ends_with("dearer above 1,000"), "{own}");
     let of_chat = prices(&folder, &["openai-chat"]);
-    of_chat.code(0).stdout_has("openai-chat/gpt-4.1 ").stdout_has("openai-chat/some-model ");
+    of_chat
+        .assert_code(0)
+        .assert_stdout_contains("openai-chat/gpt-4.1 ")
+        .assert_stdout_contains("openai-chat/some-model ");
     assert!(!of_chat.stdout.contains("anthropic/"));
     assert!(all.stdout.lines().all(|line| line == line.trim_end()));
-    all.stdout_has("\nfrom the table of genai-prices");
+    all.assert_stdout_contains("\nfrom the table of genai-prices");
     let own_alone = self::folder("[models.\"local/qwen3\"]\ninput = 0\noutput = 0\n");
     let of_own = prices(&own_alone, &["local"]);
-    of_own.code(0).stdout_has("local/qwen3 ").stdout_has("prices.toml");
+    of_own.assert_code(0).assert_stdout_contains("local/qwen3 ").assert_stdout_contains("prices.toml");
     assert!(!of_own.stdout.contains("from the table"), "{}", of_own.stdout);
 }
 
 /// What a provider's list names, the same command says the price of; and no provider's list names another's models.
 #[test]
 fn a_list_and_a_single_model_give_one_answer() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     for provider in ["openai", "gemini", "anthropic"] {
         let list = prices(&folder, &[provider, "--format", "json"]).json();
         let models: Vec<&str> =
             list["models"].as_array().unwrap().iter().map(|model| model["model"].as_str().unwrap()).collect();
         assert!(models.len() > 20 && list["models"].as_array().unwrap().iter().all(|model| model["source"] == "table"));
         let each = prices(&folder, &[&models[..], &["--format", "json"]].concat());
-        each.code(0);
+        each.assert_code(0);
         assert_eq!(each.json()["models"], list["models"], "{provider}");
         assert_eq!(models.iter().any(|model| model.contains("/claude-")), provider == "anthropic");
     }
-    prices(&folder, &["gemini/claude-sonnet-4-5"]).code(1).stdout_has("the table has no such model");
+    prices(&folder, &["gemini/claude-sonnet-4-5"]).assert_code(1).assert_stdout_contains("the table has no such model");
 }
 
 /// The table has the models of 47 providers, which are known by their addresses.
@@ -205,14 +220,20 @@ fn a_server_in_the_table_is_known_by_its_address() {
     std::fs::create_dir_all(&configuration).unwrap();
     std::fs::write(configuration.join("providers.toml"), servers.concat()).unwrap();
     let shown = prices(&folder, &["router/deepseek/deepseek-chat-v3.1", "seek/deepseek-chat", "grok/grok-4"]);
-    shown.code(0).nowhere("secret").stdout_has("  asked   at https://openrouter.ai/api/v1\n");
+    shown
+        .assert_code(0)
+        .assert_not_printed("secret")
+        .assert_stdout_contains("  asked   at https://openrouter.ai/api/v1\n");
     assert!(!shown.stdout.contains("unknown") && !shown.stdout.contains("may differ"), "{}", shown.stdout);
-    prices(&folder, &["seek"]).code(0).stdout_has("seek/deepseek-chat ");
+    prices(&folder, &["seek"]).assert_code(0).assert_stdout_contains("seek/deepseek-chat ");
     let groq = prices_of(&folder, &["openai-chat/openai/gpt-oss-120b"]);
-    groq.env("OPENAI_BASE_URL", "https://api.groq.com/openai/v1").run().code(0).stdout_has("groq.com/openai/v1\n");
+    groq.env("OPENAI_BASE_URL", "https://api.groq.com/openai/v1")
+        .run()
+        .assert_code(0)
+        .assert_stdout_contains("groq.com/openai/v1\n");
     // So a limit on cost can be kept.
     folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "seek/deepseek-chat"));
-    folder.legwork(&["validate", "job.yaml"]).run().code(0);
+    folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
 }
 
 #[test]
@@ -224,7 +245,7 @@ fn own_prices_hold_at_any_address() {
         folder.legwork(&["run", "job.yaml"]).openai(&server).run()
     };
     let ended = run("cost_usd: 100");
-    ended.code(0).stderr_has("about $0.0240 (estimate)");
+    ended.assert_code(0).assert_stderr_contains("about $0.0240 (estimate)");
     let record = ended.run_folder();
     // 100 new tokens of the prompt, 400 cached ones, 10 of the reply.
     let cost = record.result()["cost_usd"].as_f64().unwrap();
@@ -232,12 +253,12 @@ fn own_prices_hold_at_any_address() {
     assert!(record.transcript().contains("about $0.0240 (estimate)"));
     assert!(record.file("report.html").contains("about $0.0240 (estimate)"));
     let too_little = run("cost_usd: 0.01");
-    too_little.code(4);
+    too_little.assert_code(4);
     assert_eq!(too_little.run_folder().result()["outcome"], "budget_exceeded");
     let without = self::folder("");
     without.write("job.yaml", job("cost_usd: 1"));
     let gateway = without.legwork(&["run", "job.yaml"]).env("OPENAI_BASE_URL", "http://192.0.2.1/v1");
-    gateway.run().code(3).stderr_has("prices.toml");
+    gateway.run().assert_code(3).assert_stderr_contains("prices.toml");
 }
 
 #[test]
@@ -246,12 +267,12 @@ fn a_long_prompt_is_paid_at_its_tier() {
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(1_001, 10));
     folder.write("job.yaml", job("tokens: 100000"));
     let ended = folder.legwork(&["run", "job.yaml"]).openai(&server).run();
-    ended.code(0);
+    ended.assert_code(0);
     let cost = ended.run_folder().result()["cost_usd"].as_f64().unwrap();
     assert!((cost - (1_001.0 * 200.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
     // The dearest is a token of the reply.
     let plan = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
-    plan.code(0).stdout_has("at most $100.00 (limits.tokens at $1000.00 a million");
+    plan.assert_code(0).assert_stdout_contains("at most $100.00 (limits.tokens at $1000.00 a million");
 }
 
 #[test]
@@ -260,7 +281,7 @@ fn the_readmes_example_is_right() {
     let example = readme.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
     let folder = folder(example.split("```").next().unwrap());
     let local = prices(&folder, &["local/qwen3-8b", "--format", "json"]);
-    local.code(0);
+    local.assert_code(0);
     assert_eq!(
         rates(&local)[0][1],
         json!({"above": 200_000, "input": 0.2, "output": 0.4, "cache_read": 0.01, "cache_write": 0.1})
@@ -269,23 +290,23 @@ fn the_readmes_example_is_right() {
 
 #[test]
 fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", job("cost_usd: 1")).write("config/legwork/prices.toml", OWN);
-    folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("unknown-price");
+    folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("unknown-price");
     let named = |folder_name: std::path::PathBuf| {
         folder.legwork(&["validate", "job.yaml"]).env("XDG_CONFIG_HOME", folder_name).run()
     };
-    named(folder.at("config")).code(0);
-    named("config".into()).code(3).stdout_has("unknown-price");
+    named(folder.at("config")).assert_code(0);
+    named("config".into()).assert_code(3).assert_stdout_contains("unknown-price");
 }
 
 #[test]
 fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
     let folder = folder("[models.\"loacl/qwen3-8b\"]\ninput = 1\noutput = 2\n");
     folder.write("job.yaml", job("tokens: 1000"));
-    let found = |ended: &Ended, code: i32| {
-        ended.code(code);
-        let text = ended.all();
+    let found = |ended: &ProgramOutput, code: i32| {
+        ended.assert_code(code);
+        let text = ended.full_output();
         for part in ["prices.toml:1:9", "unknown-provider", "there is no provider `loacl`", "did you mean `local`?"] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -295,7 +316,7 @@ fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
     // Of a file of servers that is broken nobody knows whom it names.
     std::fs::write(folder.home().join(".config/legwork/providers.toml"), "[providers.loacl]\n").unwrap();
     let broken = folder.legwork(&["validate", "job.yaml"]).run();
-    assert!(!broken.code(3).all().contains("unknown-provider"), "{}", broken.all());
+    assert!(!broken.assert_code(3).full_output().contains("unknown-provider"), "{}", broken.full_output());
 }
 
 #[test]
@@ -304,16 +325,16 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
     folder.write("job.yaml", job("cost_usd: 1"));
     let server = Server::start(|_: &Request| Answer::text("Done."));
     let run = folder.legwork(&["run", "job.yaml"]).openai(&server).run();
-    let found = |ended: &Ended, code: u8| {
-        ended.code(i32::from(code));
-        let text = ended.all();
+    let found = |ended: &ProgramOutput, code: u8| {
+        ended.assert_code(i32::from(code));
+        let text = ended.full_output();
         for part in ["prices.toml:2:9", "out-of-range", "prices.toml:3:1", "unknown-key", "`output`", "prices.toml:4:2"]
         {
             assert!(text.contains(part), "{part}: {text}");
         }
     };
     found(&run, 5);
-    folder.legwork(&["prices", "--help"]).run().code(0).stdout_has("5 where prices.toml or");
+    folder.legwork(&["prices", "--help"]).run().assert_code(0).assert_stdout_contains("5 where prices.toml or");
     assert!(server.requests().is_empty());
     found(&prices(&folder, &["anthropic/claude-haiku-4-5"]), 5);
     found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);
@@ -324,21 +345,25 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
 
 #[test]
 fn a_run_goes_on_only_where_its_limit_on_cost_can_be_kept() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", job("cost_usd: 1").replace("tools: []", "tools: [glob]"));
-    let server = Server::with(Checks::AllButRepeats, |request: &Request| match request.turn() {
+    let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
         0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
         _ => Answer::text("Done."),
     });
     let cut = folder.legwork(&["run", "job.yaml"]).openai(&server).env("LEGWORK_KILL_AFTER", "4").run();
-    assert_eq!(cut.signal(), Some(9), "{}", cut.all());
+    assert_eq!(cut.signal(), Some(9), "{}", cut.full_output());
     let count = server.count();
     let resume = || folder.legwork(&["resume", "latest"]).openai(&server);
     let elsewhere = resume().env("OPENAI_BASE_URL", "http://192.0.2.1/v1").run();
-    elsewhere.code(5).stderr_has("openai-chat/some-model").stderr_has("limits.cost_usd").stderr_has("prices.toml");
+    elsewhere
+        .assert_code(5)
+        .assert_stderr_contains("openai-chat/some-model")
+        .assert_stderr_contains("limits.cost_usd")
+        .assert_stderr_contains("prices.toml");
     assert_eq!(server.count(), count, "nobody was asked");
-    resume().run().code(0).stdout_is("Done.\n");
+    resume().run().assert_code(0).assert_stdout("Done.\n");
     // An edited job is compared where nobody is asked.
     folder.write("job.yaml", job("cost_usd: 2").replace("tools: []", "tools: [glob]"));
-    folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().code(7).stdout_has("cost_usd");
+    folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().assert_code(7).assert_stdout_contains("cost_usd");
 }

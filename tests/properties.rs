@@ -2,21 +2,21 @@
 //!
 //! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` others.
 
-mod broken;
-mod holds;
-mod written;
+mod damaged_jobs;
+mod generated_jobs;
+mod invariants;
 
 use std::sync::Arc;
 
-use legwork::diagnostic::{Diagnostic, Place, Source};
-use legwork::lints::{self, Own, mend};
+use legwork::diagnostic::{Diagnostic, Source, SourceSpan};
+use legwork::lints::{self, UserConfig, autofix};
 use legwork::yaml;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::Value;
 
-use broken::{Damage, FIXTURES, damage, damaged};
-use written::Dice;
+use damaged_jobs::{Damage, FIXTURES, apply_all, damage};
+use generated_jobs::Choices;
 
 fn config() -> ProptestConfig {
     let is_set = |name: &str| std::env::var_os(name).is_some();
@@ -37,20 +37,20 @@ fn fixture() -> impl Strategy<Value = (usize, Vec<Damage>)> {
 }
 
 /// A job in which nothing is wrong, and its text.
-fn written() -> impl Strategy<Value = Written> {
+fn generated_job() -> impl Strategy<Value = GeneratedJob> {
     prop::collection::vec(any::<u8>(), 0..600).prop_map(|bytes| {
-        let mut dice = Dice(bytes.iter());
-        let job = written::job(&mut dice);
-        Written { text: written::yaml(&mut dice, &job), job }
+        let mut dice = Choices(bytes.iter());
+        let job = generated_jobs::job(&mut dice);
+        GeneratedJob { text: generated_jobs::yaml(&mut dice, &job), job }
     })
 }
 
-struct Written {
+struct GeneratedJob {
     job: Value,
     text: String,
 }
 
-impl std::fmt::Debug for Written {
+impl std::fmt::Debug for GeneratedJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}\n{}", self.text, self.text)
     }
@@ -64,16 +64,16 @@ fn findings(text: &str) -> Vec<Diagnostic> {
     lints::check(&source(text), None).findings
 }
 
-type Listed = (String, [(usize, usize); 2], Vec<[(usize, usize); 2]>);
+type ComparableFinding = (String, [(usize, usize); 2], Vec<[(usize, usize); 2]>);
 
 /// Findings with their places moved down by so many lines; some are about the file as a whole.
-fn listed(findings: &[Diagnostic], down: usize) -> Vec<Listed> {
+fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFinding> {
     let one = |finding: &Diagnostic| {
-        let Diagnostic { code, message, help, place, .. } = finding;
-        let is_whole = matches!(*code, "empty-file" | "bad-name") && place.span == (0..0);
+        let Diagnostic { code, message, help, span: place, .. } = finding;
+        let is_whole = matches!(*code, "empty-file" | "bad-name") && place.range == (0..0);
         let down = if is_whole { 0 } else { down };
-        let moved = |place: &Place| [place.start(), place.end()].map(|(line, column)| (line + down, column));
-        let labels = finding.labels.iter().map(|label| moved(&label.place)).collect();
+        let moved = |place: &SourceSpan| [place.start(), place.end()].map(|(line, column)| (line + down, column));
+        let labels = finding.labels.iter().map(|label| moved(&label.span)).collect();
         (format!("[{code}] {message} | {help:?}"), moved(place), labels)
     };
     findings.iter().map(one).collect()
@@ -100,7 +100,7 @@ const KEYS: [(&str, &str); 13] = [
 const MISTAKES: usize = 6;
 
 /// Keys as they are meant and as they are written, no two of one mapping written alike.
-fn misspelt(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'static str, &'static str, String)> {
+fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'static str, &'static str, String)> {
     let mut keys: Vec<(&str, &str, String)> = Vec::new();
     for (pick, mistake, at) in picks {
         let (level, meant) = KEYS[*pick];
@@ -150,42 +150,42 @@ proptest! {
     #[test]
     fn a_damaged_job_is_read_to_its_end((at, damages) in fixture(), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let fixture = &FIXTURES[at];
-        let text = damaged(&fixture.text, &damages);
+        let text = apply_all(&fixture.text, &damages);
         let end = if is_cut { cut.index(text.len() + 1) } else { text.len() };
-        holds::everything("job.yaml", &text.as_bytes()[..end], fixture.folder().as_ref());
+        invariants::check_all("job.yaml", &text.as_bytes()[..end], fixture.folder().as_ref());
     }
 
     #[test]
-    fn a_job_from_the_grammar_is_valid(written in written()) {
-        let Written { job, text } = written;
-        prop_assert_eq!(yaml::read::<Value>(&source(&text)).whole().ok(), Some(job));
-        let (findings, is_valid) = holds::everything("job.yaml", text.as_bytes(), None);
+    fn a_job_from_the_grammar_is_valid(written in generated_job()) {
+        let GeneratedJob { job, text } = written;
+        prop_assert_eq!(yaml::read::<Value>(&source(&text)).into_result().ok(), Some(job));
+        let (findings, is_valid) = invariants::check_all("job.yaml", text.as_bytes(), None);
         prop_assert!(is_valid, "{:#?}", findings);
     }
 
     #[test]
-    fn a_damaged_job_from_the_grammar_is_read_to_its_end(written in written(), damages in prop::collection::vec(damage(), 1..5)) {
-        holds::everything("job.yaml", damaged(&written.text, &damages).as_bytes(), None);
+    fn a_damaged_job_from_the_grammar_is_read_to_its_end(written in generated_job(), damages in prop::collection::vec(damage(), 1..5)) {
+        invariants::check_all("job.yaml", apply_all(&written.text, &damages).as_bytes(), None);
     }
 
     #[test]
     fn the_same_text_gives_the_same_findings((at, damages) in fixture()) {
-        let text = damaged(&FIXTURES[at].text, &damages);
-        prop_assert_eq!(listed(&findings(&text), 0), listed(&findings(&text), 0));
+        let text = apply_all(&FIXTURES[at].text, &damages);
+        prop_assert_eq!(comparable_findings(&findings(&text), 0), comparable_findings(&findings(&text), 0));
     }
 
     #[test]
     fn a_comment_before_the_job_moves_every_finding_down((at, damages) in fixture()) {
-        let text = damaged(&FIXTURES[at].text, &damages);
+        let text = apply_all(&FIXTURES[at].text, &damages);
         prop_assume!(!text.starts_with('\u{feff}'));
         let below = findings(&format!("# A comment.\n{text}"));
-        prop_assert_eq!(listed(&below, 0), listed(&findings(&text), 1), "{}", text);
+        prop_assert_eq!(comparable_findings(&below, 0), comparable_findings(&findings(&text), 1), "{}", text);
     }
 
     #[test]
     fn mending_makes_better_what_it_changes_and_then_changes_nothing((at, damages) in fixture()) {
         let fixture = &FIXTURES[at];
-        let before = source(&damaged(&fixture.text, &damages));
+        let before = source(&apply_all(&fixture.text, &damages));
         let folder = fixture.folder();
         let weigh = |text: &str| {
             let mut weight = [0, 0];
@@ -194,25 +194,25 @@ proptest! {
             }
             weight
         };
-        let mended = mend::job(&before, folder.as_ref(), &Own::default());
-        if mended.count == 0 {
+        let mended = autofix::fix_job(&before, folder.as_ref(), &UserConfig::default());
+        if mended.applied == 0 {
             prop_assert_eq!(&mended.text, &before.text);
         } else {
             prop_assert!(weigh(&mended.text) < weigh(&before.text), "{}", mended.text);
             let comments = |text: &str| text.lines().filter(|line| line.trim_start().starts_with('#')).count();
             prop_assert_eq!(comments(&mended.text), comments(&before.text));
         }
-        let again = mend::job(&source(&mended.text), folder.as_ref(), &Own::default());
-        prop_assert_eq!((again.count, &again.text), (0, &mended.text));
+        let again = autofix::fix_job(&source(&mended.text), folder.as_ref(), &UserConfig::default());
+        prop_assert_eq!((again.applied, &again.text), (0, &mended.text));
         let found = lints::check(&source(&mended.text), folder.as_ref()).findings;
-        prop_assert_eq!(listed(&mended.findings, 0), listed(&found, 0));
+        prop_assert_eq!(comparable_findings(&mended.findings, 0), comparable_findings(&found, 0));
     }
 
     #[test]
     fn a_fix_gives_no_key_the_value_of_another(picks in prop::collection::vec((0..KEYS.len(), 0..MISTAKES, any::<prop::sample::Index>()), 0..14)) {
-        let keys = misspelt(&picks);
+        let keys = misspelled_keys(&picks);
         let text = job_of(&keys);
-        let mended = mend::job(&source(&text), None, &Own::default());
+        let mended = autofix::fix_job(&source(&text), None, &UserConfig::default());
         let now = flat(&yaml::read::<Value>(&source(&mended.text)).value.unwrap_or_default());
         prop_assert_eq!(now.len(), keys.len(), "{}", mended.text);
         for (at, (level, meant, written)) in keys.iter().enumerate() {
@@ -224,11 +224,11 @@ proptest! {
 
     #[test]
     fn line_ends_of_either_kind_give_the_same_places((at, damages) in fixture()) {
-        let text = damaged(&FIXTURES[at].text, &damages);
+        let text = apply_all(&FIXTURES[at].text, &damages);
         prop_assume!(!text.contains('\r'));
         prop_assert_eq!(
-            listed(&findings(&text.replace('\n', "\r\n")), 0),
-            listed(&findings(&text), 0),
+            comparable_findings(&findings(&text.replace('\n', "\r\n")), 0),
+            comparable_findings(&findings(&text), 0),
             "{}", text
         );
     }

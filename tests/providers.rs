@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::jobs;
-use crate::support::folder::Folder;
-use crate::support::program::{Ended, Program};
-use crate::support::server::{Answer, Api, Checks, KEY, Request, Script, Server};
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::server::{Answer, Api, Checks, KEY, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 /// What `--model` says, and the API that is asked then.
 pub(crate) const MODELS: [(&str, Api); 4] = [
@@ -26,22 +26,22 @@ subagents:
 limits: { cost_usd: 1, tokens: 100000 }
 ";
 
-fn folder() -> Folder {
-    let folder = Folder::new();
+fn folder() -> TestFolder {
+    let folder = TestFolder::new();
     folder.write("job.yaml", JOB).write("notes/a.txt", "alpha\n");
     folder
 }
 
-fn start(folder: &Folder, server: &Server, model: &str, more: &[&str]) -> Program {
-    folder.legwork(&["run", "job.yaml", "--model", model]).args(more).provider(server).openai(server).gemini(server)
+fn start(folder: &TestFolder, server: &Server, model: &str, more: &[&str]) -> Program {
+    folder.legwork(&["run", "job.yaml", "--model", model]).args(more).anthropic(server).openai(server).gemini(server)
 }
 
-fn run(folder: &Folder, server: &Server, model: &str) -> Ended {
+fn run(folder: &TestFolder, server: &Server, model: &str) -> ProgramOutput {
     start(folder, server, model, &[]).run()
 }
 
 /// Answers of a parent that delegates and of a subagent that looks; thoughts, several calls at once, one that fails.
-fn script(form: impl Fn(Answer) -> Answer) -> Script {
+fn script(form: impl Fn(Answer) -> Answer) -> ScriptedAgents {
     let task = json!({"agent": "explorer", "description": "notes", "prompt": "Explore the notes."});
     let parent = [
         Answer::calls(&[("read_file", json!({"path": "missing.txt"})), ("bash", json!({"command": "echo \"é\""}))])
@@ -54,13 +54,13 @@ fn script(form: impl Fn(Answer) -> Answer) -> Script {
         Answer::calls(&[("glob", json!({"pattern": "notes/*"})), ("read_file", json!({"path": "notes/a.txt"}))]),
         Answer::text("The note says alpha.").usage(20, 9).cache(100, 30),
     ];
-    Script::new().agent("Find out.", parent.map(&form)).agent("Explore the notes.", explorer.map(&form))
+    ScriptedAgents::new().agent("Find out.", parent.map(&form)).agent("Explore the notes.", explorer.map(&form))
 }
 
-fn check(ended: &Ended, requests: &[std::sync::Arc<Request>], api: Api) {
-    ended.code(0).stdout_is("It says alpha.\n").nowhere(KEY);
+fn check(ended: &ProgramOutput, requests: &[std::sync::Arc<Request>], api: Api) {
+    ended.assert_code(0).assert_stdout("It says alpha.\n").assert_not_printed(KEY);
     let record = ended.run_folder();
-    record.nowhere(KEY);
+    record.assert_absent(KEY);
     let result = record.result();
     assert_eq!(
         (&result["outcome"], &result["turns"], &result["tool_calls"]),
@@ -73,7 +73,12 @@ fn check(ended: &Ended, requests: &[std::sync::Arc<Request>], api: Api) {
     assert_eq!(result["usage"], usage);
     let is_listed = matches!(api, Api::Messages | Api::Gemini);
     assert_eq!(result["cost_usd"].is_null(), !is_listed, "the list knows `some-model` of nobody");
-    assert_eq!(ended.stderr.matches("warning[uncounted-cost]").count(), usize::from(!is_listed), "{}", ended.all());
+    assert_eq!(
+        ended.stderr.matches("warning[untracked-cost]").count(),
+        usize::from(!is_listed),
+        "{}",
+        ended.full_output()
+    );
     let of_parent: Vec<_> = requests.iter().filter(|request| request.prompt() == "Find out.").collect();
     let of_explorer: Vec<_> = requests.iter().filter(|request| request.prompt() == "Explore the notes.").collect();
     assert_eq!((of_parent.len(), of_explorer.len()), (3, 2));
@@ -122,7 +127,7 @@ fn an_image_is_left_out_of_results_with_a_note() {
             ]),
             Answer::text("Seen."),
         ]);
-        run(&folder, &server, model).code(0).stdout_is("Seen.\n");
+        run(&folder, &server, model).assert_code(0).assert_stdout("Seen.\n");
         let results = server.finish()[1].results();
         assert!(!results[0].is_error && results[0].text.contains("is an image (PNG, 16 bytes)"), "{results:?}");
         assert!(results[0].text.contains("left out") && results[1].text.contains("alpha"), "{results:?}");
@@ -130,10 +135,10 @@ fn an_image_is_left_out_of_results_with_a_note() {
 }
 
 fn answering(answers: impl IntoIterator<Item = Answer>) -> Server {
-    Server::start(Script::of(answers))
+    Server::start(ScriptedAgents::of(answers))
 }
 
-fn retries(ended: &Ended) -> Vec<String> {
+fn retries(ended: &ProgramOutput) -> Vec<String> {
     let events = ended.run_folder().events();
     let retries = events.iter().filter(|event| event["type"] == "retrying");
     retries.map(|event| event["data"]["retry"]["why"].as_str().unwrap().to_owned()).collect()
@@ -150,7 +155,7 @@ fn what_passes_is_tried_again_and_asks_the_same() {
             Answer::text("Done."),
         ]);
         let ended = start(&folder, &server, model, &[]).env("LEGWORK_RETRY_BASE_MS", "1").run();
-        ended.code(0).stdout_is("Done.\n");
+        ended.assert_code(0).assert_stdout("Done.\n");
         let retries = retries(&ended);
         assert_eq!(retries.len(), 3, "{retries:?}");
         assert!(retries[0].contains("Slow down.") && retries[2].contains("Too busy."), "{retries:?}");
@@ -176,7 +181,7 @@ fn ends_of_every_kind_are_told() {
             let folder = folder();
             let server = answering([answer]);
             let ended = run(&folder, &server, model);
-            ended.code(code).nowhere(KEY);
+            ended.assert_code(code).assert_not_printed(KEY);
             let result = ended.run_folder().result();
             assert_eq!(result["outcome"], outcome, "{model}");
             let message = result["error"]["message"].as_str().unwrap();
@@ -200,7 +205,7 @@ fn ends_of_every_kind_are_told() {
 #[test]
 fn the_last_request_lists_the_tools_and_forbids_them() {
     for (model, _) in MODELS {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         folder.write(
             "job.yaml",
             "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [glob], max_turns: 2 }\nlimits: { tokens: 100000 }\n",
@@ -210,9 +215,9 @@ fn the_last_request_lists_the_tools_and_forbids_them() {
             Answer::calls(&[("glob", json!({"pattern": "*"}))]),
             Answer::text("Summed up."),
         ]);
-        run(&folder, &server, model).code(4);
+        run(&folder, &server, model).assert_code(4);
         let requests = server.finish();
-        assert!(requests[1].may_call() && !requests[2].may_call());
+        assert!(requests[1].can_call_tools() && !requests[2].can_call_tools());
         assert_eq!(requests[2].tools(), ["glob"]);
         assert!(requests[2].last_text().contains("The work ends here") && requests[2].results().len() == 1);
     }
@@ -222,12 +227,12 @@ fn the_last_request_lists_the_tools_and_forbids_them() {
 fn a_run_that_was_killed_goes_on_with_what_was_said() {
     for (model, _) in MODELS {
         let folder = folder();
-        let server = Server::with(Checks::AllButRepeats, script(|answer| answer));
+        let server = Server::with(Checks::AllowRepeats, script(|answer| answer));
         let cut = start(&folder, &server, model, &["--sandbox", "off"]).env("LEGWORK_KILL_AFTER", "8").run();
         assert_eq!(cut.signal(), Some(9));
         let resumed = folder.legwork(&["resume", "latest", "--sandbox", "off"]);
-        let ended = resumed.provider(&server).openai(&server).gemini(&server).run();
-        ended.code(0).stdout_is("It says alpha.\n");
+        let ended = resumed.anthropic(&server).openai(&server).gemini(&server).run();
+        ended.assert_code(0).assert_stdout("It says alpha.\n");
         server.finish();
     }
 }
@@ -238,17 +243,17 @@ const COSTLY: &str =
 #[test]
 fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
     for model in ["anthropic/claude-haiku-4-5", "openai-chat/gpt-5.1", "openai/gpt-5.1", "gemini/gemini-3.8-flash"] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         folder.write("job.yaml", COSTLY);
         let server = answering([Answer::text("Done.").usage(1000, 100)]);
         let ended = run(&folder, &server, model);
-        ended.code(0);
-        assert!(!ended.stderr.contains("uncounted-cost"), "{}", ended.all());
+        ended.assert_code(0);
+        assert!(!ended.stderr.contains("untracked-cost"), "{}", ended.full_output());
         let cost = ended.run_folder().result()["cost_usd"].as_f64().unwrap();
         assert!(cost > 0.0005 && cost < 0.01, "{model}: {cost}");
         folder.write("job.yaml", COSTLY.replace("0.25", "0.0001"));
         let ended = run(&folder, &server, model);
-        ended.code(4);
+        ended.assert_code(4);
         assert_eq!(ended.run_folder().result()["outcome"], "budget_exceeded");
         assert_eq!(server.count(), 1, "{model}");
     }
@@ -256,28 +261,33 @@ fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
 
 #[test]
 fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("Done."));
-    let told = |ended: &Ended, code: i32, finding: &str| {
-        ended.code(code).stderr_has(finding).stderr_has("job.yaml:3:").stderr_has("prices.toml");
+    let told = |ended: &ProgramOutput, code: i32, finding: &str| {
+        ended
+            .assert_code(code)
+            .assert_stderr_contains(finding)
+            .assert_stderr_contains("job.yaml:3:")
+            .assert_stderr_contains("prices.toml");
     };
     for model in ["anthropic/nonesuch", "openai-chat/nonesuch", "openai/nonesuch", "gemini/nonesuch"] {
         folder.write("job.yaml", COSTLY);
         let with_cost_alone = run(&folder, &server, model);
         if model.starts_with("openai-chat/") {
-            told(&with_cost_alone, 0, "warning[uncounted-cost]");
+            told(&with_cost_alone, 0, "warning[untracked-cost]");
         } else {
             // It may be a misspelt one.
             told(&with_cost_alone, 3, "error[unknown-price]");
-            with_cost_alone.stderr_has("bound the run with `tokens` as well");
+            with_cost_alone.assert_stderr_contains("bound the run with `tokens` as well");
         }
         folder.write("job.yaml", COSTLY.replace("0.25", "0.25, tokens: 50000"));
         let with_both = run(&folder, &server, model);
-        told(&with_both, 0, "warning[uncounted-cost]");
+        told(&with_both, 0, "warning[untracked-cost]");
         assert_eq!(with_both.run_folder().result()["cost_usd"], Value::Null);
         let dry = start(&folder, &server, model, &["--dry-run"]).run();
-        told(&dry, 0, "warning[uncounted-cost]");
-        dry.stdout_has("unknown: there is no price for").stdout_has("limits.tokens bounds the run");
+        told(&dry, 0, "warning[untracked-cost]");
+        dry.assert_stdout_contains("unknown: there is no price for")
+            .assert_stdout_contains("limits.tokens bounds the run");
         // The address of some other machine; nobody is asked.
         let away = start(&folder, &server, model, &[]).env("ANTHROPIC_BASE_URL", "http://192.0.2.1");
         let away = away.env("OPENAI_BASE_URL", "http://192.0.2.1/v1").env("GOOGLE_GEMINI_BASE_URL", "http://192.0.2.1");
@@ -285,13 +295,13 @@ fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
     }
     folder.write("job.yaml", COSTLY.replace("anthropic/claude-haiku-4-5", "openai-chat/nonesuch"));
     let validated = |base: &str| folder.legwork(&["validate", "job.yaml"]).env("OPENAI_BASE_URL", base).run();
-    validated("http://localhost:8080/v1").code(0).stdout_has("warning[uncounted-cost]");
-    validated("").code(3).stdout_has("error[unknown-price]");
+    validated("http://localhost:8080/v1").assert_code(0).assert_stdout_contains("warning[untracked-cost]");
+    validated("").assert_code(3).assert_stdout_contains("error[unknown-price]");
 }
 
 #[test]
 fn what_is_not_counted_ends_with_what_is() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write(
         "job.yaml",
         "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [task] }\n\
@@ -299,9 +309,9 @@ fn what_is_not_counted_ends_with_what_is() {
     );
     let task = json!({"agent": "own", "prompt": "Look."});
     let dear = Answer::calls(&[("task", task.clone()), ("task", task)]).usage(1_000, 5_000);
-    let server = Server::start(Script::new().agent("Go.", [dear]).agent("Look.", []));
-    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).openai(&server).run();
-    ended.code(4).stderr_has("uncounted-cost");
+    let server = Server::start(ScriptedAgents::new().agent("Go.", [dear]).agent("Look.", []));
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).openai(&server).run();
+    ended.assert_code(4).assert_stderr_contains("untracked-cost");
     let result = ended.run_folder().result();
     assert_eq!(result["outcome"], "budget_exceeded");
     assert!((result["cost_usd"].as_f64().unwrap() - 0.026).abs() < 1e-9, "{result}");
@@ -312,16 +322,16 @@ fn what_is_not_counted_ends_with_what_is() {
 fn the_jobs_of_this_repository_run_over_every_provider() {
     let jobs = concat!(env!("CARGO_MANIFEST_DIR"), "/jobs");
     for (model, _) in MODELS {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let server = Server::start(|_: &Request| Answer::text("Done."));
         for job in jobs::names() {
             let path = format!("{jobs}/{job}.yaml");
             let ended = folder.legwork(&["run", &path, "--model", model]);
-            let ended = ended.provider(&server).openai(&server).gemini(&server).run();
+            let ended = ended.anthropic(&server).openai(&server).gemini(&server).run();
             let result = ended.run_folder_in(format!("runs/{job}")).result();
             // What one has to give as data isn't given, and nothing is made that a check could prove.
             let ends = ["completed", "result_invalid", "checks_failed"].map(|end| json!(end));
-            assert!(ends.contains(&result["outcome"]) && result["model"] == model, "{}", ended.all());
+            assert!(ends.contains(&result["outcome"]) && result["model"] == model, "{}", ended.full_output());
         }
     }
 }
@@ -331,14 +341,14 @@ fn only_openais_own_address_needs_a_key() {
     let folder = folder();
     for model in ["openai-chat/gpt-5.1", "openai/gpt-5.1"] {
         let without = folder.legwork(&["run", "job.yaml", "--model", model]).run();
-        without.code(5).stderr_has("OPENAI_API_KEY is not set");
+        without.assert_code(5).assert_stderr_contains("OPENAI_API_KEY is not set");
         // Without checks, for they insist on a key.
         let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
             None => Answer::text("Hello."),
             Some(_) => Answer::status(400),
         });
         let ended = folder.legwork(&["run", "job.yaml", "--model", model]).openai(&server);
-        ended.env_remove("OPENAI_API_KEY").run().code(0).stdout_is("Hello.\n");
+        ended.env_remove("OPENAI_API_KEY").run().assert_code(0).assert_stdout("Hello.\n");
         assert_eq!(server.count(), 1);
     }
 }
@@ -346,15 +356,15 @@ fn only_openais_own_address_needs_a_key() {
 #[test]
 fn thinking_is_asked_for_in_each_providers_words() {
     let asked = |model: &str| -> Value {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let options = format!("model: {{ name: {model}, thinking: low }}");
         folder.write(
             "job.yaml",
             format!("{options}\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ tokens: 100000 }}\n"),
         );
         let server = answering([Answer::text("Hello.")]);
-        folder.legwork(&["run", "job.yaml"]).provider(&server).openai(&server).gemini(&server).run().code(0);
-        server.finish()[0].own_body().clone()
+        folder.legwork(&["run", "job.yaml"]).anthropic(&server).openai(&server).gemini(&server).run().assert_code(0);
+        server.finish()[0].raw_body().clone()
     };
     assert_eq!(asked("openai-chat/some-model")["reasoning_effort"], "low");
     assert_eq!(asked("openai/some-model")["reasoning"], json!({"effort": "low"}));

@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
 use crate::support::server::{Answer, Request, Server};
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent: { prompt: Go., tools: [task] }\nsubagents: { worker: { tools: [glob] } }\nlimits: \
                    { parallel_subagents: 20 }\n";
@@ -31,9 +31,9 @@ fn outcomes(record: &Value) -> Vec<&Value> {
     record["subagents"].as_array().unwrap().iter().map(|child| &child["outcome"]).collect()
 }
 
-fn completes(folder: &Folder, server: &Server, children: usize) {
-    let ended = folder.legwork(&["run", "job.yaml"]).provider(server).env("LEGWORK_RETRY_BASE_MS", "1").run();
-    ended.code(0).stdout_is("Done.\n");
+fn completes(folder: &TestFolder, server: &Server, children: usize) {
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run();
+    ended.assert_code(0).assert_stdout("Done.\n");
     let result = ended.run_folder().result();
     assert_eq!(outcomes(&result), vec!["completed"; children], "{result}");
 }

@@ -7,9 +7,9 @@ mod tools;
 
 use serde_json::{Value, json};
 
-use crate::support::folder::Folder;
-use crate::support::journal::summed;
+use crate::support::journal::with_checksums;
 use crate::support::record::RunFolder;
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = r#"
 model: replay/replies.yaml
@@ -43,25 +43,25 @@ subagents:
 "#;
 
 /// A run that is recorded, and its record.
-fn recorded(job: &str, script: &str) -> (Folder, RunFolder) {
-    let folder = Folder::new();
+fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
+    let folder = TestFolder::new();
     folder.write("job.yaml", job).write("replies.yaml", script).write("notes.txt", "hello\n");
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    let run = ended.code(0).run_folder();
+    let run = ended.assert_code(0).run_folder();
     (folder, run)
 }
 
 /// Changes a journal so that its sums fit.
-fn forge(run: &RunFolder, journal: &str, from: &str, to: &str) {
+fn edit_journal(run: &RunFolder, journal: &str, from: &str, to: &str) {
     let text = run.file(journal);
     assert!(text.contains(from), "{from} isn't in {text}");
-    std::fs::write(run.path().join(journal), summed(&text.replacen(from, to, 1))).unwrap();
+    std::fs::write(run.path().join(journal), with_checksums(&text.replacen(from, to, 1))).unwrap();
 }
 
 #[test]
 fn a_copied_record_is_all_that_is_needed_and_nothing_is_written() {
-    let (folder, run) = recorded(JOB, SCRIPT);
-    let elsewhere = Folder::new();
+    let (folder, run) = record_run(JOB, SCRIPT);
+    let elsewhere = TestFolder::new();
     let copy = elsewhere.at("copy");
     let copied = std::process::Command::new("cp").arg("-r").arg(run.path()).arg(&copy).status().unwrap();
     assert!(copied.success());
@@ -70,10 +70,10 @@ fn a_copied_record_is_all_that_is_needed_and_nothing_is_written() {
     let before: Vec<(String, String)> = RunFolder::new(&copy).files().iter().map(read).collect();
     let listed = elsewhere.list();
     let ended = elsewhere.legwork(&["replay", "copy"]).run();
-    ended.code(0).stdout_is("equal: 3 agents, 6 turns, 6 calls\n").stderr_is("");
+    ended.assert_code(0).assert_stdout("equal: 3 agents, 6 turns, 6 calls\n").assert_stderr("");
     let after: Vec<(String, String)> = RunFolder::new(&copy).files().iter().map(read).collect();
     assert_eq!((before, listed), (after, elsewhere.list()));
-    let json = elsewhere.legwork(&["replay", "copy", "--format", "json"]).run().code(0).json();
+    let json = elsewhere.legwork(&["replay", "copy", "--format", "json"]).run().assert_code(0).json();
     assert_eq!(json["format"], 1);
     assert_eq!(json["outcome"], "equal");
     assert_eq!(json["recorded_outcome"], "completed");
@@ -83,17 +83,20 @@ fn a_copied_record_is_all_that_is_needed_and_nothing_is_written() {
 
 #[test]
 fn the_first_difference_is_shown_with_its_place_as_a_diff() {
-    let (folder, run) = recorded(JOB, SCRIPT);
-    folder.forges_records();
+    let (folder, run) = record_run(JOB, SCRIPT);
+    folder.allow_forged_records();
     // What another version would have said to the model.
-    forge(&run, "events.jsonl", "there is no tool `todoo`", "todoo? No.");
+    edit_journal(&run, "events.jsonl", "there is no tool `todoo`", "todoo? No.");
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.code(7).stdout_has("differs first at parent, turn 2, event ").stdout_has(": call_finished\n");
     ended
-        .stdout_has("--- recorded\n+++ replayed\n@@ ")
-        .stdout_has("\n-    text: todoo? No.")
-        .stdout_has("\n+    text: there is no");
-    let json = folder.legwork(&["replay", "latest", "--format", "json"]).run().code(7).json();
+        .assert_code(7)
+        .assert_stdout_contains("differs first at parent, turn 2, event ")
+        .assert_stdout_contains(": call_finished\n");
+    ended
+        .assert_stdout_contains("--- recorded\n+++ replayed\n@@ ")
+        .assert_stdout_contains("\n-    text: todoo? No.")
+        .assert_stdout_contains("\n+    text: there is no");
+    let json = folder.legwork(&["replay", "latest", "--format", "json"]).run().assert_code(7).json();
     let difference = &json["differences"][0];
     let line = difference["event"].as_u64().unwrap() as usize;
     assert_eq!(run.events()[line - 1]["data"], {
@@ -107,46 +110,53 @@ fn the_first_difference_is_shown_with_its_place_as_a_diff() {
 
 #[test]
 fn a_subagent_that_differs_is_named_before_its_parent() {
-    let (folder, run) = recorded(JOB, SCRIPT);
-    folder.forges_records();
-    forge(&run, "subagents/reader-1.events.jsonl", "It says hello.", "It says goodbye.");
+    let (folder, run) = record_run(JOB, SCRIPT);
+    folder.allow_forged_records();
+    edit_journal(&run, "subagents/reader-1.events.jsonl", "It says hello.", "It says goodbye.");
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.code(7).stdout_has("differs first at reader-1, turn 2, event ");
-    ended.stdout_has("subagents/reader-1.events.jsonl:").stdout_has("differs too at parent, turn 1");
+    ended.assert_code(7).assert_stdout_contains("differs first at reader-1, turn 2, event ");
+    ended
+        .assert_stdout_contains("subagents/reader-1.events.jsonl:")
+        .assert_stdout_contains("differs too at parent, turn 1");
 }
 
 #[test]
 fn journals_that_were_not_kept_or_are_lost_are_replayed_as_their_summaries() {
-    let (folder, run) = recorded(&format!("{JOB}keep: never\n"), SCRIPT);
+    let (folder, run) = record_run(&format!("{JOB}keep: never\n"), SCRIPT);
     assert!(!run.has("subagents/reader-1.events.jsonl"));
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.code(0).stdout_is("equal: 1 agent, 3 turns, 5 calls\n");
-    ended.stderr_has("reader-1 is replayed as its summary: its journal wasn't kept").stderr_has("reader-2 is replayed");
+    ended.assert_code(0).assert_stdout("equal: 1 agent, 3 turns, 5 calls\n");
+    ended
+        .assert_stderr_contains("reader-1 is replayed as its summary: its journal wasn't kept")
+        .assert_stderr_contains("reader-2 is replayed");
 
-    let (folder, run) = recorded(JOB, SCRIPT);
+    let (folder, run) = record_run(JOB, SCRIPT);
     std::fs::remove_file(run.path().join("subagents/reader-2.events.jsonl")).unwrap();
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.code(0).stdout_is("equal: 2 agents, 5 turns, 6 calls\n");
-    ended.stderr_is("reader-2 is replayed as its summary: its journal isn't there\n");
+    ended.assert_code(0).assert_stdout("equal: 2 agents, 5 turns, 6 calls\n");
+    ended.assert_stderr("reader-2 is replayed as its summary: its journal isn't there\n");
 }
 
 #[test]
 fn a_record_that_was_edited_or_is_of_another_version_is_refused() {
-    let (folder, run) = recorded(JOB, SCRIPT);
+    let (folder, run) = record_run(JOB, SCRIPT);
     let journal = run.file("events.jsonl");
     let path = run.path().join("events.jsonl");
     std::fs::write(&path, journal.replacen("First I read.", "First I write.", 1)).unwrap();
     let line = journal.lines().position(|line| line.contains("First I read.")).unwrap() + 1;
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.code(2).stdout_is("").stderr_has(&format!("line {line} was changed after it was written"));
+    ended
+        .assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains(&format!("line {line} was changed after it was written"));
     std::fs::write(&path, journal.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.code(2).stderr_has("the record's format is 2").stderr_has("can read it");
+    ended.assert_code(2).assert_stderr_contains("the record's format is 2").assert_stderr_contains("can read it");
 }
 
 #[test]
 fn a_record_replays_up_to_wherever_it_was_cut_off() {
-    let (folder, run) = recorded(JOB, SCRIPT);
+    let (folder, run) = record_run(JOB, SCRIPT);
     let whole: Vec<(String, String)> =
         ["events.jsonl", "subagents/reader-1.events.jsonl", "subagents/reader-2.events.jsonl"]
             .iter()
@@ -159,10 +169,10 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
             let cut: String = text.split_inclusive('\n').take(end).collect();
             std::fs::write(run.path().join(name), format!("{cut}{{\"seq\":")).unwrap();
             let ended = folder.legwork(&["replay", "latest"]).run();
-            assert!(ended.exited_with(0), "{name} cut after line {end}\n{}", ended.all());
+            assert!(ended.exited_with(0), "{name} cut after line {end}\n{}", ended.full_output());
             let is_cut = name == "events.jsonl" && !cut.contains(r#""data":{"id":"parent""#);
             let told = if is_cut { "up to where the record was cut off" } else { "equal: " };
-            ended.stdout_has(told);
+            ended.assert_stdout_contains(told);
         }
         std::fs::write(run.path().join(name), text).unwrap();
     }
@@ -174,27 +184,27 @@ fn ends_by_a_limit_replay_as_equal_and_the_limits_come_from_the_record() {
         ("limits: { tokens: 100000, tool_calls: 2 }", "budget_exceeded"),
         ("limits: { tokens: 100000, subagents: 1 }", "budget_exceeded"),
     ] {
-        let folder = Folder::new();
+        let folder = TestFolder::new();
         let job = JOB.replace("limits: { tokens: 100000 }", limits);
         folder.write("job.yaml", job).write("replies.yaml", SCRIPT).write("notes.txt", "hello\n");
-        let run = folder.legwork(&["run", "job.yaml"]).run().code(4).run_folder();
+        let run = folder.legwork(&["run", "job.yaml"]).run().assert_code(4).run_folder();
         assert_eq!(run.result()["outcome"], outcome);
-        folder.legwork(&["replay", "latest"]).run().code(0).stdout_has("equal: ");
+        folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal: ");
     }
 }
 
 #[test]
 fn a_run_that_is_no_record_is_refused_as_show_refuses_it() {
-    let folder = Folder::new();
-    folder.legwork(&["replay", "latest"]).run().code(2).stderr_has("there are no runs");
-    folder.legwork(&["replay"]).run().code(2).stderr_has("there are no runs in runs yet");
-    let (folder, _) = recorded(JOB, SCRIPT);
+    let folder = TestFolder::new();
+    folder.legwork(&["replay", "latest"]).run().assert_code(2).assert_stderr_contains("there are no runs");
+    folder.legwork(&["replay"]).run().assert_code(2).assert_stderr_contains("there are no runs in runs yet");
+    let (folder, _) = record_run(JOB, SCRIPT);
     for refused in [
         ["replay", "latest", "--sandbox", "off"],
         ["replay", "latest", "--workspace", "."],
         ["replay", "latest", "--allow-read", "."],
     ] {
-        folder.legwork(&refused).run().code(2).stdout_is("").stderr_has("--tools");
+        folder.legwork(&refused).run().assert_code(2).assert_stdout("").assert_stderr_contains("--tools");
     }
 }
 

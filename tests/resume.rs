@@ -1,21 +1,21 @@
 //! Runs that are cut off anywhere and go on.
 
-mod damage;
-mod disks;
-mod kills;
-mod moments;
-mod work;
+mod damaged_journals;
+mod disk_failures;
+mod interruptions;
+mod kill_points;
+mod workload;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use self::work::{RUN, Work};
-use crate::support::folder::Folder;
-use crate::support::server::{Answer, Checks, Request, Script, Server};
+use self::workload::{RUN, Workload};
+use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 /// The job as far as a loopback server answers it: `Answer`s in turn, one agent.
-fn served(tools: &str) -> Folder {
-    let folder = Folder::new();
+fn served(tools: &str) -> TestFolder {
+    let folder = TestFolder::new();
     folder.write(
         "job.yaml",
         format!("model: anthropic/claude-haiku-4-5\nparent: {{ prompt: Go., tools: [{tools}] }}\nlimits: {{ tokens: 100000 }}\n"),
@@ -27,8 +27,8 @@ fn served(tools: &str) -> Folder {
 fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
     let folder = served("bash");
     let server = Server::with(
-        Checks::AllButRepeats,
-        Script::of([
+        Checks::AllowRepeats,
+        ScriptedAgents::of([
             Answer::calls(&[(
                 "bash",
                 json!({"command": "echo begun >> log; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 61"}),
@@ -37,11 +37,11 @@ fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
         ]),
     );
     // A sandbox would keep the command from it.
-    let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).provider(&server).run();
+    let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(!cut.run_folder().has("result.json"));
-    let ended = folder.legwork(&["resume", "latest"]).provider(&server).run();
-    ended.code(0).stdout_is("Gone on.\n");
+    let ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("Gone on.\n");
     assert_eq!(folder.read("log"), "begun\n");
     let requests = server.finish();
     assert_eq!(requests.len(), 2, "the recorded reply isn't asked for again");
@@ -55,20 +55,20 @@ fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
 fn a_kill_in_a_request_asks_again_and_counts_what_it_had_reserved() {
     let folder = served("");
     let first = std::sync::atomic::AtomicBool::new(true);
-    let server = Server::with(Checks::AllButRepeats, move |_: &Request| {
+    let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
         if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
             Answer::empty().hang()
         } else {
             Answer::text("Now.")
         }
     });
-    let running = folder.legwork(&["run", "job.yaml"]).provider(&server).spawn();
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(1);
     running.signal(Signal::KILL);
     let cut = running.wait();
-    let asked = cut.run_folder().events().into_iter().find(|event| event["type"] == "asked").unwrap();
-    let ended = folder.legwork(&["resume", "job/latest"]).provider(&server).run();
-    ended.code(0).stdout_is("Now.\n");
+    let asked = cut.run_folder().events().into_iter().find(|event| event["type"] == "request_started").unwrap();
+    let ended = folder.legwork(&["resume", "job/latest"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("Now.\n");
     let usage = &ended.run_folder().result()["usage"];
     assert!(usage["output_tokens"].as_u64().unwrap() >= 8_000, "{usage}");
     let used: u64 = usage.as_object().unwrap().values().filter_map(Value::as_u64).sum();
@@ -89,16 +89,16 @@ fn a_run_that_a_signal_or_its_provider_ended_goes_on() {
         ]
         .into_iter(),
     );
-    let server = Server::with(Checks::AllButRepeats, move |_: &Request| {
+    let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
         answers.lock().unwrap().next().expect("one request more")
     });
-    folder.legwork(&["run", "job.yaml"]).provider(&server).run().code(5).stderr_has("no credit");
-    let running = folder.legwork(&["resume", "latest"]).provider(&server).spawn();
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(5).assert_stderr_contains("no credit");
+    let running = folder.legwork(&["resume", "latest"]).anthropic(&server).spawn();
     server.wait_for(3);
     running.signal(Signal::TERM);
-    running.wait().code(143);
-    let ended = folder.legwork(&["resume", "latest"]).provider(&server).run();
-    ended.code(0).stdout_is("At last.\n");
+    running.wait().assert_code(143);
+    let ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("At last.\n");
     assert_eq!(folder.read("log"), "one\ntwo\n");
     assert_eq!(server.finish().len(), 5);
     let record = ended.run_folder();
@@ -109,14 +109,24 @@ fn a_run_that_a_signal_or_its_provider_ended_goes_on() {
 
 #[test]
 fn a_run_that_has_ended_says_so_with_its_exit_code() {
-    let folder = Work::short().folder();
-    folder.legwork(RUN).run().code(0);
+    let folder = Workload::short().folder();
+    folder.legwork(RUN).run().assert_code(0);
     let before = folder.legwork(&["show"]).run().stdout;
-    folder.legwork(&["resume", "latest"]).run().code(0).stdout_is("").stderr_has("has ended: completed");
+    folder
+        .legwork(&["resume", "latest"])
+        .run()
+        .assert_code(0)
+        .assert_stdout("")
+        .assert_stderr_contains("has ended: completed");
     folder.write("job.yaml", folder.read("job.yaml").replace("max_turns: 60", "max_turns: 1"));
-    folder.legwork(RUN).run().code(4);
-    folder.legwork(&["resume", "latest"]).run().code(4).stdout_is("").stderr_has("has ended: turn_limit");
-    folder.legwork(&["resume", "nonesuch"]).run().code(2);
+    folder.legwork(RUN).run().assert_code(4);
+    folder
+        .legwork(&["resume", "latest"])
+        .run()
+        .assert_code(4)
+        .assert_stdout("")
+        .assert_stderr_contains("has ended: turn_limit");
+    folder.legwork(&["resume", "nonesuch"]).run().assert_code(2);
     assert!(before.contains("All done."));
 }
 
@@ -124,56 +134,70 @@ fn a_run_that_has_ended_says_so_with_its_exit_code() {
 fn a_run_is_not_resumed_while_it_goes_on() {
     let folder = served("");
     let server = Server::start(|_: &Request| Answer::empty().hang());
-    let running = folder.legwork(&["run", "job.yaml"]).provider(&server).spawn();
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(1);
-    folder.legwork(&["resume", "latest"]).provider(&server).run().code(5).stderr_has("still going on");
+    folder
+        .legwork(&["resume", "latest"])
+        .anthropic(&server)
+        .run()
+        .assert_code(5)
+        .assert_stderr_contains("still going on");
     running.signal(Signal::KILL);
     running.wait();
 }
 
 #[test]
 fn another_commit_is_refused_unless_forced() {
-    let folder = Work::short().folder();
+    let folder = Workload::short().folder();
     folder.commit_all();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
     folder.git(&["commit", "--quiet", "--allow-empty", "--message=more"]);
-    folder.legwork(&["resume", "latest"]).run().code(2).stdout_is("").stderr_has("--force");
+    folder.legwork(&["resume", "latest"]).run().assert_code(2).assert_stdout("").assert_stderr_contains("--force");
     let ended = folder.legwork(&["resume", "latest", "--force"]).run();
-    Work::short().is_whole(&ended, &folder, "forced");
+    Workload::short().assert_complete(&ended, &folder, "forced");
 }
 
 #[test]
 fn a_secret_input_has_to_be_given_again() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n");
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $(cut -d' ' -f4 /proc/$PPID/stat) } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
     let given = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush");
     let give = |line: &[&str]| given(line).run();
     // A sandbox would keep the command from it.
     assert_eq!(given(RUN).run().signal(), Some(9));
-    folder.legwork(&["resume", "latest"]).run().code(3).stderr_has("--set-env token=VARIABLE");
-    folder.legwork(&["resume", "latest", "--set", "other=x"]).run().code(3).stderr_has("`other` is no secret input");
+    folder.legwork(&["resume", "latest"]).run().assert_code(3).assert_stderr_contains("--set-env token=VARIABLE");
+    folder
+        .legwork(&["resume", "latest", "--set", "other=x"])
+        .run()
+        .assert_code(3)
+        .assert_stderr_contains("`other` is no secret input");
     let ended = give(&["resume", "latest"]);
-    ended.code(0).stdout_is("Over.\n");
+    ended.assert_code(0).assert_stdout("Over.\n");
     assert_eq!(folder.read("said"), "hush-hush-hush\n");
-    ended.run_folder().nowhere("hush-hush-hush");
+    ended.run_folder().assert_absent("hush-hush-hush");
 }
 
 #[test]
 fn a_journal_that_was_changed_is_refused() {
-    let folder = Work::short().folder();
+    let folder = Workload::short().folder();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
     let path = folder.at("runs/job/latest/events.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen("echo one", "echo 0ne", 1)).unwrap();
-    folder.legwork(&["resume", "latest"]).run().code(2).stdout_is("").stderr_has("was changed after it was written");
+    folder
+        .legwork(&["resume", "latest"])
+        .run()
+        .assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains("was changed after it was written");
     assert!(!folder.exists("log") || folder.read("log") == "one\n");
 }
 
 /// The command waits until it has seen the sign of life change, so that time passes, however slow the machine is.
 #[test]
 fn time_in_a_command_that_was_killed_counts() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\n");
     let command = "for i in 1 2; do was=$(cat runs/job/latest/heartbeat); while [ \"$was\" = \"$(cat runs/job/latest/heartbeat)\" ]; \
                    do sleep 0.05; done; done; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)";
@@ -184,7 +208,7 @@ fn time_in_a_command_that_was_killed_counts() {
     assert_eq!(cut.signal(), Some(9));
     assert!(cut.run_folder().has("heartbeat"));
     let ended = folder.legwork(&["resume", "latest"]).run();
-    ended.code(0).stdout_is("Over.\n");
+    ended.assert_code(0).assert_stdout("Over.\n");
     let record = ended.run_folder();
     assert!(!record.has("heartbeat"), "it has ended");
     let events = record.events();
@@ -200,7 +224,7 @@ fn time_in_a_command_that_was_killed_counts() {
 #[test]
 fn changes_are_known_where_a_kill_came_between_the_last_steps() {
     for left in ["result.json", "result.json and workspace.start"] {
-        let folder = Work::short().folder();
+        let folder = Workload::short().folder();
         let ended = folder.legwork(RUN).run();
         let record = ended.run_folder();
         let changes = record.result()["changes"].clone();
@@ -213,7 +237,7 @@ fn changes_are_known_where_a_kill_came_between_the_last_steps() {
             std::fs::write(record.path().join("workspace.start"), "").unwrap();
         }
         let resumed = folder.legwork(&["resume", "latest"]).run();
-        resumed.code(0);
+        resumed.assert_code(0);
         assert_eq!(
             (record.result()["changes"].clone(), record.file("changes.patch")),
             (changes, patch),
@@ -224,7 +248,7 @@ fn changes_are_known_where_a_kill_came_between_the_last_steps() {
 
 #[test]
 fn what_a_kill_left_half_written_goes() {
-    let folder = Work::short().folder();
+    let folder = Workload::short().folder();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "30").run();
     let latest = folder.at("runs/job/latest").canonicalize().unwrap();
     for name in [".tmp-legwork-abcdef", "subagents/.tmp-legwork-ghijkl", ".tmp-mine"] {
@@ -232,25 +256,25 @@ fn what_a_kill_left_half_written_goes() {
         std::fs::write(latest.join(name), "half").unwrap();
     }
     let ended = folder.legwork(&["resume", "latest"]).run();
-    ended.code(0);
+    ended.assert_code(0);
     let left: Vec<String> = folder.list().into_iter().filter(|name| name.contains(".tmp")).collect();
     assert!(left.len() == 1 && left[0].ends_with(".tmp-mine"), "{left:?}");
 }
 
 #[test]
 fn a_run_that_could_not_begin_leaves_no_record() {
-    let folder = Work::short().folder();
-    folder.legwork(RUN).run().code(0);
+    let folder = Workload::short().folder();
+    folder.legwork(RUN).run().assert_code(0);
     let (before, latest) = (folder.list(), std::fs::read_link(folder.at("runs/job/latest")).unwrap());
     let mut begun = false;
     for number in 1..20 {
         let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", number.to_string()).run();
-        failed.code(5);
+        failed.assert_code(5);
         if folder.list() != before {
             begun = true;
             break;
         }
-        failed.stderr_has("--out").nowhere("resume");
+        failed.assert_stderr_contains("--out").assert_not_printed("resume");
         assert_eq!(std::fs::read_link(folder.at("runs/job/latest")).unwrap(), latest, "{number}");
     }
     assert!(begun);
@@ -259,11 +283,14 @@ fn a_run_that_could_not_begin_leaves_no_record() {
 
 #[test]
 fn a_record_that_breaks_amid_the_run_says_how_to_go_on() {
-    let folder = Work::short().folder();
+    let folder = Workload::short().folder();
     let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", "40").run();
-    failed.code(5).stderr_has("help:").nowhere("--out");
+    failed.assert_code(5).assert_stderr_contains("help:").assert_not_printed("--out");
     let run = failed.run_folder();
-    failed.stderr_has(&format!("Make room for the record, then go on: legwork resume {}", run.path().display()));
+    failed.assert_stderr_contains(&format!(
+        "Make room for the record, then go on: legwork resume {}",
+        run.path().display()
+    ));
     let ended = folder.legwork(&["resume"]).arg(run.path()).run();
-    ended.code(0);
+    ended.assert_code(0);
 }

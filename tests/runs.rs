@@ -1,36 +1,40 @@
 //! Whole runs through the real binary: the loop, its subagents and its ends.
 
-mod ends;
+mod outcomes;
 
 use serde_json::{Value, json};
 
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
-use crate::support::server::{Answer, Script, Server};
+use crate::support::program::ProgramOutput;
+use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 const MODEL: &str = "model: anthropic/claude-sonnet-4-6\n";
 
 /// A folder with a job; the job gets its model.
-pub(crate) fn folder_with(job: &str) -> Folder {
-    let folder = Folder::new();
+pub(crate) fn folder_with(job: &str) -> TestFolder {
+    let folder = TestFolder::new();
     folder.write("job.yaml", format!("{MODEL}{job}"));
     folder
 }
 
-fn run(folder: &Folder, server: &Server) -> Ended {
-    folder.legwork(&["run", "job.yaml"]).provider(server).run()
+fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
+    folder.legwork(&["run", "job.yaml"]).anthropic(server).run()
 }
 
-fn outcome(ended: &Ended) -> Value {
+fn outcome(ended: &ProgramOutput) -> Value {
     ended.run_folder().result()["outcome"].clone()
 }
 
 #[test]
 fn the_smallest_job_answers() {
     let folder = folder_with("parent:\n  prompt: Say hello.\n  tools: []\n");
-    let server = Server::start(Script::of([Answer::text("Hello.")]));
+    let server = Server::start(ScriptedAgents::of([Answer::text("Hello.")]));
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("Hello.\n").nowhere("sandbox").stderr_has("record: runs/job/");
+    ended
+        .assert_code(0)
+        .assert_stdout("Hello.\n")
+        .assert_not_printed("sandbox")
+        .assert_stderr_contains("record: runs/job/");
     let result = ended.run_folder().result();
     assert_eq!(result["outcome"], "completed");
     assert_eq!(result["text"], "Hello.");
@@ -62,7 +66,7 @@ subagents:
     tools: [write_file, bash]
 "#;
 
-fn all_tools() -> Folder {
+fn all_tools() -> TestFolder {
     let folder = folder_with(ALL_TOOLS);
     folder.write("notes/a.txt", "alpha\nbeta\n").write("notes/b.txt", "gamma\n");
     folder
@@ -72,7 +76,7 @@ fn all_tools() -> Folder {
 fn two_kinds_of_subagents_and_all_eight_tools_run_against_the_server() {
     let folder = all_tools();
     let server = Server::start(
-        Script::new()
+        ScriptedAgents::new()
             .agent(
                 "Greet world thoroughly",
                 [
@@ -109,7 +113,7 @@ fn two_kinds_of_subagents_and_all_eight_tools_run_against_the_server() {
             ),
     );
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("All done.\n");
+    ended.assert_code(0).assert_stdout("All done.\n");
     assert_eq!(folder.read("new/d.txt"), "one three\n");
     assert_eq!(folder.read("c.txt"), "c\n");
 
@@ -179,7 +183,7 @@ subagents:
 "#,
     );
     let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/job.script.yaml"]).run();
-    ended.code(0).stdout_is("Done.\n");
+    ended.assert_code(0).assert_stdout("Done.\n");
     let record = ended.run_folder();
     let failed: Vec<_> =
         record.events().into_iter().filter(|event| event["data"]["result"]["is_error"] == true).collect();
@@ -192,7 +196,7 @@ subagents:
     std::fs::remove_file(folder.at("e.txt")).unwrap();
     let again =
         folder.legwork(&["run", "job.yaml", "--model"]).arg(format!("replay/{}", record.path().display())).run();
-    again.code(0).stdout_is("Done.\n");
+    again.assert_code(0).assert_stdout("Done.\n");
     assert_eq!(folder.read("e.txt"), "hi\n", "tools run for real");
 }
 
@@ -221,7 +225,7 @@ fn children_run_side_by_side_up_to_the_limit_and_answer_in_the_order_of_the_call
         Answer::text(&format!("answer {}", request.prompt()))
     });
     let ended = run(&folder, &server);
-    ended.code(0);
+    ended.assert_code(0);
     assert_eq!(most.load(std::sync::atomic::Ordering::SeqCst), 2);
     let requests = server.finish();
     let texts: Vec<String> = requests.last().unwrap().results().into_iter().map(|result| result.text).collect();
@@ -236,12 +240,12 @@ fn children_run_side_by_side_up_to_the_limit_and_answer_in_the_order_of_the_call
 fn task_without_subagents_delegates_to_general() {
     let folder = folder_with("parent:\n  prompt: Delegate.\n  tools: [task, todo, glob]\n");
     let server = Server::start(
-        Script::new()
+        ScriptedAgents::new()
             .agent("Delegate.", [Answer::calls(&[("task", json!({"prompt": "Do it."}))]), Answer::text("done")])
             .agent("Do it.", [Answer::empty()]),
     );
     let ended = run(&folder, &server);
-    ended.code(0);
+    ended.assert_code(0);
     let requests = server.finish();
     assert_eq!(requests[1].tools(), ["todo", "glob"]);
     assert_eq!(requests[2].results()[0].text, "(no summary)");
@@ -254,7 +258,7 @@ fn a_remark_before_an_empty_last_reply_is_not_the_answer() {
     let folder =
         folder_with("parent:\n  prompt: Delegate.\n  tools: [task]\nsubagents:\n  short:\n    tools: [glob]\n");
     let server = Server::start(
-        Script::new()
+        ScriptedAgents::new()
             .agent(
                 "Delegate.",
                 [Answer::calls(&[("task", json!({"prompt": "Look."}))]).then_text("I'll look first."), Answer::empty()],
@@ -265,7 +269,10 @@ fn a_remark_before_an_empty_last_reply_is_not_the_answer() {
             ),
     );
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("").stderr_has("warning: the last reply has no text, so the answer is empty");
+    ended
+        .assert_code(0)
+        .assert_stdout("")
+        .assert_stderr_contains("warning: the last reply has no text, so the answer is empty");
     assert_eq!(server.finish()[3].results()[0].text, "(no summary)");
     let result = ended.run_folder().result();
     assert_eq!((&result["outcome"], &result["text"]), (&json!("completed"), &json!("")));
@@ -276,9 +283,9 @@ fn a_remark_before_an_empty_last_reply_is_not_the_answer() {
 fn a_reached_turn_limit_asks_once_more_without_tools() {
     let folder = folder_with("parent:\n  prompt: Go on and on.\n  tools: [glob]\n  max_turns: 2\n");
     let glob = || Answer::calls(&[("glob", json!({"pattern": "*"}))]);
-    let server = Server::start(Script::of([glob(), glob(), Answer::text("This far I came.")]));
+    let server = Server::start(ScriptedAgents::of([glob(), glob(), Answer::text("This far I came.")]));
     let ended = run(&folder, &server);
-    ended.code(4).stdout_is("This far I came.\n").stderr_has("turn_limit");
+    ended.assert_code(4).assert_stdout("This far I came.\n").assert_stderr_contains("turn_limit");
     let requests = server.finish();
     assert_eq!(requests[2].body()["tool_choice"]["type"], "none");
     assert_eq!(requests[2].tools(), ["glob"], "the tools stay listed");
@@ -293,12 +300,12 @@ fn a_childs_limit_is_told_to_the_parent_beside_its_summary() {
         "parent:\n  prompt: Delegate.\n  tools: [task]\nsubagents:\n  short:\n    tools: [glob]\n    max_turns: 1\n",
     );
     let server = Server::start(
-        Script::new()
+        ScriptedAgents::new()
             .agent("Delegate.", [Answer::calls(&[("task", json!({"prompt": "Look."}))]), Answer::text("ok")])
             .agent("Look.", [Answer::calls(&[("glob", json!({"pattern": "*"}))]), Answer::text("Half of it.")]),
     );
     let ended = run(&folder, &server);
-    ended.code(0);
+    ended.assert_code(0);
     let told = &server.finish()[3].results()[0].text;
     assert!(told.contains("turn_limit") && told.ends_with("Half of it."), "{told}");
     assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "turn_limit");
@@ -309,7 +316,7 @@ fn what_the_model_gets_wrong_is_told_and_the_run_goes_on() {
     let folder = folder_with(
         "parent:\n  prompt: Err.\n  tools: [read_file, task]\nsubagents:\n  one: { tools: [] }\n  two: { tools: [] }\n",
     );
-    let server = Server::start(Script::of([
+    let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[
             ("read_fiel", json!({"path": "x"})),
             ("bash", json!({"command": "true"})),
@@ -324,7 +331,7 @@ fn what_the_model_gets_wrong_is_told_and_the_run_goes_on() {
         Answer::text("Sorry."),
     ]));
     let ended = run(&folder, &server);
-    ended.code(0).stdout_is("Sorry.\n");
+    ended.assert_code(0).assert_stdout("Sorry.\n");
     let results = server.finish()[1].results();
     assert_eq!(results.len(), 9);
     assert!(results.iter().all(|result| result.is_error), "{results:?}");
@@ -338,13 +345,13 @@ fn what_the_model_gets_wrong_is_told_and_the_run_goes_on() {
 #[test]
 fn the_transcript_stays_readable_after_an_open_code_block() {
     let folder = folder_with("parent:\n  prompt: Hi.\n  tools: [glob]\n");
-    let server = Server::start(Script::of([
+    let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("glob", json!({"pattern": "`*`"}))])
             .then_block(json!({"type": "text", "text": "```sh\nls\u{1b}[31m"})),
         Answer::text("Done."),
     ]));
     let ended = run(&folder, &server);
-    ended.code(0);
+    ended.assert_code(0);
     let record = ended.run_folder();
     let transcript = std::fs::read_to_string(record.path().join("transcript.md")).unwrap();
     assert!(transcript.contains("```sh\nls␛[31m\n```\n"), "{transcript}");
@@ -356,7 +363,7 @@ fn the_transcript_stays_readable_after_an_open_code_block() {
 fn what_comes_back_from_a_task_is_bounded_and_a_bad_call_says_what_is_expected() {
     let folder = folder_with(ALL_TOOLS);
     let server = Server::start(
-        Script::new()
+        ScriptedAgents::new()
             .agent(
                 "Greet",
                 [
@@ -370,7 +377,7 @@ fn what_comes_back_from_a_task_is_bounded_and_a_bad_call_says_what_is_expected()
             )
             .agent("Talk.", [Answer::text(&format!("begin{}end", "ä".repeat(60_000)))]),
     );
-    run(&folder, &server).code(0);
+    run(&folder, &server).assert_code(0);
     let requests = server.finish();
     let results = requests.last().unwrap().results();
     let text = &results[0].text;
@@ -389,10 +396,10 @@ fn a_reply_comes_whole_or_in_single_bytes_and_every_block_goes_back_as_it_came()
         let first = Answer::text("Ähm.")
             .thinking("First this.", "c2lnbmVk")
             .then_block(json!({"type": "redacted_thinking", "data": "b3BhcXVl"}))
-            .then_novel_block(unknown.clone())
+            .then_unknown_block(unknown.clone())
             .then_call("glob", &json!({"pattern": "*"}));
-        let server = Server::start(Script::of([way(first), way(Answer::text("Done."))]));
-        run(&folder, &server).code(0).stdout_is("Done.\n");
+        let server = Server::start(ScriptedAgents::of([way(first), way(Answer::text("Done."))]));
+        run(&folder, &server).assert_code(0).assert_stdout("Done.\n");
         let requests = server.finish();
         let sent_back = requests[1].messages()[1]["content"].as_array().unwrap().clone();
         let types: Vec<&str> = sent_back.iter().map(|block| block["type"].as_str().unwrap()).collect();

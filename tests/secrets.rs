@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
-use crate::support::server::{Answer, KEY, Request, Script, Server};
+use crate::support::program::ProgramOutput;
+use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
 
 /// As long as a GitHub token: `base64` breaks it in two.
 const TOKEN: &str = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
@@ -18,17 +18,17 @@ fn bash(command: &str) -> Answer {
     Answer::calls(&[("bash", json!({ "command": command }))])
 }
 
-fn run(folder: &Folder, server: &Server, format: &str) -> Ended {
+fn run(folder: &TestFolder, server: &Server, format: &str) -> ProgramOutput {
     let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN", "--format", format]);
-    run.provider(server).env("MY_TOKEN", TOKEN).run()
+    run.anthropic(server).env("MY_TOKEN", TOKEN).run()
 }
 
 /// Nothing of the text or of a part of it was printed, recorded or sent.
 #[track_caller]
-fn nowhere(ended: &Ended, requests: &[std::sync::Arc<Request>], texts: &[&str]) {
+fn assert_absent(ended: &ProgramOutput, requests: &[std::sync::Arc<Request>], texts: &[&str]) {
     for text in texts {
-        ended.nowhere(text);
-        ended.run_folder().nowhere(text);
+        ended.assert_not_printed(text);
+        ended.run_folder().assert_absent(text);
         for request in requests {
             assert!(!String::from_utf8_lossy(request.bytes()).contains(text), "{text:?} was sent");
         }
@@ -39,12 +39,12 @@ fn nowhere(ended: &Ended, requests: &[std::sync::Arc<Request>], texts: &[&str]) 
 fn no_process_finds_the_key_in_an_environment() {
     let folder = folder_with("parent: { prompt: Look around., tools: [bash] }\n");
     let look = "env > own; cat /proc/$PPID/environ > parents; cat /proc/self/environ";
-    let server = Server::start(Script::of([bash(look), Answer::text("ok")]));
+    let server = Server::start(ScriptedAgents::of([bash(look), Answer::text("ok")]));
     let ended =
-        folder.legwork(&["run", "job.yaml"]).provider(&server).env("AWS_SECRET_ACCESS_KEY", "aws/aws/aws").run();
-    ended.code(0);
+        folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("AWS_SECRET_ACCESS_KEY", "aws/aws/aws").run();
+    ended.assert_code(0);
     // It could look: its own environment is there.
-    assert!(server.finish()[1].results()[0].text.contains("HOME="), "{}", ended.all());
+    assert!(server.finish()[1].results()[0].text.contains("HOME="), "{}", ended.full_output());
     for file in ["own", "parents"] {
         let found = String::from_utf8_lossy(&std::fs::read(folder.at(file)).unwrap()).into_owned();
         assert!(!found.contains("aws/aws") && !found.contains(KEY), "{file}: {found}");
@@ -56,7 +56,7 @@ fn no_process_finds_the_key_in_an_environment() {
 fn our_own_process_shows_its_key_to_nobody() {
     let folder = folder_with("parent: { prompt: Wait., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::text("never").hang());
-    let running = folder.legwork(&["run", "job.yaml"]).provider(&server).env("HARMLESS", "1").spawn();
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("HARMLESS", "1").spawn();
     server.wait_for(1);
     let environ = format!("/proc/{}/environ", running.pid());
     assert_eq!(std::fs::metadata(&environ).unwrap().uid(), 0, "a process that others can't look into belongs to root");
@@ -68,7 +68,7 @@ fn our_own_process_shows_its_key_to_nobody() {
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
     }
     running.signal(rustix::process::Signal::TERM);
-    running.wait().code(143);
+    running.wait().assert_code(143);
 }
 
 #[test]
@@ -80,14 +80,14 @@ fn a_secret_is_masked_in_every_form_that_programs_give_it() {
         echo "$t" | base64; echo "x$t" | base64; echo "xy$t" | base64 -w0; echo; printf %s "a:$t" | base64 -w64
         printf %s "$t" | od -An -v -tx1 | tr -d ' '; printf %s "$t" | od -An -v -tx1 | tr -d ' \n'; echo
         printf '\033[1m%s\033[0m%s\n' "${t:0:20}" "${t:20}"; echo "$t" >&2; exit 3"#;
-    let server = Server::start(Script::of([bash(command), Answer::text("ok")]));
+    let server = Server::start(ScriptedAgents::of([bash(command), Answer::text("ok")]));
     let ended = run(&folder, &server, "jsonl");
-    ended.code(0);
+    ended.assert_code(0);
     let requests = server.finish();
     let told = &requests[1].results()[0].text;
     assert_eq!(told.matches("[masked:token]").count(), 12, "{told}");
     let tails = ["Nzg5YWJjZGVm", "IzNDU2Nzg5", &hex[..20], &hex[120..]];
-    nowhere(
+    assert_absent(
         &ended,
         &requests,
         &[&TOKEN[..16], &TOKEN[80..], "Z2l0aHViX3BhdF8", tails[0], tails[1], tails[2], tails[3]],
@@ -101,10 +101,10 @@ fn a_secret_is_masked_before_anything_is_cut() {
     let flood = "yes \"$INPUT_TOKEN\" | head -n 5000";
     let line = "for i in $(seq 300); do printf '%s' \"$INPUT_TOKEN\"; done > line; wc -c line";
     let read = Answer::calls(&[("read_file", json!({ "path": "line" }))]);
-    let server = Server::start(Script::of([bash(flood), bash(line), read, Answer::text("ok")]));
+    let server = Server::start(ScriptedAgents::of([bash(flood), bash(line), read, Answer::text("ok")]));
     let ended = run(&folder, &server, "json");
-    ended.code(0);
-    nowhere(&ended, &server.finish(), &["github_", "pat_11", "klmnop"]);
+    ended.assert_code(0);
+    assert_absent(&ended, &server.finish(), &["github_", "pat_11", "klmnop"]);
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn the_providers_key_is_masked_wherever_it_shows() {
     let folder = folder_with("parent: { prompt: Read it., tools: [read_file] }\n");
     folder.write("settings", format!("key = {KEY}\n"));
     let read = Answer::calls(&[("read_file", json!({ "path": "settings" }))]);
-    let server = Server::start(Script::of([read, Answer::text(&format!("It is {KEY}."))]));
-    let ended = folder.legwork(&["run", "job.yaml"]).provider(&server).run();
-    ended.code(0).stdout_is("It is [masked:ANTHROPIC_API_KEY].\n");
+    let server = Server::start(ScriptedAgents::of([read, Answer::text(&format!("It is {KEY}."))]));
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("It is [masked:ANTHROPIC_API_KEY].\n");
     let requests = server.finish();
     assert_eq!(requests[1].results()[0].text, "     1\tkey = [masked:ANTHROPIC_API_KEY]");
-    nowhere(&ended, &requests, &[KEY]);
+    assert_absent(&ended, &requests, &[KEY]);
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn what_a_server_says_of_its_refusal_is_masked() {
         let folder = folder_with(JOB);
         let words = if status == 400 { format!("prompt is too long: {words}") } else { words.clone() };
         let server = Server::start(move |_: &Request| Answer::status(status).error(kind, &words));
-        let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).provider(&server).env("T", TOKEN);
+        let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).anthropic(&server).env("T", TOKEN);
         let ended = run.env("LEGWORK_RETRY_BASE_MS", "1").run();
-        assert_eq!(ended.run_folder().result()["outcome"], outcome, "{}", ended.all());
-        ended.stderr_has("no [masked:ANTHROPIC_API_KEY], no [masked:ANTHROPIC_API_KEY]Q==,");
-        nowhere(&ended, &[], &[KEY, &encoded[..30], "github_"]);
+        assert_eq!(ended.run_folder().result()["outcome"], outcome, "{}", ended.full_output());
+        ended.assert_stderr_contains("no [masked:ANTHROPIC_API_KEY], no [masked:ANTHROPIC_API_KEY]Q==,");
+        assert_absent(&ended, &[], &[KEY, &encoded[..30], "github_"]);
     }
 }
 
@@ -147,10 +147,10 @@ fn a_page_in_place_of_an_answer_is_masked_before_it_is_cut() {
     let page = format!("{}{TOKEN}", "y".repeat(190));
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", page.len());
     let server = Server::start(move |_: &Request| Answer::raw(format!("{head}{page}")));
-    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).provider(&server).env("T", TOKEN);
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).anthropic(&server).env("T", TOKEN);
     let ended = run.run();
-    ended.code(5).stderr_has("yyy[masked:");
-    nowhere(&ended, &[], &["github_"]);
+    ended.assert_code(5).assert_stderr_contains("yyy[masked:");
+    assert_absent(&ended, &[], &["github_"]);
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn a_reply_with_a_secret_is_the_same_in_the_journal_and_in_every_later_request()
     let said = Answer::deltas(["It is git", &TOKEN[3..50], &TOKEN[50..], "."])
         .then_call("bash", &input)
         .thinking("I saw it", "c2lnbmVk")
-        .may_come_back_changed();
+        .allow_changed_echo();
     let clean = bash("echo clean").thinking("No secret here", "c2lnbmVkMg");
-    let server = Server::start(Script::of([said, clean, Answer::text("ok")]));
+    let server = Server::start(ScriptedAgents::of([said, clean, Answer::text("ok")]));
     let ended = run(&folder, &server, "jsonl");
-    ended.code(0);
+    ended.assert_code(0);
     let requests = server.finish();
     let sent = |request: usize| requests[request].messages()[1]["content"].clone();
     assert_eq!(sent(1), sent(2));
@@ -175,9 +175,9 @@ fn a_reply_with_a_secret_is_the_same_in_the_journal_and_in_every_later_request()
     assert_eq!(blocks[1]["input"]["command"], "echo [masked:token]");
     assert_eq!(requests[2].messages()[3]["content"][0]["signature"], "c2lnbmVkMg", "one without a secret keeps it");
     let journal = ended.run_folder().events();
-    let replied: Vec<&Value> = journal.iter().filter(|event| event["type"] == "replied").collect();
-    assert_eq!(replied[0]["data"]["reply"]["blocks"][0]["view"]["text"], "It is [masked:token].");
-    nowhere(&ended, &requests, &[TOKEN, "c2lnbmVkIg"]);
+    let replied: Vec<&Value> = journal.iter().filter(|event| event["type"] == "reply_received").collect();
+    assert_eq!(replied[0]["data"]["reply"]["blocks"][0]["content"]["text"], "It is [masked:token].");
+    assert_absent(&ended, &requests, &[TOKEN, "c2lnbmVkIg"]);
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn a_secret_in_two_blocks_or_in_escapes_shows_nowhere() {
     let escaped: String = TOKEN.chars().map(|letter| format!("\\u{:04x}", u32::from(letter))).collect();
     let call = Answer::empty().then_broken_call("bash", &format!("{{\"command\":\"echo {escaped}\"}}"));
     let two = Answer::text(&TOKEN[..40]).then_text(&TOKEN[40..]);
-    let server = Server::start(Script::of([call, two]));
+    let server = Server::start(ScriptedAgents::of([call, two]));
     let ended = run(&folder, &server, "text");
-    ended.code(0).stdout_is("[masked:token]\n");
-    nowhere(&ended, &server.finish(), &[TOKEN, &escaped]);
+    ended.assert_code(0).assert_stdout("[masked:token]\n");
+    assert_absent(&ended, &server.finish(), &[TOKEN, &escaped]);
     assert_eq!(ended.run_folder().result()["text"], "[masked:token]");
 }
 
@@ -198,10 +198,10 @@ fn a_mask_is_not_written_in_place_of_a_secret() {
     let folder = folder_with(JOB);
     folder.write("settings", format!("token = {TOKEN}\n"));
     let write = |content: &str| Answer::calls(&[("write_file", json!({ "path": "settings", "content": content }))]);
-    let copied = write(&format!("token = {TOKEN}\n")).may_come_back_changed();
-    let server = Server::start(Script::of([write("token = [masked:token]\n"), copied, Answer::text("ok")]));
+    let copied = write(&format!("token = {TOKEN}\n")).allow_changed_echo();
+    let server = Server::start(ScriptedAgents::of([write("token = [masked:token]\n"), copied, Answer::text("ok")]));
     let ended = run(&folder, &server, "text");
-    ended.code(0);
+    ended.assert_code(0);
     for request in &server.finish()[1..] {
         assert!(request.results()[0].is_error, "{:?}", request.results());
     }
@@ -214,7 +214,7 @@ fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
     folder.write(&format!("w-{TOKEN}/a.txt"), "text\n");
     let input = json!({ "path": "w-[masked:token]", "content": "x" });
     // A command that stays leaves what the run had kept of the workspace.
-    let server = Server::start(Script::of([
+    let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("write_file", input)]),
         bash(
             "echo more >> w-$INPUT_TOKEN/a.txt; echo new > new-$INPUT_TOKEN; echo plain > plain; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)",
@@ -222,17 +222,17 @@ fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
         Answer::text("ok"),
     ]));
     let started = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN", "--sandbox", "off"]);
-    let ended = started.provider(&server).env("MY_TOKEN", TOKEN).run();
+    let ended = started.anthropic(&server).env("MY_TOKEN", TOKEN).run();
     assert!(ended.run_folder().has("workspace.start"));
-    nowhere(&ended, &[], &[TOKEN]);
+    assert_absent(&ended, &[], &[TOKEN]);
     assert!(!folder.exists("w-[masked:token]"));
     let resumed = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN", "--sandbox", "off"]);
-    let ended = resumed.provider(&server).env("MY_TOKEN", TOKEN).run();
-    ended.code(0);
+    let ended = resumed.anthropic(&server).env("MY_TOKEN", TOKEN).run();
+    ended.assert_code(0);
     assert!(ended.run_folder().transcript().contains("with a secret in the name"));
     let requests = server.finish();
     assert!(requests[1].results()[0].is_error, "{:?}", requests[1].results());
-    nowhere(&ended, &requests, &[TOKEN]);
+    assert_absent(&ended, &requests, &[TOKEN]);
     let changes = ended.run_folder().result()["changes"].to_string();
     assert!(changes.contains("plain") && !changes.contains("new-") && !changes.contains("a.txt"), "{changes}");
 }
@@ -240,10 +240,14 @@ fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
 #[test]
 fn short_values_are_left_alone_with_a_warning() {
     let folder = folder_with("env: [DB_PASSWORD, API_TOKEN]\nparent: { prompt: Say the word., tools: [bash] }\n");
-    let server = Server::start(Script::of([bash("echo $DB_PASSWORD $API_TOKEN"), Answer::text("the end")]));
-    let run = folder.legwork(&["run", "job.yaml"]).provider(&server).env("DB_PASSWORD", "the").env("API_TOKEN", TOKEN);
+    let server = Server::start(ScriptedAgents::of([bash("echo $DB_PASSWORD $API_TOKEN"), Answer::text("the end")]));
+    let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("DB_PASSWORD", "the").env("API_TOKEN", TOKEN);
     let ended = run.run();
-    ended.code(0).stdout_is("the end\n").stderr_has("warning: DB_PASSWORD is not masked").nowhere("API_TOKEN is not");
+    ended
+        .assert_code(0)
+        .assert_stdout("the end\n")
+        .assert_stderr_contains("warning: DB_PASSWORD is not masked")
+        .assert_not_printed("API_TOKEN is not");
     assert_eq!(server.finish()[1].results()[0].text, "the [masked:API_TOKEN]");
 }
 
@@ -252,10 +256,10 @@ fn the_lines_of_a_key_file_are_secrets_each() {
     let key =
         "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nAgEAAoIBx9Q=\n-----END PRIVATE KEY-----\n";
     let folder = folder_with(JOB);
-    let server = Server::start(Script::of([bash("echo \"$INPUT_TOKEN\" | cat -n | tac"), Answer::text("ok")]));
-    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).provider(&server).env("T", key);
+    let server = Server::start(ScriptedAgents::of([bash("echo \"$INPUT_TOKEN\" | cat -n | tac"), Answer::text("ok")]));
+    let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=T"]).anthropic(&server).env("T", key);
     let ended = run.env("GITHUB_ACTIONS", "true").run();
-    ended.code(0);
+    ended.assert_code(0);
     let requests = server.finish();
     let text = &requests[1].results()[0].text;
     assert!(text.contains("-----END") && text.matches("[masked:token]").count() == 2, "{text}");
@@ -270,19 +274,19 @@ fn githubs_runner_is_told_what_to_mask_and_files_are_not() {
     );
     let server = Server::start(|_: &Request| Answer::text("ok"));
     let program = |executable: &str, arguments: &[&str]| {
-        let program = folder.program(executable, arguments).provider(&server).env("T", "50%-of\u{20ac}-it");
+        let program = folder.program(executable, arguments).anthropic(&server).env("T", "50%-of\u{20ac}-it");
         program.env("DEPLOY_TOKEN", TOKEN).env("CARGO_HOME", "/opt/cargo").env("SHORT_KEY", "abc")
     };
     let executable = env!("CARGO_BIN_EXE_legwork");
     let arguments = ["run", "job.yaml", "--set-env", "token=T"];
     let told = program(executable, &arguments).env("GITHUB_ACTIONS", "true").run();
-    told.code(0).stdout_is("ok\n");
+    told.assert_code(0).assert_stdout("ok\n");
     let commands: Vec<&str> = told.stderr.lines().filter(|line| line.starts_with("::")).collect();
     assert_eq!(commands, ["::add-mask::50%25-of\u{20ac}-it", &format!("::add-mask::{TOKEN}")]);
-    told.run_folder().nowhere(TOKEN);
-    program(executable, &arguments).run().code(0).nowhere("add-mask").nowhere(TOKEN);
+    told.run_folder().assert_absent(TOKEN);
+    program(executable, &arguments).run().assert_code(0).assert_not_printed("add-mask").assert_not_printed(TOKEN);
     let script = format!("exec {executable} {} 2> log", arguments.join(" "));
-    program("sh", &["-c", &script]).env("GITHUB_ACTIONS", "true").run().code(0);
+    program("sh", &["-c", &script]).env("GITHUB_ACTIONS", "true").run().assert_code(0);
     assert!(folder.read("log").contains("record: ") && !folder.read("log").contains("::"), "{}", folder.read("log"));
 }
 
@@ -291,14 +295,14 @@ fn a_misspelt_secret_is_not_quoted() {
     let folder = folder_with(JOB);
     for option in ["--set", "--set-env"] {
         let ended = folder.legwork(&["run", "job.yaml", option, &format!("tokne={TOKEN}")]).run();
-        ended.code(3).stderr_has("tokne");
+        ended.assert_code(3).assert_stderr_contains("tokne");
         if option == "--set" {
-            ended.nowhere("github_");
+            ended.assert_not_printed("github_");
         }
     }
     let file = folder.legwork(&["run", "job.yaml", "--inputs", "in.yaml"]);
     folder.write("in.yaml", format!("token: [{TOKEN}]\n"));
-    file.run().code(3).nowhere("github_");
+    file.run().assert_code(3).assert_not_printed("github_");
 }
 
 #[test]
@@ -308,31 +312,35 @@ fn a_dry_run_shows_no_secret() {
     );
     for format in ["text", "json", "jsonl"] {
         let run = folder.legwork(&["run", "job.yaml", "--dry-run", "--format", format, "--set", &format!("q={TOKEN}")]);
-        run.env("MY_TOKEN", TOKEN).run().code(0).stdout_has("Use [masked:MY_TOKEN].").nowhere("github_");
+        run.env("MY_TOKEN", TOKEN)
+            .run()
+            .assert_code(0)
+            .assert_stdout_contains("Use [masked:MY_TOKEN].")
+            .assert_not_printed("github_");
     }
 }
 
 #[test]
 fn the_password_of_an_address_is_a_secret() {
     let folder = folder_with("env: [DATABASE]\nparent: { prompt: Go., tools: [bash] }\n");
-    let server = Server::start(Script::of([bash("echo $DATABASE"), Answer::text("ok")]));
-    let run = folder.legwork(&["run", "job.yaml"]).provider(&server);
+    let server = Server::start(ScriptedAgents::of([bash("echo $DATABASE"), Answer::text("ok")]));
+    let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server);
     let ended = run.env("DATABASE", "postgres://app:hush-hush-hush@db/app").run();
-    ended.code(0);
+    ended.assert_code(0);
     let requests = server.finish();
     assert_eq!(requests[1].results()[0].text, "postgres://app:[masked:DATABASE]@db/app");
-    nowhere(&ended, &requests, &["hush-hush"]);
+    assert_absent(&ended, &requests, &["hush-hush"]);
 }
 
 #[test]
 fn every_folder_and_file_of_a_record_is_its_owners_alone() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\n");
     let task = Answer::calls(&[("task", json!({ "prompt": "Look." }))]);
-    let script = Script::new().agent("Look.", [Answer::text("Seen.")]).agent("Go.", [task, Answer::text("ok")]);
+    let script = ScriptedAgents::new().agent("Look.", [Answer::text("Seen.")]).agent("Go.", [task, Answer::text("ok")]);
     let server = Server::start(script);
     let ended = folder.program("sh", &["-c", &format!("umask 0; exec {} run job.yaml", env!("CARGO_BIN_EXE_legwork"))]);
-    let ended = ended.provider(&server).run();
-    ended.code(0);
+    let ended = ended.anthropic(&server).run();
+    ended.assert_code(0);
     let record = ended.run_folder();
     let mut paths: Vec<_> = record.files().into_iter().map(|name| record.path().join(name)).collect();
     paths.extend([
@@ -347,8 +355,8 @@ fn every_folder_and_file_of_a_record_is_its_owners_alone() {
 }
 
 /// A run whose command left its secret in the workspace, cut off behind that.
-fn left_a_secret(arguments: &[&str], old: &str) -> Folder {
-    let folder = Folder::new();
+fn run_with_leaked_secret(arguments: &[&str], old: &str) -> TestFolder {
+    let folder = TestFolder::new();
     folder.write("job.yaml", format!("model: replay/r.yaml\nenv: [DEPLOY_TOKEN]\n{JOB}"));
     let write =
         json!({ "tool": "bash", "input": { "command": "echo \"$INPUT_TOKEN $DEPLOY_TOKEN\" > left; echo x > other" } });
@@ -359,7 +367,7 @@ fn left_a_secret(arguments: &[&str], old: &str) -> Folder {
     );
     let run = folder.legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN"]).args(arguments);
     let cut = run.env("MY_TOKEN", old).env("DEPLOY_TOKEN", "deploy-1-deploy").env("LEGWORK_KILL_AFTER", "8").run();
-    assert_eq!(cut.signal(), Some(9), "{}", cut.all());
+    assert_eq!(cut.signal(), Some(9), "{}", cut.full_output());
     assert!(folder.read("left").contains(old));
     folder
 }
@@ -367,7 +375,7 @@ fn left_a_secret(arguments: &[&str], old: &str) -> Folder {
 #[test]
 fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
     const OLD: &str = "the-old-value-of-it";
-    let folder = left_a_secret(&[], OLD);
+    let folder = run_with_leaked_secret(&[], OLD);
     let resume = |arguments: &[&str], token: &str, deploy: Option<&str>| {
         let resume = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]).args(arguments);
         let resume = resume.env("MY_TOKEN", token);
@@ -378,20 +386,20 @@ fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
     let first = "deploy-1-deploy";
     let refused = resume(&[], "the-new-value-of-it", Some(first)).run();
     refused
-        .code(2)
-        .stdout_is("")
-        .stderr_has("another value than before the run was cut off: token\n")
-        .stderr_has("--force");
-    resume(&[], OLD, Some("deploy-2-deploy")).run().code(2).stderr_has(": DEPLOY_TOKEN\n");
-    resume(&[], OLD, None).run().code(2).stderr_has(": DEPLOY_TOKEN\n");
+        .assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains("another value than before the run was cut off: token\n")
+        .assert_stderr_contains("--force");
+    resume(&[], OLD, Some("deploy-2-deploy")).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
+    resume(&[], OLD, None).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
     // Cut off once more: it stays as it was forced.
     let forced = resume(&["--force"], "the-new-value-of-it", Some(first)).env("LEGWORK_KILL_AFTER", "1").run();
-    assert_eq!(forced.signal(), Some(9), "{}", forced.all());
-    resume(&[], OLD, Some(first)).run().code(2).stderr_has(": token\n");
+    assert_eq!(forced.signal(), Some(9), "{}", forced.full_output());
+    resume(&[], OLD, Some(first)).run().assert_code(2).assert_stderr_contains(": token\n");
     let ended = resume(&[], "the-new-value-of-it", Some(first)).run();
-    ended.code(0).stdout_is("Done.\n").nowhere(OLD);
+    ended.assert_code(0).assert_stdout("Done.\n").assert_not_printed(OLD);
     let record = ended.run_folder();
-    record.nowhere(OLD);
+    record.assert_absent(OLD);
     assert!(!record.has("changes.patch"));
     assert_eq!(record.result()["changes"].as_array().unwrap().len(), 2);
     assert!(record.transcript().contains("another value before"), "{}", record.transcript());
@@ -400,14 +408,14 @@ fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
 #[test]
 fn a_run_goes_on_with_the_same_secrets_and_keeps_its_patch() {
     const TOKEN: &str = "the-one-value-of-it";
-    let folder = left_a_secret(&[], TOKEN);
+    let folder = run_with_leaked_secret(&[], TOKEN);
     let resume = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]);
     let ended = resume.env("MY_TOKEN", TOKEN).env("DEPLOY_TOKEN", "deploy-1-deploy").run();
-    ended.code(0);
+    ended.assert_code(0);
     assert!(ended.run_folder().file("changes.patch").contains("[masked:token] [masked:DEPLOY_TOKEN]"));
-    ended.run_folder().nowhere(TOKEN);
+    ended.run_folder().assert_absent(TOKEN);
     // Equal values of two secrets or two runs can't be told from what stands for them.
-    let marks = |folder: &Folder| {
+    let marks = |folder: &TestFolder| {
         let journal = std::fs::read_to_string(folder.at("runs/job/latest/events.jsonl")).unwrap();
         let started: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
         started["data"]["secrets"]
@@ -417,7 +425,7 @@ fn a_run_goes_on_with_the_same_secrets_and_keeps_its_patch() {
             .map(|mark| mark.as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    let other = left_a_secret(&[], "deploy-1-deploy");
+    let other = run_with_leaked_secret(&[], "deploy-1-deploy");
     let mut all = [marks(&folder), marks(&other)].concat();
     all.sort();
     all.dedup();

@@ -9,54 +9,59 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::faults::{wait_until, whole};
+use crate::run_failures::{assert_complete_record, wait_until};
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
-use crate::support::peer::{Manner, Peer};
-use crate::support::program::{Ended, Running};
+use crate::support::program::{ProgramOutput, RunningProgram};
 use crate::support::record::RunFolder;
-use crate::support::server::{Answer, KEY, Request, Script, Server};
-use crate::support::skipped;
+use crate::support::report_skipped;
+use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
+use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 const DELEGATING: &str =
     "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n  b: { tools: [bash] }\n";
 
 /// Two processes that hear no signal but KILL, one of them in a session of its own; both hold `lock`.
-const STUBBORN: &str = "exec 9>lock; flock -s 9; trap '' TERM INT HUP; \
+const IGNORES_SIGNALS: &str = "exec 9>lock; flock -s 9; trap '' TERM INT HUP; \
                         setsid bash -c 'trap \"\" TERM INT HUP; touch one; sleep 301' & \
                         while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
 
 const SIGNALS: [(Signal, i32); 4] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 143)];
 
 /// The journal of the newest run has this in it.
-fn wait_for_line(folder: &Folder, agent: &str, text: &str) {
+fn wait_for_line(folder: &TestFolder, agent: &str, text: &str) {
     let name = if agent == "parent" { "events.jsonl".to_owned() } else { format!("subagents/{agent}.events.jsonl") };
     let journal = folder.at("runs/job/latest").join(name);
     wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|lines| lines.contains(text)));
 }
 
 /// None of the processes is left that hold the file `lock`: wherever they are, and whatever their ids are here.
-pub(crate) fn none_left(folder: &Folder) {
+pub(crate) fn assert_no_processes(folder: &TestFolder) {
     let lock = std::fs::File::open(folder.at("lock")).expect("a process has made it");
     wait_until(|| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
 }
 
-fn is_interrupted(ended: &Ended, code: i32) -> RunFolder {
-    ended.code(code);
+fn assert_interrupted(ended: &ProgramOutput, code: i32) -> RunFolder {
+    ended.assert_code(code);
     let record = ended.run_folder();
-    whole(&record);
+    assert_complete_record(&record);
     let result = record.result();
-    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("interrupted"), &json!(code)), "{}", ended.all());
+    assert_eq!(
+        (&result["outcome"], &result["exit_code"]),
+        (&json!("interrupted"), &json!(code)),
+        "{}",
+        ended.full_output()
+    );
     record
 }
 
-fn start(folder: &Folder, url: String) -> Running {
+fn start(folder: &TestFolder, url: String) -> RunningProgram {
     folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", KEY).spawn()
 }
 
 /// A port whose queue of connections is full: one more gets no answer, not even a refusal.
-fn deaf() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+fn unresponsive_port() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut waiting = Vec::new();
@@ -69,32 +74,32 @@ fn deaf() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn a_signal_while_it_connects() {
-    let (address, _listener, _waiting) = deaf();
+    let (address, _listener, _waiting) = unresponsive_port();
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let running = start(&folder, format!("http://{address}"));
         wait_for_line(&folder, "parent", "\"asked\"");
         running.signal(signal);
-        is_interrupted(&running.wait(), code);
+        assert_interrupted(&running.wait(), code);
     }
 }
 
 #[test]
 fn a_signal_while_it_waits_for_an_answer() {
-    let peer = Peer::start(Manner::Silent);
+    let peer = TcpPeer::start(PeerBehaviour::Silent);
     for (at, (signal, code)) in SIGNALS.into_iter().enumerate() {
         let folder = folder_with(JOB);
         let running = start(&folder, peer.url());
         peer.wait_for(at + 1);
         running.signal(signal);
-        is_interrupted(&running.wait(), code);
+        assert_interrupted(&running.wait(), code);
     }
 }
 
 /// Batch systems, timers and limits of processor time send these, and each would end the process by default.
 #[test]
 fn other_signals_that_end_a_process_count_as_sigterm() {
-    let peer = Peer::start(Manner::Silent);
+    let peer = TcpPeer::start(PeerBehaviour::Silent);
     let others = [Signal::USR1, Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::XCPU]
         .into_iter()
         .enumerate();
@@ -103,7 +108,7 @@ fn other_signals_that_end_a_process_count_as_sigterm() {
         let running = start(&folder, peer.url());
         peer.wait_for(at + 1);
         running.signal(signal);
-        is_interrupted(&running.wait(), 143);
+        assert_interrupted(&running.wait(), 143);
     }
 }
 
@@ -117,7 +122,7 @@ fn a_signal_amid_a_stream_drops_what_has_come() {
         let running = start(&folder, server.url());
         server.wait_for(1);
         running.signal(signal);
-        let record = is_interrupted(&running.wait(), code);
+        let record = assert_interrupted(&running.wait(), code);
         assert!(!folder.exists("ran") && record.result()["text"] == "");
         // What it used, nobody knows; it isn't asked for again within this run.
         assert_eq!(server.count(), 1);
@@ -134,7 +139,7 @@ fn a_signal_while_it_backs_off() {
         let running = start(&folder, server.url());
         wait_for_line(&folder, "parent", "\"retrying\"");
         running.signal(signal);
-        is_interrupted(&running.wait(), code);
+        assert_interrupted(&running.wait(), code);
         assert_eq!(server.count(), 1);
     }
 }
@@ -143,12 +148,12 @@ fn a_signal_while_it_backs_off() {
 fn a_signal_in_a_tool_that_hears_none() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
-        let server = Server::start(|_: &Request| Answer::calls(&[("bash", json!({"command": STUBBORN}))]));
+        let server = Server::start(|_: &Request| Answer::calls(&[("bash", json!({"command": IGNORES_SIGNALS}))]));
         let running = start(&folder, server.url());
         wait_until(|| folder.exists("begun"));
         running.signal(signal);
-        let record = is_interrupted(&running.wait(), code);
-        none_left(&folder);
+        let record = assert_interrupted(&running.wait(), code);
+        assert_no_processes(&folder);
         let events = record.events();
         let finished = events.iter().find(|event| event["type"] == "call_finished").expect("the call has its answer");
         assert!(finished["data"]["result"]["text"].as_str().unwrap().contains("killed"), "{finished}");
@@ -165,15 +170,15 @@ fn a_signal_while_subagents_run() {
                 ("task", json!({"agent": "a", "prompt": "tool"})),
                 ("task", json!({"agent": "b", "prompt": "wait"})),
             ]),
-            "tool" => Answer::calls(&[("bash", json!({"command": STUBBORN}))]),
+            "tool" => Answer::calls(&[("bash", json!({"command": IGNORES_SIGNALS}))]),
             _ => Answer::text("half").cut_after_events(2).hang(),
         });
         let running = start(&folder, server.url());
         server.wait_for(3);
         wait_until(|| folder.exists("begun"));
         running.signal(signal);
-        let record = is_interrupted(&running.wait(), code);
-        none_left(&folder);
+        let record = assert_interrupted(&running.wait(), code);
+        assert_no_processes(&folder);
         let result = record.result();
         for child in ["a-1", "b-1"] {
             assert_eq!(record.events_of(child).last().unwrap()["type"], "agent_finished");
@@ -197,19 +202,19 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
     let journal = ended.run_folder().events();
     assert_eq!(journal.last().unwrap()["data"]["outcome"], "completed");
     if ended.run_folder().has("result.json") {
-        whole(&ended.run_folder());
-        ended.code(0);
+        assert_complete_record(&ended.run_folder());
+        ended.assert_code(0);
     } else {
         // A machine too slow to write it in time: it is not lost.
-        ended.code(143);
-        folder.legwork(&["resume", "latest"]).provider(&server).run().code(0);
-        whole(&ended.run_folder());
+        ended.assert_code(143);
+        folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0);
+        assert_complete_record(&ended.run_folder());
     }
     assert_eq!(server.count(), 1);
 }
 
 /// A run that can't end by itself: a subagent is in a tool, and nobody reads what the program prints.
-fn held_up(folder: &Folder, server: &Server) -> Child {
+fn blocked_run(folder: &TestFolder, server: &Server) -> Child {
     let child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", "jsonl"])
         .current_dir(folder.path())
@@ -227,14 +232,14 @@ fn held_up(folder: &Folder, server: &Server) -> Child {
 }
 
 /// Answers of which one subagent's tool doesn't end by itself, and the other's text is long and comes once that has begun.
-fn keeping_busy(folder: &Folder) -> Server {
+fn busy_server(folder: &TestFolder) -> Server {
     let begun = folder.at("begun");
     Server::start(move |request: &Request| match request.prompt().as_str() {
         "Go." => Answer::calls(&[
             ("task", json!({"agent": "a", "prompt": "tool"})),
             ("task", json!({"agent": "b", "prompt": "loud"})),
         ]),
-        "tool" => Answer::calls(&[("bash", json!({"command": STUBBORN}))]),
+        "tool" => Answer::calls(&[("bash", json!({"command": IGNORES_SIGNALS}))]),
         _ => {
             wait_until(|| begun.exists());
             Answer::text(&"x".repeat(100_000))
@@ -245,8 +250,8 @@ fn keeping_busy(folder: &Folder) -> Server {
 #[test]
 fn a_second_sigint_ends_at_once_with_its_tools() {
     let folder = folder_with(DELEGATING);
-    let server = keeping_busy(&folder);
-    let mut child = held_up(&folder, &server);
+    let server = busy_server(&folder);
+    let mut child = blocked_run(&folder, &server);
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::TERM).unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -258,7 +263,7 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
     kill_process(pid, Signal::INT).unwrap();
     // Without the second one it would end as by the first.
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    none_left(&folder);
+    assert_no_processes(&folder);
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
     assert!(!record.events().is_empty() && !record.events_of("b-1").is_empty(), "the journals are whole");
 }
@@ -266,17 +271,17 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
 #[test]
 fn one_signal_ends_a_run_that_is_held_up_and_its_tools() {
     let folder = folder_with(DELEGATING);
-    let server = keeping_busy(&folder);
-    let mut child = held_up(&folder, &server);
+    let server = busy_server(&folder);
+    let mut child = blocked_run(&folder, &server);
     // Not by SIGHUP, which is ignored below `nohup`.
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     wait_until(|| child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(143));
-    none_left(&folder);
+    assert_no_processes(&folder);
 }
 
 /// The program, whose stdout is a pipe that nobody reads.
-fn unread(folder: &Folder, server: &Server, format: &str) -> Child {
+fn run_with_unread_stdout(folder: &TestFolder, server: &Server, format: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", format])
         .current_dir(folder.path())
@@ -307,10 +312,10 @@ fn the_wall_clock_holds_while_nobody_reads_the_output() {
         let todo = json!({"items": [{"text": "more", "status": "pending"}]});
         Answer::calls(&[("todo", todo)]).then_block(json!({"type": "text", "text": "x".repeat(300_000)}))
     });
-    let (code, text) = ended(unread(&folder, &server, "jsonl"));
+    let (code, text) = ended(run_with_unread_stdout(&folder, &server, "jsonl"));
     assert_eq!(code, Some(4), "{text}");
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
-    whole(&record);
+    assert_complete_record(&record);
     assert_eq!(record.result()["outcome"], "timed_out");
     // The agent waits for the reader after the first megabyte.
     assert!(server.count() < 8, "{}", server.count());
@@ -320,7 +325,7 @@ fn the_wall_clock_holds_while_nobody_reads_the_output() {
 fn an_answer_that_nobody_reads_is_given_up_when_the_time_is_up() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { wall_clock: 8s }\n");
     let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
-    let (code, text) = ended(unread(&folder, &server, "text"));
+    let (code, text) = ended(run_with_unread_stdout(&folder, &server, "text"));
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
     if record.result()["outcome"] == "timed_out" {
         // A machine too slow for one answer in that time: what is printed then fits into the pipe.
@@ -333,22 +338,22 @@ fn an_answer_that_nobody_reads_is_given_up_when_the_time_is_up() {
 }
 
 /// Runs the program from a shell: `$LEGWORK` is it.
-fn in_a_shell(folder: &Folder, line: &str, server: &Server) -> Ended {
-    folder.program("bash", &["-c", line]).provider(server).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
+fn in_a_shell(folder: &TestFolder, line: &str, server: &Server) -> ProgramOutput {
+    folder.program("bash", &["-c", line]).anthropic(server).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
 }
 
 #[test]
 fn closed_outputs_are_no_panic_and_no_lost_record() {
     for closed in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "--format jsonl >&- 2>&-", "--format json >&-"] {
         let folder = folder_with(JOB);
-        let server = Server::start(Script::of([
+        let server = Server::start(ScriptedAgents::of([
             Answer::calls(&[("bash", json!({"command": "echo out; echo err >&2; cat"}))]),
             Answer::text("Done."),
         ]));
         let ended = in_a_shell(&folder, &format!("\"$LEGWORK\" run job.yaml {closed}"), &server);
-        ended.code(0).nowhere("panicked");
+        ended.assert_code(0).assert_not_printed("panicked");
         let record = ended.run_folder();
-        whole(&record);
+        assert_complete_record(&record);
         assert_eq!(record.result()["outcome"], "completed", "{closed}");
         let events = record.events();
         let result = events.iter().find(|event| event["type"] == "call_finished").unwrap();
@@ -361,11 +366,11 @@ fn closed_outputs_are_no_panic_and_no_lost_record() {
 fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
     for format in ["text", "json", "jsonl"] {
         let folder = folder_with(JOB);
-        let server = Server::start(Script::of([Answer::text(&"long\n".repeat(20_000))]));
+        let server = Server::start(ScriptedAgents::of([Answer::text(&"long\n".repeat(20_000))]));
         let line = format!("\"$LEGWORK\" run job.yaml --format {format} | head -c 1; exit ${{PIPESTATUS[0]}}");
         let ended = in_a_shell(&folder, &line, &server);
-        ended.code(0).nowhere("panicked");
-        whole(&ended.run_folder());
+        ended.assert_code(0).assert_not_printed("panicked");
+        assert_complete_record(&ended.run_folder());
         assert_eq!(ended.run_folder().result()["outcome"], "completed");
     }
 }
@@ -373,7 +378,7 @@ fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
 #[test]
 fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
     if !std::path::Path::new("/dev/full").exists() {
-        skipped("there is no /dev/full");
+        report_skipped("there is no /dev/full");
         return;
     }
     for (line, code) in [
@@ -389,12 +394,12 @@ fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
         let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { cost_usd: 1 }\n");
         let server = Server::start(|_: &Request| Answer::text("Done."));
         let ended = in_a_shell(&folder, &format!("\"$LEGWORK\" {line}"), &server);
-        ended.code(code).nowhere("panicked");
+        ended.assert_code(code).assert_not_printed("panicked");
         if code == 5 {
-            ended.stderr_has("the answer can't be printed").stderr_has("No space left");
+            ended.assert_stderr_contains("the answer can't be printed").assert_stderr_contains("No space left");
         }
         if line.starts_with("run") && !line.contains("--dry-run") && code != 3 {
-            whole(&ended.run_folder());
+            assert_complete_record(&ended.run_folder());
             assert_eq!(ended.run_folder().result()["outcome"], "completed", "{line}");
         }
     }
@@ -405,7 +410,7 @@ fn what_a_file_of_bounded_size_does_not_take_is_an_error_and_no_signal() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\n");
     let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
     let ended = in_a_shell(&folder, "ulimit -f 100; \"$LEGWORK\" run job.yaml", &server);
-    ended.code(5).stderr_has("can't be written").stderr_has("File too large");
+    ended.assert_code(5).assert_stderr_contains("can't be written").assert_stderr_contains("File too large");
     let record = ended.run_folder();
     assert_eq!(record.result()["outcome"], "environment_failed");
     // The half line that still fitted is cut off when the journal is read.

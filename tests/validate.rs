@@ -9,22 +9,22 @@ use grep_regex::RegexMatcher;
 use serde_json::Value;
 
 use crate::house::source::{read, root};
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
+use crate::support::test_folder::TestFolder;
 
 const GOOD: &str = "model: replay/x\nparent: { prompt: x, tools: [] }\n";
 const BAD: &str = "model: replay/x\nparent: { prompt: x, tools: [Read] } # keep\n";
 
 /// The findings of `--format json`: file, line, column, code.
-fn found(ended: &Ended) -> Vec<(String, u64, u64, String)> {
+fn findings(ended: &ProgramOutput) -> Vec<(String, u64, u64, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let number = |value: &Value| value.as_u64().unwrap();
     let all = ended.json()["diagnostics"].as_array().unwrap().clone();
     all.iter().map(|it| (text(&it["file"]), number(&it["line"]), number(&it["column"]), text(&it["code"]))).collect()
 }
 
-fn codes(ended: &Ended) -> Vec<(String, String)> {
-    found(ended).into_iter().map(|(file, _, _, code)| (file, code)).collect()
+fn codes(ended: &ProgramOutput) -> Vec<(String, String)> {
+    findings(ended).into_iter().map(|(file, _, _, code)| (file, code)).collect()
 }
 
 fn pair(file: &str, code: &str) -> (String, String) {
@@ -32,8 +32,8 @@ fn pair(file: &str, code: &str) -> (String, String) {
 }
 
 /// A folder with something to mend in all kinds of files.
-fn broken() -> Folder {
-    let folder = Folder::new();
+fn broken_jobs() -> TestFolder {
+    let folder = TestFolder::new();
     folder
         .write("jobs/good.yaml", GOOD)
         .write("jobs/a b.yaml", BAD.trim_end())
@@ -55,7 +55,7 @@ fn broken() -> Folder {
 }
 
 /// What is in the files of [`broken`] when they are mended.
-fn assert_mended(folder: &Folder) {
+fn assert_fixed(folder: &TestFolder) {
     assert_eq!(folder.read("jobs/good.yaml"), GOOD);
     assert_eq!(folder.read("jobs/a b.yaml"), BAD.trim_end().replace("Read", "read_file"));
     let crlf = folder.read("jobs/crlf.yml");
@@ -72,46 +72,56 @@ fn assert_mended(folder: &Folder) {
 
 #[test]
 fn fix_mends_every_kind_of_file_and_nothing_else_in_it() {
-    let folder = broken();
+    let folder = broken_jobs();
     std::fs::set_permissions(folder.at("jobs/crlf.yml"), std::fs::Permissions::from_mode(0o640)).unwrap();
     let ended = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
-    ended.code(3).stderr_has("jobs/a b.yaml: 1 mended\n").stderr_has("jobs/crlf.yml: 3 mended\n");
-    ended.stderr_has("jobs/crlf.script.yaml: 1 mended\n").stderr_has("jobs/prompts/p.md: 2 mended\n");
+    ended
+        .assert_code(3)
+        .assert_stderr_contains("jobs/a b.yaml: 1 mended\n")
+        .assert_stderr_contains("jobs/crlf.yml: 3 mended\n");
+    ended
+        .assert_stderr_contains("jobs/crlf.script.yaml: 1 mended\n")
+        .assert_stderr_contains("jobs/prompts/p.md: 2 mended\n");
     let left = codes(&ended);
     assert_eq!(left, [pair("jobs/deep/\"öx\"\n.yaml", "unknown-tool")], "only what remains is printed");
-    assert_mended(&folder);
+    assert_fixed(&folder);
     let mode = std::fs::metadata(folder.at("jobs/crlf.yml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o640);
     let before = folder.list();
     let again = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
-    again.code(3).stderr_is("");
-    assert_mended(&folder);
+    again.assert_code(3).assert_stderr("");
+    assert_fixed(&folder);
     assert_eq!(folder.list(), before, "nothing is left behind");
 }
 
 #[test]
 fn a_diff_is_all_that_stdout_gets_and_changes_nothing() {
-    let folder = broken();
+    let folder = broken_jobs();
     let all =
         ["jobs/a b.yaml", "jobs/crlf.yml", "jobs/crlf.script.yaml", "jobs/deep/\"öx\"\n.yaml", "jobs/prompts/p.md"];
     let before = all.map(|name| folder.read(name));
     let ended = folder.legwork(&["validate", "--diff"]).run();
-    ended.code(3).stderr_has("error[unknown-tool]").stderr_has("jobs/prompts/p.md:4:");
+    ended.assert_code(3).assert_stderr_contains("error[unknown-tool]").assert_stderr_contains("jobs/prompts/p.md:4:");
     let starts = ["--- ", "+++ ", "@@ ", " ", "-", "+", "\\ "];
     let strange = ended.stdout.lines().find(|line| !starts.iter().any(|start| line.starts_with(start)));
     assert_eq!(strange, None);
     assert_eq!(ended.stdout.matches("--- a/").count() + ended.stdout.matches("--- \"a/").count(), 5);
     assert_eq!(all.map(|name| folder.read(name)), before);
     let coloured = folder.legwork(&["validate", "--diff", "jobs/a b.yaml"]).env("CLICOLOR_FORCE", "1").run();
-    coloured.stdout_has("\u{1b}[31m-parent").stdout_has("\u{1b}[32m+parent");
-    folder.legwork(&["validate", "--diff", "jobs/good.yaml"]).run().code(0).stdout_is("").stderr_has("no findings");
-    folder.legwork(&["validate", "--diff", "--fix"]).run().code(2);
+    coloured.assert_stdout_contains("\u{1b}[31m-parent").assert_stdout_contains("\u{1b}[32m+parent");
+    folder
+        .legwork(&["validate", "--diff", "jobs/good.yaml"])
+        .run()
+        .assert_code(0)
+        .assert_stdout("")
+        .assert_stderr_contains("no findings");
+    folder.legwork(&["validate", "--diff", "--fix"]).run().assert_code(2);
 }
 
 /// Pipes the diff of all jobs below the program's folder into a program.
-fn piped(folder: &Folder, below: &str, arguments: &str, into: &str) -> Ended {
+fn pipe_diff(folder: &TestFolder, below: &str, arguments: &str, into: &str) -> ProgramOutput {
     let line = format!("{} validate --diff {arguments} 2> /dev/null | {into}", env!("CARGO_BIN_EXE_legwork"));
-    folder.program("sh", &["-c", &line]).below(below).run()
+    folder.program("sh", &["-c", &line]).in_folder(below).run()
 }
 
 #[test]
@@ -123,28 +133,32 @@ fn a_diff_is_taken_by_git_and_by_patch() {
         (false, "", "$PWD/jobs", "git apply"),
         (false, "", "jobs", "patch --silent -p1"),
     ] {
-        let folder = broken();
+        let folder = broken_jobs();
         if in_repository {
             folder.commit_all();
         }
-        let ended = piped(&folder, below, arguments, into);
-        ended.code(0);
-        assert_mended(&folder);
+        let ended = pipe_diff(&folder, below, arguments, into);
+        ended.assert_code(0);
+        assert_fixed(&folder);
     }
 }
 
 #[test]
 fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/a.yaml", BAD).write("jobs/b.yaml", BAD).write("shared/c.yaml", BAD);
     std::fs::set_permissions(folder.at("jobs/a.yaml"), std::fs::Permissions::from_mode(0o444)).unwrap();
     symlink("../shared/c.yaml", folder.at("jobs/c.yaml")).unwrap();
     symlink("../shared/c.yaml", folder.at("jobs/d.yaml")).unwrap();
     let diff = folder.legwork(&["validate", "--diff", "jobs/c.yaml", "jobs/d.yaml"]).run();
-    assert_eq!(diff.stdout.matches("+++ b/shared/c.yaml\n").count(), 1, "{}", diff.all());
+    assert_eq!(diff.stdout.matches("+++ b/shared/c.yaml\n").count(), 1, "{}", diff.full_output());
     let ended = folder.legwork(&["validate", "--fix"]).run();
-    ended.code(5).stderr_has("jobs/a.yaml can't be mended").stderr_has("protected").stdout_has("jobs/a.yaml:2:30");
-    ended.stderr_has("jobs/b.yaml: 1 mended").stderr_has("jobs/c.yaml: 1 mended");
+    ended
+        .assert_code(5)
+        .assert_stderr_contains("jobs/a.yaml can't be mended")
+        .assert_stderr_contains("protected")
+        .assert_stdout_contains("jobs/a.yaml:2:30");
+    ended.assert_stderr_contains("jobs/b.yaml: 1 mended").assert_stderr_contains("jobs/c.yaml: 1 mended");
     assert_eq!(folder.read("jobs/a.yaml"), BAD);
     assert_eq!(folder.read("jobs/b.yaml"), BAD.replace("Read", "read_file"));
     assert_eq!(folder.read("shared/c.yaml"), BAD.replace("Read", "read_file"));
@@ -153,17 +167,17 @@ fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
 
 #[test]
 fn what_would_do_harm_is_not_mended() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let text = "model: replay/x\nparent: { prompt: x, tools: [read_file, Read, Grep] }\n";
     folder.write("job.yaml", text);
     let ended = folder.legwork(&["validate", "--fix", "job.yaml"]).run();
-    ended.code(3).stderr_has("job.yaml: 1 mended\n").stdout_has("unknown-tool");
+    ended.assert_code(3).assert_stderr_contains("job.yaml: 1 mended\n").assert_stdout_contains("unknown-tool");
     assert_eq!(folder.read("job.yaml"), text.replace("Grep", "grep"));
 }
 
 #[test]
 fn a_fix_never_gives_a_value_to_another_key() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let job = |top: &str, parent: &str, limits: &str| {
         format!("model: replay/x\n{top}parent:\n  prompt: x\n  tools: []\n{parent}limits:\n  wall_clock: 1m\n{limits}")
     };
@@ -182,13 +196,17 @@ fn a_fix_never_gives_a_value_to_another_key() {
         job("inputs: { file1: { type: string } }\n", "", "").replace("prompt: x", "prompt: '{{ inputs.file2 }}'"),
     ] {
         folder.write("job.yaml", &text);
-        folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(3);
+        folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(3);
         let now = folder.read("job.yaml");
         // The typo in a value may go; no key changes.
         assert_eq!(now.replace("network: open", "network: opn"), text);
     }
     folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
-    folder.legwork(&["validate", "--fix", "job.yaml"]).run().code(0).stderr_has("job.yaml: 3 mended");
+    folder
+        .legwork(&["validate", "--fix", "job.yaml"])
+        .run()
+        .assert_code(0)
+        .assert_stderr_contains("job.yaml: 3 mended");
     assert_eq!(folder.read("job.yaml"), job("description: x\n", "  max_turns: 6\n", "  tool_calls: 7\n"));
     for (model, now) in [
         ("“anthropic/claude-sonnet-5-5”", "anthropic/claude-sonnet-5-5"),
@@ -209,7 +227,7 @@ fn a_fix_never_gives_a_value_to_another_key() {
 
 #[test]
 fn prompts_are_mended_for_all_their_jobs_and_named_once() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let job = |inputs: &str, path: &str| {
         format!("model: replay/x\ninputs: {inputs}\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n")
     };
@@ -218,19 +236,19 @@ fn prompts_are_mended_for_all_their_jobs_and_named_once() {
     folder.write("jobs/p.md", "{{ topic }}\n{{ gone }}\n");
     let ended = folder.legwork(&["validate", "--format", "json"]).run();
     let place = |line, column| ("jobs/p.md".to_owned(), line, column, "undefined-variable".to_owned());
-    assert_eq!(found(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
+    assert_eq!(findings(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
     // To another job `topic` is nothing, and `inputs.topic` is nothing either.
     folder.write("jobs/c.yaml", job("{ topik: { type: string } }", "p.md")).write("jobs/p.md", "{{ inputs.topik }}\n");
-    folder.legwork(&["validate", "--fix"]).run().code(3).stderr_has("jobs/p.md: 1 fix left out");
+    folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix left out");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topik }}\n");
     std::fs::remove_file(folder.at("jobs/c.yaml")).unwrap();
-    folder.legwork(&["validate", "--fix"]).run().code(0).stderr_has("jobs/p.md: 1 mended");
+    folder.legwork(&["validate", "--fix"]).run().assert_code(0).assert_stderr_contains("jobs/p.md: 1 mended");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topic }}\n");
 }
 
 #[test]
 fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let job = |input: &str, path: &str| {
         format!(
             "model: replay/x\ninputs: {{ {input}: {{ type: string }} }}\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n"
@@ -244,53 +262,60 @@ fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
             folder.commit_all();
         }
         let ended = folder.legwork(&["validate", "--fix", "jobs/a.yaml"]).run();
-        ended.code(3).stderr_has("jobs/prompts/p.md: 1 fix left out");
+        ended.assert_code(3).assert_stderr_contains("jobs/prompts/p.md: 1 fix left out");
         assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topik }}\n", "{other}");
         std::fs::remove_file(folder.at(other)).unwrap();
     }
-    folder.legwork(&["validate", "--fix", "jobs/a.yaml"]).run().code(0).stderr_has("jobs/prompts/p.md: 1 mended");
+    folder
+        .legwork(&["validate", "--fix", "jobs/a.yaml"])
+        .run()
+        .assert_code(0)
+        .assert_stderr_contains("jobs/prompts/p.md: 1 mended");
     assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topic }}\n");
 }
 
 #[test]
 fn what_is_not_shown_is_counted() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let keys: String = (0..150).map(|number| format!("unknown_{number}: 1\n")).collect();
     let tools: String = (0..150).map(|number| format!("strange_{number}, ")).collect();
     let job = format!("model: replay/x\nparent: {{ prompt: x, tools: [{tools}] }}\n{keys}");
     folder.write("jobs/a.yaml", &job).write("jobs/b.yaml", &job);
     let ended = folder.legwork(&["validate", "jobs/a.yaml"]).run();
-    ended.code(3).stdout_has("200 more findings are not shown").stdout_has("\n300 errors\n");
-    folder.legwork(&["validate"]).run().code(3).stdout_has("\n600 errors\n");
+    ended
+        .assert_code(3)
+        .assert_stdout_contains("200 more findings are not shown")
+        .assert_stdout_contains("\n300 errors\n");
+    folder.legwork(&["validate"]).run().assert_code(3).assert_stdout_contains("\n600 errors\n");
     let github = folder.legwork(&["validate", "--format", "github"]).run();
-    github.code(3).stdout_has("::error::591 more errors, which are in the step's log\n");
+    github.assert_code(3).assert_stdout_contains("::error::591 more errors, which are in the step's log\n");
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("::error file=")).count(), 9);
     // The nine and all others that are found, each file's last one with the number of those beyond.
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("jobs/")).count(), 2 * 101 - 9);
-    github.stdout_has("jobs/b.yaml:2:").stdout_has("too-many]: 200 more findings");
+    github.assert_stdout_contains("jobs/b.yaml:2:").assert_stdout_contains("too-many-findings]: 200 more findings");
     let many_warnings = format!(
         "model: replay/x\nparent: {{ prompt: x, tools: [task] }}\nsubagents:\n{}",
         (0..120).map(|number| format!("  a{number}: {{ tools: [] }}\n")).collect::<String>()
     );
     folder.write("jobs/a.yaml", many_warnings);
-    folder.legwork(&["validate", "jobs/a.yaml"]).run().code(3).stdout_has("\n120 warnings\n");
+    folder.legwork(&["validate", "jobs/a.yaml"]).run().assert_code(3).assert_stdout_contains("\n120 warnings\n");
 }
 
 #[test]
 fn a_limit_may_be_none() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [] }\nlimits: { tokens: none, cost_usd: none, tool_calls: none, wall_clock: none, subagents: none }\n");
-    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_is("");
+    folder.legwork(&["validate", "job.yaml"]).run().assert_code(0).assert_stdout("");
     for limit in ["tokens: nothing", "cost_usd: much", "cost_usd: 0", "tokens: 1.5", "tokens: -1"] {
         folder
             .write("job.yaml", format!("model: replay/x\nparent: {{ prompt: x, tools: [] }}\nlimits: {{ {limit} }}\n"));
-        folder.legwork(&["validate", "job.yaml"]).run().code(3).stdout_has("1 error\n");
+        folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("1 error\n");
     }
 }
 
 #[test]
 fn standard_input_is_a_file_like_any_other() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/p.md", "{{ gone }}").write("here.md", "fine");
     let check = |arguments: &[&str], text: &str| {
         let all = [&["validate", "--format", "json"], arguments].concat();
@@ -298,26 +323,28 @@ fn standard_input_is_a_file_like_any_other() {
     };
     let prompt = |path: &str| format!("model: replay/x\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n");
     assert_eq!(codes(&check(&["-"], BAD)), [pair("<stdin>", "unknown-tool")]);
-    check(&["-"], &prompt("here.md")).code(0);
+    check(&["-"], &prompt("here.md")).assert_code(0);
     let named = check(&["-", "--stdin-name", "jobs/new.yaml"], &prompt("p.md"));
     assert_eq!(codes(&named), [pair("jobs/p.md", "undefined-variable")]);
     let yet_to_come = check(&["-", "--stdin-name", "gone/new.yaml"], &prompt("p.md"));
     assert_eq!(codes(&yet_to_come), [pair("gone/new.yaml", "unreadable-file")]);
-    check(&["-", "--stdin-name", "gone/new.yaml"], GOOD).code(0);
+    check(&["-", "--stdin-name", "gone/new.yaml"], GOOD).assert_code(0);
     let script = check(&["-", "--stdin-name", "jobs/new.script.yaml"], "parent: [{ txt: x }]\n");
     assert_eq!(codes(&script), [pair("jobs/new.script.yaml", "unknown-key")]);
     assert_eq!(codes(&check(&["-"], &"x".repeat(5 << 20))), [pair("<stdin>", "too-large")]);
-    check(&["-"], "").code(3);
-    check(&["-", "--fix"], BAD).code(2).stderr_has("--diff");
-    check(&["jobs", "--stdin-name", "x.yaml"], "").code(2).stderr_has("--stdin-name");
+    check(&["-"], "").assert_code(3);
+    check(&["-", "--fix"], BAD).assert_code(2).assert_stderr_contains("--diff");
+    check(&["jobs", "--stdin-name", "x.yaml"], "").assert_code(2).assert_stderr_contains("--stdin-name");
     let diff = check(&["-", "-", "--diff", "--stdin-name", "jobs/./new.yaml"], BAD);
-    diff.code(3).stdout_has("--- a/jobs/new.yaml\n").stdout_has("+parent: { prompt: x, tools: [read_file] } # keep\n");
+    diff.assert_code(3)
+        .assert_stdout_contains("--- a/jobs/new.yaml\n")
+        .assert_stdout_contains("+parent: { prompt: x, tools: [read_file] } # keep\n");
     assert_eq!(diff.stdout.matches("---").count(), 1);
 }
 
 #[test]
 fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/b.yml", BAD).write("jobs/a.yaml", "- list\n").write("jobs/z/y.yaml", BAD);
     folder.write("jobs/a.script.yml", "[]\n").write("jobs/notes.txt", "[").write("jobs/.hidden.yaml", "[");
     folder.write("jobs/tests/t.yaml", "[").write("jobs/z/tests/t.yaml", "[").write("jobs/drafts/d.yaml", "[");
@@ -352,13 +379,15 @@ fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
         "in the order of the paths"
     );
     let text = folder.legwork(&["validate"]).run();
-    text.stdout_has("symbolic link to nothing").stdout_has("it is a folder").stdout_has("it is no regular file");
-    text.stdout_has("8 errors\n");
+    text.assert_stdout_contains("symbolic link to nothing")
+        .assert_stdout_contains("it is a folder")
+        .assert_stdout_contains("it is no regular file");
+    text.assert_stdout_contains("8 errors\n");
 }
 
 #[test]
 fn what_is_no_file_is_an_error_and_hides_nothing() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("good.yaml", GOOD).write("none/notes.txt", "x");
     std::fs::create_dir(folder.at("folder.yaml")).unwrap();
     symlink("loop.yaml", folder.at("loop.yaml")).unwrap();
@@ -369,49 +398,52 @@ fn what_is_no_file_is_an_error_and_hides_nothing() {
         .timeout(Duration::from_secs(180))
         .run();
     let expected: Vec<_> = paths[..8].iter().map(|path| pair(path, "unreadable")).collect();
-    assert_eq!(codes(ended.code(3)), expected);
+    assert_eq!(codes(ended.assert_code(3)), expected);
 }
 
 #[test]
 fn denied_warnings_count() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let text = "model: replay/x\nparent: { prompt: x, tools: [] }\nsubagents: { a: { description: x, tools: [] } }\n";
     folder.write("job.yaml", text).write("bad.yaml", BAD).write("good.yaml", GOOD);
-    folder.legwork(&["validate", "job.yaml"]).run().code(0).stdout_has("warning[unused-subagents]");
+    folder.legwork(&["validate", "job.yaml"]).run().assert_code(0).assert_stdout_contains("warning[unused-subagents]");
     let denied = folder.legwork(&["validate", "job.yaml", "--deny", "warnings"]).run();
-    denied.code(3).stderr_has("warnings are denied\n").stdout_has("1 warning\n");
-    folder.legwork(&["validate", "bad.yaml", "--deny", "warnings"]).run().code(3);
-    folder.legwork(&["validate", "--deny", "everything"]).run().code(2).stderr_has("warnings");
+    denied.assert_code(3).assert_stderr_contains("warnings are denied\n").assert_stdout_contains("1 warning\n");
+    folder.legwork(&["validate", "bad.yaml", "--deny", "warnings"]).run().assert_code(3);
+    folder.legwork(&["validate", "--deny", "everything"]).run().assert_code(2).assert_stderr_contains("warnings");
 }
 
 #[test]
 fn a_script_is_checked_against_the_job_beside_it() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let job = "model: replay/x.script.yaml\nparent: { prompt: x, tools: [task] }\nsubagents: { explorer: { description: x, tools: [] } }\n";
     let script = "parent: [{ text: x }]\nsubagents:\n  \"explorre-1\": [{ text: x }]\n";
     folder.write("x.yml", job).write("x.script.yaml", script);
     let ended = folder.legwork(&["validate", "x.script.yaml", "--format", "json"]).run();
-    assert_eq!(found(ended.code(3)), [("x.script.yaml".to_owned(), 3, 3, "unknown-subagent".to_owned())]);
-    folder.legwork(&["validate", ".", "--fix"]).run().code(0);
+    assert_eq!(findings(ended.assert_code(3)), [("x.script.yaml".to_owned(), 3, 3, "unknown-subagent".to_owned())]);
+    folder.legwork(&["validate", ".", "--fix"]).run().assert_code(0);
     assert_eq!(folder.read("x.script.yaml"), script.replace("explorre", "explorer"));
     // Without a job, or with one that can't be understood, only the form counts.
     folder.write("x.script.yaml", script).write("x.yml", job.replace("tools: [task]", "tools: 7"));
-    folder.legwork(&["validate", "x.script.yaml"]).run().code(0);
+    folder.legwork(&["validate", "x.script.yaml"]).run().assert_code(0);
     std::fs::remove_file(folder.at("x.yml")).unwrap();
-    folder.legwork(&["validate", "x.script.yaml"]).run().code(0);
+    folder.legwork(&["validate", "x.script.yaml"]).run().assert_code(0);
     folder.write("x.script.yaml", script.replace("explorre-1", "explorre"));
-    folder.legwork(&["validate", "x.script.yaml"]).run().code(3).stdout_has("unknown-subagent");
+    folder.legwork(&["validate", "x.script.yaml"]).run().assert_code(3).assert_stdout_contains("unknown-subagent");
 }
 
 #[test]
 fn many_files_and_many_findings_are_printed_to_whoever_listens() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let many = format!("model: replay/x\nparent: {{ prompt: x, tools: [{}] }}\n", vec!["nonsense"; 150].join(", "));
     for number in 0..100 {
         folder.write(&format!("jobs/{number:03}.yaml"), if number % 10 == 0 { &many } else { GOOD });
     }
     let ended = folder.legwork(&["validate"]).run();
-    ended.code(3).stdout_has("50 more findings are not shown").stdout_has("1500 errors\n");
+    ended
+        .assert_code(3)
+        .assert_stdout_contains("50 more findings are not shown")
+        .assert_stdout_contains("1500 errors\n");
     // The reader goes away after the first line.
     let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["validate", "--diff"])
@@ -445,13 +477,13 @@ fn the_problem_matcher_takes_a_line_apart() {
     assert_eq!(parts(line).unwrap(), expected);
     assert_eq!(parts("a.yml:1:1: warning[no-cost-limit]: x").unwrap()[3], "warning");
     assert!(parts("2 errors, 1 warning").is_none());
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/a b.yaml", BAD);
     let ended = folder.legwork(&["validate", "--format", "concise"]).run();
-    let found: Vec<[String; 6]> = ended.code(3).stdout.lines().filter_map(parts).collect();
+    let found: Vec<[String; 6]> = ended.assert_code(3).stdout.lines().filter_map(parts).collect();
     let error = found.iter().find(|parts| parts[3] == "error").unwrap();
     assert_eq!(error[..5], ["jobs/a b.yaml", "2", "30", "error", "unknown-tool"]);
-    assert_eq!(found.len(), ended.stdout.lines().count(), "every line is a finding\n{}", ended.all());
+    assert_eq!(found.len(), ended.stdout.lines().count(), "every line is a finding\n{}", ended.full_output());
 }
 
 #[test]
@@ -460,10 +492,10 @@ fn the_pre_commit_hook_runs_for_jobs_and_their_prompts() {
     let hook = &hooks.as_sequence().unwrap()[0];
     assert_eq!(hook["id"].as_str().unwrap(), "legwork-validate");
     let words: Vec<&str> = hook["entry"].as_str().unwrap().split(' ').collect();
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     folder.write("jobs/a.yaml", GOOD);
     assert_eq!(words[0], "legwork");
-    folder.legwork(&words[1..]).run().code(0);
+    folder.legwork(&words[1..]).run().assert_code(0);
     let matches = |key: &str, path: &str| {
         RegexMatcher::new(hook[key].as_str().unwrap()).unwrap().is_match(path.as_bytes()).unwrap()
     };

@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::server::{Answer, Request};
 
 /// One thing to measure.
-pub(crate) struct Case {
+pub(crate) struct BenchCase {
     /// Its name on the command line.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) aim: &'static str,
+    pub(crate) target: &'static str,
     pub(crate) job: &'static str,
     pub(crate) arguments: &'static [&'static str],
     /// What the floor program asks first; nothing where it only starts and ends.
@@ -28,15 +28,15 @@ const RUN: &[&str] = &["run", "job.yaml"];
 const CHILDREN: usize = 8;
 const CHILD_TURNS: usize = 10;
 
-const SPEAK: &str = "model: anthropic/claude-sonnet-4-6
+const SPEAK_JOB: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [] }
 ";
 
-const WORK: &str = "model: anthropic/claude-sonnet-4-6
+const WORK_JOB: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [bash], max_turns: 200 }
 ";
 
-const DELEGATE: &str = "model: anthropic/claude-sonnet-4-6
+const DELEGATE_JOB: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [task] }
 subagents:
   worker: { description: Works., system: You work., tools: [bash], max_turns: 20 }
@@ -44,67 +44,67 @@ limits: { parallel_subagents: 8 }
 ";
 
 /// Everything that is measured.
-pub(crate) const CASES: [Case; 6] = [
-    Case {
+pub(crate) const CASES: [BenchCase; 6] = [
+    BenchCase {
         name: "one",
         title: "a run of one turn",
-        aim: "15 ms",
-        job: SPEAK,
+        target: "15 ms",
+        job: SPEAK_JOB,
         arguments: RUN,
         prompt: "go",
         answers: |_| Answer::text("done"),
         requests: 1,
         turns: 1.0,
     },
-    Case {
+    BenchCase {
         name: "turns",
         title: "100 turns of `bash: true`",
-        aim: "1.5 ms a turn",
-        job: WORK,
+        target: "1.5 ms a turn",
+        job: WORK_JOB,
         arguments: RUN,
         prompt: "go",
-        answers: |request| step(request, 100, "true"),
+        answers: |request| next_call(request, 100, "true"),
         requests: 101,
         turns: 100.0,
     },
-    Case {
+    BenchCase {
         name: "children",
         title: "8 children of 10 turns, 50 ms a reply",
-        aim: "750 ms",
-        job: DELEGATE,
+        target: "750 ms",
+        job: DELEGATE_JOB,
         arguments: RUN,
         prompt: "go",
         answers: delegate,
         requests: 2 + CHILDREN * (CHILD_TURNS + 1),
         turns: 1.0,
     },
-    Case {
+    BenchCase {
         name: "results",
         title: "50 results of 50,000 characters (65 MB sent)",
-        aim: "400 ms",
-        job: WORK,
+        target: "400 ms",
+        job: WORK_JOB,
         arguments: RUN,
         prompt: "go",
-        answers: |request| step(request, 50, "cat big.txt"),
+        answers: |request| next_call(request, 50, "cat big.txt"),
         requests: 51,
         turns: 1.0,
     },
-    Case {
+    BenchCase {
         name: "deltas",
         title: "a reply of 5,000 deltas",
-        aim: "20 ms",
-        job: SPEAK,
+        target: "20 ms",
+        job: SPEAK_JOB,
         arguments: RUN,
         prompt: "go",
         answers: deltas,
         requests: 1,
         turns: 1.0,
     },
-    Case {
+    BenchCase {
         name: "validate",
         title: "`validate` of one file",
-        aim: "10 ms",
-        job: DELEGATE,
+        target: "10 ms",
+        job: DELEGATE_JOB,
         arguments: &["validate", "job.yaml"],
         prompt: "",
         answers: |_| Answer::empty(),
@@ -114,7 +114,7 @@ pub(crate) const CASES: [Case; 6] = [
 ];
 
 /// So many calls of one command, then a last word. The number of a call is its id, so that no body need be parsed.
-fn step(request: &Request, calls: usize, command: &str) -> Answer {
+fn next_call(request: &Request, calls: usize, command: &str) -> Answer {
     let done = request
         .last_answered()
         .and_then(|id| id.strip_prefix("toolu_"))

@@ -53,7 +53,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
                     command.arg("--measure").arg(legwork).args(["run", &format!("{tool}.yaml"), "--model", &model]);
                     command.args(["--workspace", "work"]).current_dir(folder.path()).env_clear();
                     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-                    let figure = measure::read(&mut command).unwrap_or_else(|why| panic!("{tool}: {why}"));
+                    let figure = measure::measure(&mut command).unwrap_or_else(|why| panic!("{tool}: {why}"));
                     if run > 0 {
                         walls.push(figure.wall);
                     }

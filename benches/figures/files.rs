@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use legwork::diagnostic::Severity;
-use legwork::template::Folder;
+use legwork::template::JobDir;
 use legwork::{lints, yaml};
 
-use crate::measure::{self, Figure};
+use crate::measure::{self, Measurement};
 use crate::{many, median, plain};
 
 /// How many files there are of each kind.
@@ -46,7 +46,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
     println!("| {:<48} | {:<14} | {:<32} | {:>12} | {:>9} |", "", "aim", "files a second", "CPU a file", "memory");
     println!("|{0:-<50}|{0:-<16}|{0:-<34}|{0:->13}:|{0:->10}:|", "");
     let own = std::env::current_exe().expect("this program");
-    let mut figures: Vec<Vec<Figure>> = ROWS.iter().map(|_| Vec::new()).collect();
+    let mut figures: Vec<Vec<Measurement>> = ROWS.iter().map(|_| Vec::new()).collect();
     // The first of each only warms the caches.
     for run in 0..=runs {
         for ((kind, title, _, arguments), figures) in ROWS.iter().zip(&mut figures) {
@@ -54,7 +54,8 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
             let mut command = Command::new(&own);
             command.arg("--measure").arg(program).args(*arguments).arg(folder.path().join(kind)).env_clear();
             let expected = if (*kind, arguments[0]) == ("bad", "validate") { 3 } else { 0 };
-            let figure = measure::read_ending(&mut command, expected).unwrap_or_else(|why| panic!("{title}: {why}"));
+            let figure =
+                measure::measure_with_code(&mut command, expected).unwrap_or_else(|why| panic!("{title}: {why}"));
             if run > 0 {
                 figures.push(figure);
             }
@@ -77,7 +78,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
 
 /// In a process of its own: checks every file of a folder, and looks whether all was found.
 pub(crate) fn check(path: &Path) {
-    let folder = Folder::open(path).expect("the folder");
+    let folder = JobDir::open(path).expect("the folder");
     let expected = if path.ends_with("bad") { many::MISTAKES } else { 0 };
     for entry in std::fs::read_dir(path).expect("a folder").map(|entry| entry.expect("a file").path()) {
         let bytes = std::fs::read(&entry).expect("a job");

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 #[derive(Deserialize)]
 struct Event {
     #[serde(default)]
-    content_block: Start,
+    content_block: BlockStart,
     #[serde(default)]
     delta: Delta,
 }
 
 #[derive(Default, Deserialize)]
-struct Start {
+struct BlockStart {
     id: Option<String>,
     #[serde(default)]
     name: String,

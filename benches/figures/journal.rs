@@ -46,7 +46,7 @@ pub(crate) fn compare(runs: usize) {
 fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
     let recorder = Recorder::create(out, "bench", Timestamp::now(), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
-    let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, seen: None }.into();
+    let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None }.into();
     // The first makes the file.
     recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
     let begun = Instant::now();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::measure::{self, Figure};
+use crate::measure::{self, Measurement};
 use crate::server::{Answer, Checks, KEY, Request, Server};
 use crate::{can_switch_the_sandbox_off, median};
 
@@ -18,7 +18,7 @@ limits: { tool_calls: none }
 ";
 
 /// How many turns a record has that is gone on with.
-const RECORDED: [usize; 4] = [125, 250, 500, 1000];
+const RECORDED_TURNS: [usize; 4] = [125, 250, 500, 1000];
 /// How many turns a run has whose memory is looked at.
 const TURNS: [usize; 4] = [1, 200, 1000, 2000];
 
@@ -26,14 +26,14 @@ const TURNS: [usize; 4] = [1, 200, 1000, 2000];
 struct Model {
     turns: AtomicUsize,
     /// Whether it never answers what comes after the last call.
-    is_mute: AtomicBool,
+    is_finishing: AtomicBool,
     /// The size of the last request.
     size: AtomicUsize,
 }
 
 impl Model {
     fn serve(command: &'static str) -> (Arc<Self>, Server) {
-        let model = Arc::new(Self { turns: 0.into(), is_mute: false.into(), size: 0.into() });
+        let model = Arc::new(Self { turns: 0.into(), is_finishing: false.into(), size: 0.into() });
         let answering = Arc::clone(&model);
         (model, Server::with(Checks::None, move |request: &Request| answering.answer(request, command)))
     }
@@ -44,7 +44,7 @@ impl Model {
         if done < self.turns.load(Ordering::SeqCst) {
             return Answer::empty().then_call_as(&format!("toolu_{}", done + 1), "bash", &json!({"command": command}));
         }
-        if self.is_mute.load(Ordering::SeqCst) { Answer::empty().hang() } else { Answer::text("done") }
+        if self.is_finishing.load(Ordering::SeqCst) { Answer::empty().hang() } else { Answer::text("done") }
     }
 }
 
@@ -63,11 +63,11 @@ fn unconfined<'a>(legwork: &Path, arguments: &[&'a str]) -> Vec<&'a str> {
     [arguments, off].concat()
 }
 
-fn measured(program: &Path, arguments: &[&str], folder: &Path, server: &Server) -> Figure {
+fn measured(program: &Path, arguments: &[&str], folder: &Path, server: &Server) -> Measurement {
     let own = std::env::current_exe().expect("this program");
     let program = program.to_str().expect("a path that is text");
     let all = [&["--measure", program], arguments].concat();
-    measure::read(&mut legwork(&own, &all, folder, server)).unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
+    measure::measure(&mut legwork(&own, &all, folder, server)).unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
 }
 
 fn prepared() -> tempfile::TempDir {
@@ -86,10 +86,10 @@ pub(crate) fn resume(program: &Path, runs: usize) {
         "", "journal", "resume", "CPU", "of it a turn", "memory"
     );
     println!("|{0:-<16}|{0:->10}:|{0:-<32}|{0:->10}:|{0:->15}:|{0:->10}:|", "");
-    for turns in RECORDED {
+    for turns in RECORDED_TURNS {
         let (model, server) = Model::serve("cat note.txt");
         model.turns.store(turns, Ordering::SeqCst);
-        model.is_mute.store(true, Ordering::SeqCst);
+        model.is_finishing.store(true, Ordering::SeqCst);
         let folder = prepared();
         let mut run = legwork(program, &unconfined(program, &["run", "job.yaml"]), folder.path(), &server);
         let mut run = run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a run");
@@ -99,7 +99,7 @@ pub(crate) fn resume(program: &Path, runs: usize) {
             std::thread::sleep(Duration::from_millis(5));
         }
         run.kill().and_then(|()| run.wait()).expect("its end");
-        model.is_mute.store(false, Ordering::SeqCst);
+        model.is_finishing.store(false, Ordering::SeqCst);
         let record = folder.path().join("runs/job/latest").canonicalize().expect("the record");
         let journal = std::fs::read(record.join("events.jsonl")).expect("the journal");
         let mut figures = Vec::new();

@@ -27,8 +27,8 @@ mod tiers;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use cases::{CASES, Case};
-use measure::Figure;
+use cases::{BenchCase, CASES};
+use measure::Measurement;
 use server::{Checks, KEY, Server};
 
 fn main() -> ExitCode {
@@ -90,7 +90,7 @@ fn compare(options: &[&str]) {
     println!("\nthe executable: {:.1} MB (aim: under 15 MB)", size as f64 / 1e6);
 }
 
-fn row(case: &Case, legwork: &Path, runs: usize) {
+fn row(case: &BenchCase, legwork: &Path, runs: usize) {
     let server = Server::with(Checks::None, case.answers);
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::create_dir(folder.path().join("home")).expect("a home");
@@ -104,7 +104,7 @@ fn row(case: &Case, legwork: &Path, runs: usize) {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", folder.path().join("home"));
         command.env("NO_PROXY", "127.0.0.1").env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY);
         let before = server.count();
-        let figure = measure::read(&mut command);
+        let figure = measure::measure(&mut command);
         let asked = server.count() - before;
         figure.and_then(|figure| match asked == case.requests {
             true => Ok(figure),
@@ -123,7 +123,8 @@ fn row(case: &Case, legwork: &Path, runs: usize) {
         floors.push(start(&own, &["--floor", &address, case.prompt]));
     }
     let [ours, floors] = [ours, floors].map(|figures| figures.into_iter().skip(1).collect::<Result<Vec<_>, _>>());
-    let memory = |figures: &[Figure]| figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
+    let memory =
+        |figures: &[Measurement]| figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
     let (ours, cpu, our_memory) = match &ours {
         Ok(figures) => (
             spread(figures.iter().map(|figure| figure.wall), case.turns),
@@ -140,7 +141,7 @@ fn row(case: &Case, legwork: &Path, runs: usize) {
     };
     println!(
         "| {:<46} | {:<12} | {ours:<30} | {cpu:>8} | {our_memory:>8} | {floor:<30} | {floor_memory:>8} |",
-        case.title, case.aim
+        case.title, case.target
     );
 }
 

@@ -1,13 +1,13 @@
 //! Many job files as a repository has them, no two alike, in which nothing is wrong, or 22 things are.
 
 /// How many mistakes there are in each broken file.
-pub(crate) const MISTAKES: usize = WRONG.len();
+pub(crate) const MISTAKES: usize = MISTAKE_LINES.len();
 
 /// A job, by its number.
 pub(crate) fn good(number: usize) -> String {
     let mut dice = Dice(number as u64);
     let [service, part, tongue, careful, look] =
-        [SERVICES, PARTS, TONGUES, CAREFUL, LOOK].map(|choices| choices[dice.below(choices.len())]);
+        [SERVICES, PARTS, LANGUAGES, CAREFUL, LOOK].map(|choices| choices[dice.below(choices.len())]);
     let [style, other] = STYLES[dice.below(STYLES.len())];
     let (turns, dollars, minutes) = (20 + dice.below(60), 1 + dice.below(9), 5 + dice.below(50));
     format!(
@@ -61,7 +61,7 @@ keep: on_failure
 /// The same job with a mistake in nearly every line.
 pub(crate) fn bad(number: usize) -> String {
     let mut text = good(number);
-    for (right, wrong) in WRONG {
+    for (right, wrong) in MISTAKE_LINES {
         let at = text.find(right).unwrap_or_else(|| panic!("{right:?} isn't in\n{text}"));
         // Up to the line's end, where a mistake has an ellipsis there.
         let (end, wrong) = match wrong.strip_suffix('…') {
@@ -73,7 +73,7 @@ pub(crate) fn bad(number: usize) -> String {
     text
 }
 
-const WRONG: &[(&str, &str)] = &[
+const MISTAKE_LINES: &[(&str, &str)] = &[
     ("type: path", "type: pth"),
     ("], default: ", "], default: not-"),
     ("type: integer, default: ", "type: integer, default: about "),
@@ -100,7 +100,7 @@ const WRONG: &[(&str, &str)] = &[
 
 const SERVICES: &[&str] = &["payments", "search", "billing", "identity", "catalogue", "shipping", "reports", "inbox"];
 const PARTS: &[&str] = &["docstrings", "changelog", "migration-notes", "unit-tests", "error-messages", "type-hints"];
-const TONGUES: &[&str] = &["cargo", "go", "npm", "pytest", "gradle"];
+const LANGUAGES: &[&str] = &["cargo", "go", "npm", "pytest", "gradle"];
 const STYLES: &[[&str; 2]] = &[["google", "numpy"], ["short", "long"], ["plain", "markdown"]];
 const CAREFUL: &[&str] = &[
     "Change nothing that you were not asked to change, and run the tests after every file that you edit.",

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// One process's cost.
-pub(crate) struct Figure {
+pub(crate) struct Measurement {
     /// Milliseconds from its start to its end.
     pub(crate) wall: f64,
     /// Milliseconds of CPU, user and system, its own children included.
@@ -44,19 +44,19 @@ fn wait(child: &std::process::Child) -> (i32, libc::rusage) {
 }
 
 /// Runs the process in between and reads what it printed. The program must end well.
-pub(crate) fn read(command: &mut Command) -> Result<Figure, String> {
-    read_ending(command, 0)
+pub(crate) fn measure(command: &mut Command) -> Result<Measurement, String> {
+    measure_with_code(command, 0)
 }
 
 /// The same where another exit code is right.
-pub(crate) fn read_ending(command: &mut Command, code: i32) -> Result<Figure, String> {
+pub(crate) fn measure_with_code(command: &mut Command, code: i32) -> Result<Measurement, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match words.as_slice() {
         // A status as `wait4` gives it has the exit code in its second byte.
         [status, wall, cpu, memory] if *status == f64::from(code << 8) => {
-            Ok(Figure { wall: *wall, cpu: *cpu, memory: *memory as u64 })
+            Ok(Measurement { wall: *wall, cpu: *cpu, memory: *memory as u64 })
         }
         _ => {
             let errors = String::from_utf8_lossy(&output.stderr);

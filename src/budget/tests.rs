@@ -25,25 +25,25 @@ fn used(tokens: u64) -> Usage {
     Usage { input_tokens: tokens, ..Usage::default() }
 }
 
-fn wish(prompt_tokens: u64, max_tokens: u32) -> Wish {
+fn wish(prompt_tokens: u64, max_tokens: u32) -> RequestEstimate {
     let rates = Rates { input: 100.0, output: 1000.0, cache_read: 10.0, cache_write: 100.0 };
-    Wish { prompt_tokens, max_tokens, rates: Some(rates), leaves_a_last_one: false }
+    RequestEstimate { prompt_tokens, max_tokens, rates: Some(rates), reserves_final_request: false }
 }
 
-fn work(prompt_tokens: u64, max_tokens: u32) -> Wish {
-    Wish { leaves_a_last_one: true, ..wish(prompt_tokens, max_tokens) }
+fn work(prompt_tokens: u64, max_tokens: u32) -> RequestEstimate {
+    RequestEstimate { reserves_final_request: true, ..wish(prompt_tokens, max_tokens) }
 }
 
 /// What comes at once; `None` where it waits.
-fn try_now(budget: &Budget, wish: Wish) -> Option<Result<Reservation<'_>, LimitHit>> {
+fn try_now(budget: &Budget, wish: RequestEstimate) -> Option<Result<Reservation<'_>, LimitHit>> {
     budget.reserve(wish).now_or_never()
 }
 
-fn now(budget: &Budget, wish: Wish) -> Reservation<'_> {
+fn now(budget: &Budget, wish: RequestEstimate) -> Reservation<'_> {
     try_now(budget, wish).expect("it doesn't wait").unwrap()
 }
 
-fn refused(budget: &Budget, wish: Wish) -> &'static str {
+fn refused(budget: &Budget, wish: RequestEstimate) -> &'static str {
     try_now(budget, wish).expect("it doesn't wait").unwrap_err().limit
 }
 
@@ -73,7 +73,7 @@ fn cost_counts_prompt_and_reply() {
 
 #[test]
 fn what_has_no_price_goes_on_for_as_long_as_what_has_one() {
-    let unpriced = Wish { rates: None, ..wish(50_000, 10_000) };
+    let unpriced = RequestEstimate { rates: None, ..wish(50_000, 10_000) };
     let budget = of_cost(1.0);
     let request = now(&budget, unpriced);
     assert_eq!((request.max_tokens, request.cost), (10_000, 0.0));
@@ -142,12 +142,12 @@ fn work_leaves_room_for_a_last_request() {
         match try_now(&budget, work(500, 3_000)).unwrap() {
             Ok(reservation) => {
                 // At worst it uses everything, and all of the news that room was kept for comes to the prompt.
-                let prompt = reservation.tokens + LAST_NEWS_TOKENS;
+                let prompt = reservation.tokens + FINAL_PROMPT_EXTRA_TOKENS;
                 let all = reservation.tokens;
                 reservation.settle(&used(all), None);
-                assert!(now(&budget, wish(prompt, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{left}");
+                assert!(now(&budget, wish(prompt, 3_000)).max_tokens >= MIN_REPLY_TOKENS, "{left}");
             }
-            Err(hit) => assert!(left < 2 * 500 + 3 * 256 + LAST_NEWS_TOKENS, "{left}: {hit:?}"),
+            Err(hit) => assert!(left < 2 * 500 + 3 * 256 + FINAL_PROMPT_EXTRA_TOKENS, "{left}: {hit:?}"),
         }
     }
     for cents in 0..500 {
@@ -156,7 +156,10 @@ fn work_leaves_room_for_a_last_request() {
             let (tokens, cost) = (reservation.tokens, reservation.cost);
             // A little less, for sums of fractions aren't exact.
             reservation.settle(&used(tokens), Some(cost - 1e-9));
-            assert!(now(&budget, wish(tokens + LAST_NEWS_TOKENS, 3_000)).max_tokens >= LEAST_REPLY_TOKENS, "{cents}");
+            assert!(
+                now(&budget, wish(tokens + FINAL_PROMPT_EXTRA_TOKENS, 3_000)).max_tokens >= MIN_REPLY_TOKENS,
+                "{cents}"
+            );
         } else {
             assert!(cents < 100, "{cents}");
         }
@@ -179,14 +182,14 @@ fn little_more_than_one_request_stays_unused() {
             last.settle(&used(prompt + REPLY), None);
             unused -= prompt + REPLY;
         }
-        assert!(unused < prompt + 4 * u64::from(LEAST_REPLY_TOKENS), "{unused} of {limit}, at {prompt} a prompt");
+        assert!(unused < prompt + 4 * u64::from(MIN_REPLY_TOKENS), "{unused} of {limit}, at {prompt} a prompt");
     }
 }
 
 #[test]
 fn what_is_kept_for_later_is_there_later() {
     let budget = of_tokens(5_000);
-    let kept = budget.keep(1_000, None);
+    let kept = budget.hold(1_000, None);
     now(&budget, wish(100, 8_000)).settle(&used(3_744), None);
     assert_eq!(refused(&budget, wish(0, 8_000)), "limits.tokens");
     drop(kept);
@@ -218,7 +221,7 @@ fn calls_and_subagents_are_counted_to_their_limit() {
 fn a_limit_that_is_hit_tells_all_that_is_set_aside() {
     let budget = of_tokens(9_000);
     now(&budget, wish(0, 3_000)).settle(&used(3_648), None);
-    let kept = budget.keep(3_000, None);
+    let kept = budget.hold(3_000, None);
     let hit = try_now(&budget, work(1_066, 1_000)).unwrap().unwrap_err();
     assert_eq!(
         hit.message,

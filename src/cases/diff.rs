@@ -1,6 +1,6 @@
 //! What differs between a snapshot and what was found, for people.
 
-use crate::plan::difference::hunks;
+use crate::plan::diff::hunks;
 
 /// The most lines of a diff that are shown.
 const MAX_LINES: usize = 200;
@@ -17,8 +17,8 @@ pub(super) fn unified(expected: &[u8], found: &[u8]) -> String {
     }
     let mut lines = vec!["--- expected".to_owned(), "+++ found".to_owned()];
     for hunk in hunks(old, new) {
-        lines.push(hunk.heading());
-        lines.extend(hunk.lines.into_iter().map(|(sign, line)| content(sign, line)));
+        lines.push(hunk.header());
+        lines.extend(hunk.lines.into_iter().map(|(sign, line)| content_line(sign, line)));
     }
     let beyond = lines.len().saturating_sub(MAX_LINES);
     if beyond > 0 {
@@ -28,7 +28,7 @@ pub(super) fn unified(expected: &[u8], found: &[u8]) -> String {
     lines.join("\n")
 }
 
-fn content(sign: char, line: &str) -> String {
+fn content_line(sign: char, line: &str) -> String {
     match line.strip_suffix('\n') {
         // What a person doesn't see is said.
         Some(whole) => format!("{sign}{}", whole.replace('\r', "␍")),

@@ -4,8 +4,8 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::count::Count;
-use super::like::{FileExpectation, Like, ResultExpectation};
+use super::count_range::CountRange;
+use super::matchers::{FileExpectation, ResultExpectation, TextMatcher};
 use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;
@@ -36,7 +36,7 @@ pub struct Expect {
     pub max_turns: Option<Spanned<u32>>,
 
     /// The parent's last text.
-    pub text: Option<Spanned<Like>>,
+    pub text: Option<Spanned<TextMatcher>>,
 
     /// The final answer as data.
     pub result: Option<Spanned<ResultExpectation>>,
@@ -47,13 +47,13 @@ pub struct Expect {
 
     /// How often tools are called, by all agents together.
     #[serde(default)]
-    pub tools: IndexMap<Spanned<String>, Spanned<Count>>,
+    pub tools: IndexMap<Spanned<String>, Spanned<CountRange>>,
 
     /// How many calls, of all agents together, are answered with an error.
-    pub failed_calls: Option<Spanned<Count>>,
+    pub failed_calls: Option<Spanned<CountRange>>,
 
     /// How many subagents are started.
-    pub subagents: Option<Spanned<Count>>,
+    pub subagents: Option<Spanned<CountRange>>,
 
     /// Single agents, by their ids: `parent`, or a subagent's name and its number, such as `explorer-1`.
     #[serde(default)]
@@ -86,11 +86,11 @@ pub struct AgentExpectation {
     pub max_turns: Option<Spanned<u32>>,
 
     /// Its last text: a subagent's summary.
-    pub text: Option<Spanned<Like>>,
+    pub text: Option<Spanned<TextMatcher>>,
 
     /// How often it calls tools.
     #[serde(default)]
-    pub tools: IndexMap<Spanned<String>, Spanned<Count>>,
+    pub tools: IndexMap<Spanned<String>, Spanned<CountRange>>,
 }
 
 /// How a check ends.
@@ -143,6 +143,6 @@ pub struct Commit {
 impl Commit {
     /// The folder of the case that it takes files from.
     pub fn folder(&self) -> &str {
-        self.folder.as_ref().map_or(super::WORKSPACE, |folder| folder.value.as_str())
+        self.folder.as_ref().map_or(super::WORKSPACE_FOLDER, |folder| folder.value.as_str())
     }
 }

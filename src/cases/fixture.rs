@@ -1,9 +1,8 @@
 //! The files that a workspace begins with.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The most files and folders of a fixture.
 const MAX_ENTRIES: usize = 50_000;
@@ -12,27 +11,27 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// What stands before the names that git would take for its own, were they written as they are: `dot-gitignore` becomes
 /// `.gitignore` in the workspace, `dot-git` becomes `.git`.
-const ESCAPE: &str = "dot-git";
+const ESCAPED_GIT_PREFIX: &str = "dot-git";
 
 /// A name in the workspace, by its name in the fixture.
-pub fn unescaped(name: &str) -> String {
-    match name.strip_prefix(ESCAPE) {
+pub fn unescape_name(name: &str) -> String {
+    match name.strip_prefix(ESCAPED_GIT_PREFIX) {
         Some(rest) => format!(".git{rest}"),
         None => name.to_owned(),
     }
 }
 
 /// A name in the fixture, by its name in the workspace; `None` where none leads there.
-pub fn escaped(name: &str) -> Option<String> {
+pub fn escape_name(name: &str) -> Option<String> {
     match name.strip_prefix(".git") {
-        Some(rest) => Some(format!("{ESCAPE}{rest}")),
-        None => (!name.starts_with(ESCAPE)).then(|| name.to_owned()),
+        Some(rest) => Some(format!("{ESCAPED_GIT_PREFIX}{rest}")),
+        None => (!name.starts_with(ESCAPED_GIT_PREFIX)).then(|| name.to_owned()),
     }
 }
 
 /// A path in the fixture, by its path in the workspace.
-pub fn escaped_path(path: &Path) -> Option<PathBuf> {
-    path.iter().map(|part| part.to_str().and_then(escaped)).collect()
+pub fn escape_path(path: &Path) -> Option<PathBuf> {
+    path.iter().map(|part| part.to_str().and_then(escape_name)).collect()
 }
 
 /// Lays a fixture's files over what is in a folder, names [`unescaped`]. Links stay links, files stay executable.
@@ -40,16 +39,16 @@ pub fn escaped_path(path: &Path) -> Option<PathBuf> {
 /// # Errors
 /// Where something can't be copied, is no file, folder or link, or there is too much of it, or `from` itself is a link out
 /// of the repository.
-pub fn lay(from: &Path, to: &Path) -> io::Result<()> {
-    stays_inside(from.parent().unwrap_or(from), from)?;
-    copy(from, to, unescaped)
+pub fn copy_fixture(from: &Path, to: &Path) -> io::Result<()> {
+    require_inside_repository(from.parent().unwrap_or(from), from)?;
+    copy(from, to, unescape_name)
 }
 
 /// As [`lay`], names left as they are.
 ///
 /// # Errors
 /// As [`lay`].
-pub fn lay_as_it_is(from: &Path, to: &Path) -> io::Result<()> {
+pub fn copy_verbatim(from: &Path, to: &Path) -> io::Result<()> {
     copy(from, to, str::to_owned)
 }
 
@@ -58,7 +57,7 @@ pub fn lay_as_it_is(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// It isn't.
-pub(super) fn stays_inside(case: &Path, path: &Path) -> io::Result<()> {
+pub(super) fn require_inside_repository(case: &Path, path: &Path) -> io::Result<()> {
     // The job's folder of cases, `tests`, and the folder of the jobs.
     let jobs = case.ancestors().nth(3).unwrap_or(case).canonicalize()?;
     let root = jobs.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&jobs);
@@ -90,7 +89,7 @@ fn copy(from: &Path, to: &Path, named: fn(&str) -> String) -> io::Result<()> {
                 // A new file, so that one laid there before isn't written through a link.
                 let _ = fs::remove_file(&target);
                 fs::copy(entry.path(), &target)?;
-                own(&target)?;
+                make_writable(&target)?;
             } else {
                 return Err(io::Error::other(format!("{} is no file, folder or link", entry.path().display())));
             }
@@ -103,7 +102,7 @@ fn copy(from: &Path, to: &Path, named: fn(&str) -> String) -> io::Result<()> {
 }
 
 /// Lets its owner write a file, which may come from a checkout that is read-only.
-fn own(path: &Path) -> io::Result<()> {
+fn make_writable(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o600))
 }
@@ -135,11 +134,11 @@ mod tests {
     #[test]
     fn names_that_git_takes_for_its_own_are_kept_under_others() {
         for name in [".git", ".gitignore", ".gitattributes", "a.git", "x", "dot", "dot-x"] {
-            assert_eq!(unescaped(&escaped(name).unwrap()), name);
+            assert_eq!(unescape_name(&escape_name(name).unwrap()), name);
         }
-        assert_eq!(escaped(".gitignore").as_deref(), Some("dot-gitignore"));
-        assert_eq!(escaped("dot-gitignore"), None, "it would become another");
-        assert_eq!(escaped_path(Path::new("a/.gitignore")).as_deref(), Some(Path::new("a/dot-gitignore")));
+        assert_eq!(escape_name(".gitignore").as_deref(), Some("dot-gitignore"));
+        assert_eq!(escape_name("dot-gitignore"), None, "it would become another");
+        assert_eq!(escape_path(Path::new("a/.gitignore")).as_deref(), Some(Path::new("a/dot-gitignore")));
     }
 
     #[test]
@@ -153,8 +152,8 @@ mod tests {
         fs::write(at("two/a/x"), "2").unwrap();
         fs::set_permissions(at("two/a/x"), fs::Permissions::from_mode(0o555)).unwrap();
         std::os::unix::fs::symlink("a/x", at("two/link")).unwrap();
-        lay(&at("one"), &at("to")).unwrap();
-        lay(&at("two"), &at("to")).unwrap();
+        copy_fixture(&at("one"), &at("to")).unwrap();
+        copy_fixture(&at("two"), &at("to")).unwrap();
         assert_eq!(fs::read_to_string(at("to/a/x")).unwrap(), "2");
         assert_eq!(fs::metadata(at("to/a/x")).unwrap().permissions().mode() & 0o777, 0o755);
         assert_eq!(fs::read_link(at("to/link")).unwrap(), Path::new("a/x"));

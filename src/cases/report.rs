@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// What came of all cases.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct TestReport {
     /// Each case, in the order of the names.
     pub cases: Vec<CaseReport>,
     /// Running time in milliseconds.
@@ -13,7 +13,7 @@ pub struct Report {
     pub interrupted: bool,
 }
 
-impl Report {
+impl TestReport {
     /// How many cases failed.
     pub fn failed(&self) -> usize {
         self.cases.iter().filter(|case| !case.failures.is_empty()).count()
@@ -36,9 +36,9 @@ pub struct CaseReport {
     /// What isn't as expected; empty where it passed.
     pub failures: Vec<Failure>,
     /// Snapshots that were renewed, as they are shown.
-    pub renewed: Vec<String>,
+    pub updated_snapshots: Vec<String>,
     /// Where the workspace and the record still lie; `None` where they are gone.
-    pub kept: Option<PathBuf>,
+    pub kept_folder: Option<PathBuf>,
 }
 
 /// Something that isn't as expected.
@@ -67,7 +67,7 @@ impl Failure {
 
     /// Says where the expectation stands.
     #[must_use]
-    pub fn at(mut self, place: &crate::diagnostic::Place) -> Self {
+    pub fn at(mut self, place: &crate::diagnostic::SourceSpan) -> Self {
         let (line, column) = place.start();
         self.place = Some((place.source.name.clone(), line, column));
         self

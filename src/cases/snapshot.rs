@@ -4,34 +4,34 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{SNAPSHOTS, TEXT_SNAPSHOT, fixture};
+use super::{SNAPSHOTS_FOLDER, TEXT_SNAPSHOT, fixture};
 
 /// The longest file that is compared, in bytes.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// A snapshot that isn't what was found.
 #[derive(Debug)]
-pub(super) struct Stale {
+pub(super) struct StaleSnapshot {
     /// Where it lies.
     pub(super) path: PathBuf,
     /// What it is to be.
-    pub(super) found: Vec<u8>,
+    pub(super) actual: Vec<u8>,
 }
 
-impl Stale {
+impl StaleSnapshot {
     /// Puts what was found in its place, whole or not at all.
-    pub(super) fn renew(&self) -> io::Result<()> {
+    pub(super) fn update(&self) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let mut file = tempfile::Builder::new().permissions(readable()).tempfile_in(folder)?;
-        file.write_all(&self.found)?;
+        let mut file = tempfile::Builder::new().permissions(default_permissions()).tempfile_in(folder)?;
+        file.write_all(&self.actual)?;
         file.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
 }
 
 /// What files of a repository usually have; the process's own mask takes from it.
-fn readable() -> fs::Permissions {
+fn default_permissions() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
@@ -40,7 +40,7 @@ fn readable() -> fs::Permissions {
 /// # Errors
 /// It isn't there, is no file or too large, or a link leads elsewhere than into the repository.
 pub(super) fn read(case: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    fixture::stays_inside(case, path)?;
+    fixture::require_inside_repository(case, path)?;
     let data = fs::metadata(path)?;
     match () {
         () if !data.is_file() => Err(io::Error::other("it is no file")),
@@ -50,20 +50,20 @@ pub(super) fn read(case: &Path, path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Where a file's snapshot lies.
-pub(super) fn of_file(case: &Path, name: &str) -> PathBuf {
-    let escaped = fixture::escaped_path(Path::new(name)).unwrap_or_else(|| PathBuf::from(name));
-    case.join(SNAPSHOTS).join(escaped)
+pub(super) fn file_snapshot_path(case: &Path, name: &str) -> PathBuf {
+    let escaped = fixture::escape_path(Path::new(name)).unwrap_or_else(|| PathBuf::from(name));
+    case.join(SNAPSHOTS_FOLDER).join(escaped)
 }
 
 /// Where the last text's snapshot lies.
-pub(super) fn of_text(case: &Path) -> PathBuf {
+pub(super) fn text_snapshot_path(case: &Path) -> PathBuf {
     case.join(TEXT_SNAPSHOT)
 }
 
 /// The files in `expect/` that aren't any of these.
-pub(super) fn unused(case: &Path, used: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn unused_snapshots(case: &Path, used: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![case.join(SNAPSHOTS)];
+    let mut open = vec![case.join(SNAPSHOTS_FOLDER)];
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::{Surroundings, format_parser};
-use crate::changes::is_tracked;
-use crate::changes::sections;
+use super::{CliEnv, format_parser};
 use crate::error::Error;
-use crate::event::{Change, Changed, Course, Event, PARENT};
-use crate::formats::comparison::{Comparison, File, Side};
+use crate::event::{Change, Event, PARENT, RunSummary, WorkspaceChanged};
+use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
 use crate::formats::{self, Subject};
 use crate::message::Usage;
 use crate::plan::Plan;
-use crate::plan::difference::{differences, unified};
+use crate::plan::diff::{diff_values, unified};
 use crate::record::{RUNS, Record, find_run};
+use crate::workspace_changes::{has_tracked_files, split_by_path};
 
 /// Options of `legwork diff`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Options {
+pub(super) struct DiffArgs {
     /// A run: a folder, a run id or the start of one, JOB/latest, or latest
     before: String,
     /// The run to hold beside it
@@ -33,36 +32,37 @@ pub(super) struct Options {
     format: String,
 }
 
-pub(super) fn diff(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let read = |run: &str| Told::read(&find_run(&options.out, run, &is_tracked)?, around);
+pub(super) fn diff(options: &DiffArgs, around: &CliEnv) -> Result<u8, Error> {
+    let read = |run: &str| LoadedRun::read(&find_run(&options.out, run, &has_tracked_files)?, around);
     let (one, other) = (read(&options.before)?, read(&options.after)?);
     let comparison = Comparison {
         format: 1,
         same_job: one.plan.job == other.plan.job,
-        plan: one.plan.differences(&other.plan),
-        result: differences(&one.result, &other.result),
+        plan: one.plan.changes_to(&other.plan),
+        result: diff_values(&one.result, &other.result),
         text: (one.text != other.text).then(|| unified(&one.text, &other.text)),
-        files: files(one.changed.as_ref(), other.changed.as_ref()),
+        files: compare_files(one.changes.as_ref(), other.changes.as_ref()),
         runs: [one.side, other.side],
     };
-    let shown = formats::find(&options.format).and_then(|format| format.comparison(&comparison, around.out.look()));
-    around.out.formatted(&options.format, &shown.unwrap_or_default());
+    let shown = formats::find(&options.format)
+        .and_then(|format| format.comparison(&comparison, around.console.stdout_display()));
+    around.console.print_formatted(&options.format, &shown.unwrap_or_default());
     Ok(0)
 }
 
 /// A run as its record tells it.
-struct Told {
+struct LoadedRun {
     plan: Plan,
-    side: Side,
+    side: ComparedRun,
     text: String,
     result: Value,
-    changed: Option<Changed>,
+    changes: Option<WorkspaceChanged>,
 }
 
-impl Told {
-    fn read(folder: &Path, around: &Surroundings) -> Result<Self, Error> {
+impl LoadedRun {
+    fn read(folder: &Path, around: &CliEnv) -> Result<Self, Error> {
         let record = Record::open(folder)?;
-        let mut course = Course::default();
+        let mut course = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
         let mut tools: BTreeMap<String, u64> = BTreeMap::new();
         let mut run_id = folder
@@ -78,19 +78,19 @@ impl Told {
                 let entry = match entry {
                     Ok(entry) => entry,
                     Err(flaw) => {
-                        around.out.warning(&format!("the journal of {agent} in {run_id} ends early: {flaw}"));
+                        around.console.warning(&format!("the journal of {agent} in {run_id} ends early: {flaw}"));
                         break;
                     }
                 };
                 if agent == PARENT {
-                    course.note(&entry.event, entry.at);
+                    course.apply(&entry.event, entry.at);
                 }
                 match &entry.event {
                     Event::RunStarted(started) => run_id.clone_from(&started.run_id),
                     Event::CallStarted(started) => *tools.entry(started.tool.clone()).or_default() += 1,
-                    Event::Retrying(retrying) => usage += retrying.retry.spent,
-                    Event::Asked(asked) => is_summary = asked.keeps_turns.is_some(),
-                    Event::Replied(replied) => {
+                    Event::Retrying(retrying) => usage += retrying.retry.usage,
+                    Event::RequestStarted(asked) => is_summary = asked.kept_turns.is_some(),
+                    Event::ReplyReceived(replied) => {
                         usage += replied.reply.usage;
                         if agent == PARENT && !is_summary {
                             turns = replied.turn;
@@ -105,7 +105,7 @@ impl Told {
         by_tool.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         let tools: IndexMap<String, u64> = by_tool.into_iter().collect();
         let result = record.result.or_else(|| course.result());
-        let side = Side {
+        let side = ComparedRun {
             run_id,
             job: record.plan.job.clone(),
             model: record.plan.parent.model.to_string(),
@@ -127,25 +127,25 @@ impl Told {
         };
         let text = result.as_ref().map_or(last_text, |result| result.text.clone());
         let data = result.and_then(|result| result.result).unwrap_or_default();
-        Ok(Self { plan: record.plan, side, text, result: data, changed: course.changed().cloned() })
+        Ok(Self { plan: record.plan, side, text, result: data, changes: course.changed().cloned() })
     }
 }
 
 /// The files that one of them has changed.
-fn files(one: Option<&Changed>, other: Option<&Changed>) -> Vec<File> {
-    let by_path = |changed: Option<&Changed>| -> BTreeMap<String, Change> {
+fn compare_files(one: Option<&WorkspaceChanged>, other: Option<&WorkspaceChanged>) -> Vec<ChangedFile> {
+    let by_path = |changed: Option<&WorkspaceChanged>| -> BTreeMap<String, Change> {
         let changes = changed.into_iter().flat_map(|changed| changed.changes.iter().cloned());
         changes.map(|change| (change.path.clone(), change)).collect()
     };
-    let patch = |changed: Option<&Changed>| -> HashMap<String, String> {
-        changed.map(|changed| sections(&changed.patch)).unwrap_or_default()
+    let patch = |changed: Option<&WorkspaceChanged>| -> HashMap<String, String> {
+        changed.map(|changed| split_by_path(&changed.patch)).unwrap_or_default()
     };
     let (mut ones, mut others) = (by_path(one), by_path(other));
     let (patch_of_one, patch_of_other) = (patch(one), patch(other));
     let mut paths: Vec<String> = ones.keys().chain(others.keys()).cloned().collect();
     paths.sort_unstable();
     paths.dedup();
-    let file = |path: String| File {
+    let file = |path: String| ChangedFile {
         changes: [ones.remove(&path), others.remove(&path)],
         same: patch_of_one.get(&path).zip(patch_of_other.get(&path)).map(|(one, other)| one == other),
         path,

@@ -1,21 +1,19 @@
 //! `legwork init`: a first job, with its schema beside it so that editors help.
 
-use std::fs;
-use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde_json::Value;
 
-use super::Surroundings;
-use super::stay_inside::stay_inside;
+use super::CliEnv;
+use super::symlink_guard::reject_escaping_symlinks;
 use crate::error::Error;
-use crate::job;
-use crate::schema;
+use crate::{job, schema};
 
 /// Options of `legwork init`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Options {
+pub(super) struct InitArgs {
     /// Name of the job
     #[arg(default_value = "first")]
     name: String,
@@ -25,9 +23,9 @@ pub(super) struct Options {
 }
 
 /// The schema's place beside the jobs, as their first line names it.
-const SCHEMA: &str = "job.schema.json";
+const SCHEMA_FILE: &str = "job.schema.json";
 
-pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+pub(super) fn init(options: &InitArgs, around: &CliEnv) -> Result<u8, Error> {
     if !job::is_name(&options.name) {
         return Err(Error::Usage {
             message: format!("`{}` can't be a job's name", options.name),
@@ -41,10 +39,10 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
         move |source| Error::Environment { message: format!("{} can't be written", path.display()), source }
     };
     let hint = "Remove the link, or name the folder that it leads to: --folder DIR.";
-    stay_inside(&around.folder, &options.folder, hint)?;
+    reject_escaping_symlinks(&around.current_folder, &options.folder, hint)?;
     let file = options.folder.join(format!("{}.yaml", options.name));
-    let schema_file = options.folder.join(SCHEMA);
-    if !is_ours(&schema_file) {
+    let schema_file = options.folder.join(SCHEMA_FILE);
+    if !is_own_schema(&schema_file) {
         return Err(Error::Usage {
             message: format!("{} is there already, and isn't the schema of jobs", schema_file.display()),
             hint: Some("Name another folder: --folder DIR.".into()),
@@ -62,9 +60,9 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
         }
         Err(error) => return Err(failed(&file)(error)),
     };
-    new.write_all(template(&options.name).as_bytes()).map_err(failed(&file))?;
+    new.write_all(job_template(&options.name).as_bytes()).map_err(failed(&file))?;
     fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
-    around.out.beside(&format!(
+    around.console.eprint(&format!(
         "Wrote {file} and {schema} (for editors).\n\n  legwork validate {file}\n  legwork run {file} --dry-run\n  \
          ANTHROPIC_API_KEY=... legwork run {file}\n\nA run that went well can become a test of the job, which needs no \
          key:\n\n  ANTHROPIC_API_KEY=... legwork run {file} --save-case good\n  legwork test {file}",
@@ -75,7 +73,7 @@ pub(super) fn init(options: &Options, around: &Surroundings) -> Result<u8, Error
 }
 
 /// Whether the schema may be written: it isn't there, or is one of another version.
-fn is_ours(schema_file: &Path) -> bool {
+fn is_own_schema(schema_file: &Path) -> bool {
     if schema_file.is_symlink() {
         return false;
     }
@@ -84,9 +82,9 @@ fn is_ours(schema_file: &Path) -> bool {
     written["title"] == schema::job_schema()["title"]
 }
 
-fn template(name: &str) -> String {
+fn job_template(name: &str) -> String {
     format!(
-        r#"# yaml-language-server: $schema={SCHEMA}
+        r#"# yaml-language-server: $schema={SCHEMA_FILE}
 name: {name}
 description: Says how this project is tested.
 

@@ -6,21 +6,21 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::Surroundings;
-use super::input::read_bounded;
-use super::print::printable;
+use super::CliEnv;
+use super::output::printable;
+use super::read_files::read_bounded;
 use crate::error::Error;
+use crate::git::Repository;
 use crate::lints::RECORD_KEY;
 use crate::record::RecordKey;
-use crate::sandbox::git::Repository;
-use crate::sandbox::protected::canonical_as_far_as_possible;
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 
 /// What a key in the environment has at least, in bytes.
-const LEAST: usize = 16;
+const MIN_KEY_BYTES: usize = 16;
 /// The key in the file: so many random bytes, in hexadecimal digits.
-const BYTES: usize = 32;
+const KEY_BYTES: usize = 32;
 
-impl Surroundings {
+impl CliEnv {
     /// The key for a run that begins or goes on, made where there is none yet. Without a place for it there is none, which
     /// is said; nor where it is in one of these folders or in the checkout around one: commands could read it there, and it
     /// may have come with the checkout.
@@ -29,16 +29,16 @@ impl Surroundings {
     /// The one in the environment is too short.
     pub(super) fn record_key(&self, folders: &[&Path]) -> Result<Option<RecordKey>, Error> {
         if let Some(key) = self.variable(RECORD_KEY) {
-            if key.len() < LEAST {
+            if key.len() < MIN_KEY_BYTES {
                 return Err(Error::Usage {
                     message: format!("{RECORD_KEY} is too short to be a key"),
-                    hint: Some(format!("Give it at least {LEAST} characters that nobody guesses.")),
+                    hint: Some(format!("Give it at least {MIN_KEY_BYTES} characters that nobody guesses.")),
                 });
             }
             return Ok(Some(RecordKey::new(key)));
         }
         let unsigned = |why: &str| {
-            self.out.warning(&format!("the record isn't signed, so that resuming it takes --trust-record: {why}"));
+            self.console.warning(&format!("the record isn't signed, so that resuming it takes --trust-record: {why}"));
             None
         };
         let Some(path) = self.record_key_file() else {
@@ -51,7 +51,7 @@ impl Surroundings {
             );
             return Ok(unsigned(&why));
         }
-        Ok(read_or_make(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
+        Ok(read_or_create(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
     }
 
     /// Where the key is, or would be: below `$XDG_STATE_HOME`, else below `~/.local/state`.
@@ -62,9 +62,9 @@ impl Surroundings {
     }
 }
 
-fn read_or_make(path: &Path) -> io::Result<RecordKey> {
+fn read_or_create(path: &Path) -> io::Result<RecordKey> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => make(path)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => create_key_file(path)?,
         Err(error) => return Err(error),
         Ok(_) => {}
     }
@@ -79,9 +79,9 @@ fn read_or_make(path: &Path) -> io::Result<RecordKey> {
     if let Some(why) = why {
         return Err(io::Error::new(ErrorKind::PermissionDenied, why));
     }
-    let bytes = read_bounded(path, 4 * BYTES).map_err(io::Error::other)?;
+    let bytes = read_bounded(path, 4 * KEY_BYTES).map_err(io::Error::other)?;
     let digits = bytes.trim_ascii();
-    if digits.len() != 2 * BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
+    if digits.len() != 2 * KEY_BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(io::Error::new(
             ErrorKind::InvalidData,
             "that is no key; remove it, and the next run makes another",
@@ -94,13 +94,14 @@ fn read_or_make(path: &Path) -> io::Result<RecordKey> {
 /// Whether a path leads into a folder, or into the repository around it, now or once it is made.
 fn is_within(path: &Path, folder: &Path) -> bool {
     let (path, folder) = (canonical_as_far_as_possible(path), canonical_as_far_as_possible(folder));
-    path.starts_with(&folder) || Repository::of(&folder).is_some_and(|repository| path.starts_with(repository.tree))
+    path.starts_with(&folder)
+        || Repository::discover(&folder).is_some_and(|repository| path.starts_with(repository.worktree))
 }
 
-fn make(path: &Path) -> io::Result<()> {
+fn create_key_file(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut random = [0; BYTES];
+    let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     // tempfile makes its files 0600.
@@ -123,24 +124,24 @@ mod tests {
     fn it_is_made_once_for_its_owner_alone() {
         let state = tempfile::tempdir().unwrap();
         let path = state.path().join("a/legwork/record.key");
-        let first = read_or_make(&path).unwrap();
-        assert!(read_or_make(&path).unwrap() == first);
+        let first = read_or_create(&path).unwrap();
+        assert!(read_or_create(&path).unwrap() == first);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
         fs::remove_file(&path).unwrap();
-        assert!(read_or_make(&path).unwrap() != first, "another one each time");
+        assert!(read_or_create(&path).unwrap() != first, "another one each time");
         for bad in ["", "short", &"x".repeat(64), &"a".repeat(1_000)] {
             fs::write(&path, bad).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(read_or_make(&path).is_err(), "{bad}");
+            assert!(read_or_create(&path).is_err(), "{bad}");
         }
         fs::write(&path, "a".repeat(64)).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(read_or_make(&path).unwrap_err().to_string().contains("other users"));
+        assert!(read_or_create(&path).unwrap_err().to_string().contains("other users"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(read_or_make(&path).is_ok());
+        assert!(read_or_create(&path).is_ok());
         let link = path.with_file_name("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(read_or_make(&link).unwrap_err().to_string().contains("regular file"));
+        assert!(read_or_create(&link).unwrap_err().to_string().contains("regular file"));
     }
 }

@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::confidences::Confidences;
-use super::confine::Confinement;
-use super::print::printable;
-use super::resume::runs;
-use super::run::{given_secrets, pair, workspace};
-use super::{Surroundings, input};
-use crate::changes::is_tracked;
+use super::output::printable;
+use super::resume::runs_folder;
+use super::run::{parse_assignment, read_secret_inputs, resolve_workspace};
+use super::sandbox_options::SandboxOptions;
+use super::secrets::RunSecrets;
+use super::{CliEnv, read_files};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
-use crate::formats::harmless;
 use crate::job::Job;
-use crate::lints::{self, Origin, Own, ValidJob};
-use crate::plan::{Given, Plan, RunFacts};
-use crate::price::Prices;
-use crate::providers::named::Servers;
+use crate::lints::{self, JobTrust, UserConfig, ValidJob};
+use crate::plan::{InputValues, Plan, RunContext};
+use crate::pricing::Prices;
+use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
 use crate::record::{LATEST, RUNS, Record, find_run};
-use crate::replay::{Replay, Tools};
+use crate::replay::{LiveTools, Replay};
 use crate::run::{Signals, commit};
-use crate::tools::workspace::Workspace;
+use crate::text::sanitize;
+use crate::workspace::Workspace;
+use crate::workspace_changes::has_tracked_files;
 use crate::yaml;
 
 /// Options of `legwork replay`.
@@ -36,7 +36,7 @@ cost or the sandbox. A run that was cut off is compared up to there.
 
 Exit codes: 0 where all is equal, 7 where something differs, 2 where the record can't be used, 3 where the job of --job \
 is invalid.")]
-pub(super) struct Options {
+pub(super) struct ReplayArgs {
     /// A folder, a run id or the start of one, JOB/latest, or latest
     #[arg(default_value = LATEST)]
     run: String,
@@ -58,74 +58,75 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR", requires = "tools")]
     workspace: Option<PathBuf>,
     /// With --tools: give a secret input again: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "tools")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment, requires = "tools")]
     set: Vec<String>,
     /// With --tools: give a secret input again, from an environment variable
-    #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair, requires = "tools")]
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_assignment, requires = "tools")]
     set_env: Vec<String>,
     #[command(flatten, next_help_heading = "With --tools")]
-    confinement: Confinement,
+    sandbox_options: SandboxOptions,
     /// What stdout gets
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     format: String,
 }
 
-impl Options {
+impl ReplayArgs {
     /// Whether tools run for real.
     pub(super) fn runs_tools(&self) -> bool {
         self.tools
     }
 }
 
-pub(super) fn replay(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    if !options.tools && !options.confinement.is_default() {
+pub(super) fn replay(options: &ReplayArgs, around: &CliEnv) -> Result<u8, Error> {
+    if !options.tools && !options.sandbox_options.is_default() {
         return Err(Error::Usage {
             message: "--sandbox, --allow-read and --allow-write go with --tools: without it nothing runs".into(),
             hint: Some("Add --tools, or leave them out.".into()),
         });
     }
-    let folder = find_run(&options.out, &options.run, &is_tracked)?;
+    let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let record = Record::open(&folder)?;
     let replay = Replay::read(&record)?;
     // Of what was recorded nothing is priced again.
     let prices = if options.job.is_some() { around.prices()?.clone() } else { Prices::new() };
-    let edited = options.job.as_deref().map(|job| edited(job, &replay, &folder, around)).transpose()?;
+    let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &folder, around)).transpose()?;
     let signals = if options.tools { Some(Signals::catch()?) } else { None };
-    let tools = signals.as_ref().map(|signals| tools(options, &replay, &folder, signals, around)).transpose()?;
+    let tools =
+        signals.as_ref().map(|signals| prepare_tools(options, &replay, &folder, signals, around)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
-    let report = runtime.block_on(replay.live(edited.as_ref(), &prices, tools))?;
+    let report = runtime.block_on(replay.execute(edited.as_ref(), &prices, tools))?;
     // A thread that still reads a slow disk must not hold the exit back.
     runtime.shutdown_background();
     for left_out in &report.left_out {
-        around.out.beside(&printable(left_out));
+        around.console.eprint(&printable(left_out));
     }
     if let Some(stopped) = report.stopped {
-        around.out.beside(&format!("{stopped}: the replay was stopped before its end"));
+        around.console.eprint(&format!("{stopped}: the replay was stopped before its end"));
     }
     match options.format.as_str() {
-        "json" => around.out.answer(&harmless::json(&format!("{:#}\n", report.json()))),
-        _ => around.out.answer(&harmless::text(&report.text())),
+        "json" => around.console.print(&sanitize::escape_json(&format!("{:#}\n", report.json()))),
+        _ => around.console.print(&sanitize::text(&report.text())),
     }
     Ok(report.exit_code(signals.and_then(|signals| signals.first())))
 }
 
 /// Where tools run for real: as `legwork resume` has them.
-fn tools(
-    options: &Options,
+fn prepare_tools(
+    options: &ReplayArgs,
     replay: &Replay,
     folder: &Path,
     signals: &Signals,
-    around: &Surroundings,
-) -> Result<Tools, Error> {
+    around: &CliEnv,
+) -> Result<LiveTools, Error> {
     let started = replay.started();
-    let root = workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
+    let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
     let now = commit(&root);
     if now != started.commit {
         let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
-        around.out.warning(&format!(
+        around.console.warning(&format!(
             "the workspace is at another commit than the run began with: {} instead of {}",
             named(now.as_deref()),
             named(started.commit.as_deref())
@@ -133,38 +134,39 @@ fn tools(
     }
     let mut plan = (*started.plan).clone();
     plan.workspace = root.to_string_lossy().into_owned();
-    let secrets = given_secrets(&options.set, &options.set_env, around, &plan.secret_inputs)?;
-    let Confidences { mask, environment, .. } = Confidences::new(around, around.servers()?, &plan, &secrets);
+    let secrets = read_secret_inputs(&options.set, &options.set_env, around, &plan.secret_inputs)?;
+    let RunSecrets { mask, environment, .. } = RunSecrets::new(around, around.user_servers()?, &plan, &secrets);
     let unreadable = |source| Error::Record { path: folder.to_owned(), source };
     let folder = folder.canonicalize().map_err(unreadable)?;
-    let out = runs(&folder, &started.run_id, &plan.job);
+    let out = runs_folder(&folder, &started.run_id, &plan.job);
     let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
-    let confined = options.confinement.reach(around, &plan, &protected, &out)?;
-    let (sandbox, found) = confined.recorded(&folder, None, None);
+    let confined = options.sandbox_options.prepare_sandbox(around, &plan, &protected, &out)?;
+    let (sandbox, found) = confined.for_record(&folder, None, None);
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![out]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
-    Ok(Tools { workspace, mask, environment, sandbox, stop: signals.stop() })
+    Ok(LiveTools { workspace, mask, environment, sandbox, stop: signals.stop() })
 }
 
 /// The plan that an edited job makes of the recorded inputs.
-fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) -> Result<Plan, Error> {
-    let (source, prompts) = input::read_job(path, Origin::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
+fn edited_plan(path: &Path, replay: &Replay, folder: &Path, around: &CliEnv) -> Result<Plan, Error> {
+    let (source, prompts) =
+        read_files::read_job(path, JobTrust::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
     // The record knows how its servers are spoken to, and none is asked.
     let recorded = || replay.started().plan.agents().map(|agent| &agent.model);
-    let servers = Servers::recorded(recorded());
+    let servers = UserServers::recorded(recorded());
     let all = PROVIDERS.iter().map(|entry| entry.name).chain(recorded().map(|model| model.provider.as_str()));
     let here = all.map(str::to_owned).collect();
-    let own = Own { servers, prices: around.prices()?.clone(), here };
-    let checked = lints::check_from(&source, prompts.as_ref(), Origin::Trusted, &own);
+    let own = UserConfig { servers, prices: around.prices()?.clone(), local_providers: here };
+    let checked = lints::check_with(&source, prompts.as_ref(), JobTrust::Trusted, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
-        around.out.findings(&checked.findings);
+        around.console.findings(&checked.findings);
     }
     let started = replay.started();
     let given = recorded_inputs(&job, &started.plan, folder);
     let date = started.run_id.get(..8).filter(|date| date.bytes().all(|digit| digit.is_ascii_digit()));
-    let facts = RunFacts {
+    let facts = RunContext {
         workspace: started.workspace.clone(),
         run_id: started.run_id.clone(),
         run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
@@ -182,7 +184,7 @@ fn edited(path: &Path, replay: &Replay, folder: &Path, around: &Surroundings) ->
 
 /// The recorded values of the inputs that the job still has. Those of secret ones are in no record and in no plan, so that
 /// anything can stand for them.
-fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> Given {
+fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> InputValues {
     let mut values = Map::new();
     for (name, declared) in job.job().inputs.iter().flat_map(|inputs| &inputs.value) {
         let name = &name.value;
@@ -193,13 +195,13 @@ fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> Given {
         }
     }
     let name = folder.join("plan.json").to_string_lossy().into_owned();
-    let mut given = Given::default();
+    let mut given = InputValues::default();
     given.file(&Arc::clone(&Source::new(format!("{name} (inputs)"), format!("{:#}", Value::Object(values)))));
     given
 }
 
 /// The model that the command line gave the recorded run, where it did: another than the job's own.
-fn model_override(job_file: &str, plan: &Plan, servers: &Servers) -> Option<Model> {
+fn model_override(job_file: &str, plan: &Plan, servers: &UserServers) -> Option<Model> {
     let source = Source::new("job.yaml", job_file);
     let job = yaml::read::<Job>(&source).value?;
     let own = lints::resolve(&job.model, servers).ok()?;

@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::confidences::Confidences;
-use super::confine::Confinement;
-use super::live::{Live, bound, connect, live};
+use super::execute::{Execution, check_cost_limit, connect_providers, execute};
 use super::result_file::ResultFile;
-use super::save_case::Saving;
-use super::stay_inside::stay_inside;
-use super::{Surroundings, format_parser, input};
+use super::sandbox_options::SandboxOptions;
+use super::save_case::CaseRecorder;
+use super::secrets::RunSecrets;
+use super::symlink_guard::reject_escaping_symlinks;
+use super::{CliEnv, format_parser, read_files};
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::formats::{self, Preview, Subject};
+use crate::formats::{self, PlanPreview, Subject};
 use crate::job::Network;
-use crate::lints::{self, Origin, ValidJob};
-use crate::plan::{BadLimit, Contents, Given, MAX_VALUE_BYTES, Plan, RunFacts, Secrets};
+use crate::lints::{self, JobTrust, ValidJob};
+use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, Plan, RunContext, SecretInputs, ValueSource};
 use crate::record::{RUNS, Recorder};
 use crate::run::Signals;
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Options {
+pub(super) struct RunArgs {
     /// The job file
     job: PathBuf,
     /// Give an input: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     set: Vec<String>,
     /// Give an input the value of an environment variable
-    #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_assignment)]
     set_env: Vec<String>,
     /// Give inputs from a YAML or JSON file; --set goes before it
     #[arg(long, value_name = "FILE")]
@@ -47,10 +47,10 @@ pub(super) struct Options {
     out: PathBuf,
     /// Put this limit in the place of the job's: cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents,
     /// max_turns, or SUBAGENT.max_turns; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "save_case")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment, conflicts_with = "save_case")]
     limit: Vec<String>,
     #[command(flatten)]
-    confinement: Confinement,
+    sandbox_options: SandboxOptions,
     /// What stdout gets: the last text, result.json, or the events as they happen
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
@@ -75,15 +75,15 @@ pub(super) struct Options {
     verbose: bool,
 }
 
-pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error> {
+pub(super) fn run(options: &RunArgs, around: &CliEnv) -> Result<u8, Error> {
     let invalid = |finding| Error::Invalid(vec![finding]);
-    if options.untrusted && options.confinement.is_off() {
+    if options.untrusted && options.sandbox_options.is_off() {
         return Err(Error::Usage {
             message: "an untrusted job is not run without a sandbox".into(),
             hint: Some("Leave out one of --untrusted and --sandbox off.".into()),
         });
     }
-    if let Some(file) = options.result.as_ref().filter(|file| is_same(file, &options.job)) {
+    if let Some(file) = options.result.as_ref().filter(|file| is_same_file(file, &options.job)) {
         return Err(Error::Usage {
             message: format!("--result {}: that is the job file", file.display()),
             hint: Some("Name another file for the result.".into()),
@@ -91,14 +91,14 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
     }
     let asked_for = options.result.as_deref().filter(|_| !options.dry_run);
     let result_file = ResultFile::prepare(asked_for)?;
-    let workspace = workspace(&options.workspace)?;
-    let origin = Origin::from(options.untrusted);
-    let (source, folder) = input::read_job(&options.job, origin).map_err(invalid)?;
-    let own = around.own()?;
-    let checked = lints::check_from(&source, folder.as_ref(), origin, &own);
+    let workspace = resolve_workspace(&options.workspace)?;
+    let origin = JobTrust::from_untrusted_flag(options.untrusted);
+    let (source, folder) = read_files::read_job(&options.job, origin).map_err(invalid)?;
+    let own = around.user_config()?;
+    let checked = lints::check_with(&source, folder.as_ref(), origin, &own);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &own.servers)).transpose();
-    let replaced = limits(&options.limit);
+    let replaced = parse_limits(&options.limit);
     let mut findings = checked.findings;
     if let Ok(Some(model)) = &model
         && model.provider == "replay"
@@ -109,100 +109,110 @@ pub(super) fn run(options: &Options, around: &Surroundings) -> Result<u8, Error>
         findings.retain(|finding| finding.code != "no-cost-limit");
     }
     if !findings.is_empty() {
-        around.out.findings(&findings);
+        around.console.findings(&findings);
     }
-    let given = given(options, around)?;
+    let given = read_inputs(options, around)?;
     let model = model.map_err(|finding| invalid(*finding))?;
-    let facts = |run_id: &str, run_date: &str| RunFacts {
+    let facts = |run_id: &str, run_date: &str| RunContext {
         workspace: workspace.to_string_lossy().into_owned(),
         run_id: run_id.to_owned(),
         run_date: run_date.to_owned(),
         model_override: model.clone(),
     };
-    let (plan, secrets) = planned(options, &job, &given, &facts("<run.id>", "<run.date>"))?;
+    let (plan, secrets) = build_plan(options, &job, &given, &facts("<run.id>", "<run.date>"))?;
     if replaced.contains_key("cost_usd") {
-        bound(&plan, &own)?;
+        check_cost_limit(&plan, &own)?;
     }
     // The job's own models were looked at; one from the command line takes their place.
-    match model.as_ref().and_then(|model| lints::unpriced(&job.job().limits, model, &own)) {
+    match model.as_ref().and_then(|model| lints::unknown_price(&job.job().limits, model, &own)) {
         Some(finding) if finding.severity == Severity::Error => return Err(invalid(finding)),
-        Some(finding) => around.out.findings(&[finding]),
+        Some(finding) => around.console.findings(&[finding]),
         None => {}
     }
     if let Some((message, help)) = model.as_ref().and_then(lints::retirement) {
-        around.out.warning(&format!("{message}; {help}"));
+        around.console.warning(&format!("{message}; {help}"));
     }
     // Scripts take no wishes, and whoever tests with one knows.
     if let Some(model) = model.as_ref().filter(|model| model.provider != "replay") {
-        lints::left_behind(job.job(), model, &own.servers).iter().for_each(|warning| around.out.warning(warning));
+        lints::dropped_options(job.job(), model, &own.servers)
+            .iter()
+            .for_each(|warning| around.console.warning(warning));
     }
-    ResultFile::check(options.result.as_deref(), &plan)?;
-    let confidences = Confidences::new(around, &own.servers, &plan, &secrets);
+    ResultFile::check_result_option(options.result.as_deref(), &plan)?;
+    let confidences = RunSecrets::new(around, &own.servers, &plan, &secrets);
     if options.dry_run {
-        return preview(options, around, &plan.masked(&confidences.mask));
+        return print_plan(options, around, &plan.redacted(&confidences.mask));
     }
 
-    let scripts = scripts(options, around, &plan);
-    let providers = connect(around, &plan, &scripts, &confidences.mask, Some(job.job()))?;
+    let scripts = replay_sources(options, around, &plan);
+    let providers = connect_providers(around, &plan, &scripts, &confidences.mask, Some(job.job()))?;
     let hint = "Remove the link, or name the folder that it leads to: --out DIR.";
-    stay_inside(&around.folder, &options.out.join(job.name()), hint)?;
+    reject_escaping_symlinks(&around.current_folder, &options.out.join(job.name()), hint)?;
     if let Some(file) = &result_file {
         file.make_folder()?;
     }
-    let out = around.folder.join(&options.out);
+    let out = around.current_folder.join(&options.out);
     let saving = match &options.save_case {
-        Some(name) => Some(Saving::begin(name, &options.job, &workspace, &out, &confidences.mask)?),
+        Some(name) => Some(CaseRecorder::begin(name, &options.job, &workspace, &out, &confidences.mask)?),
         None => None,
     };
     // From here on there is something to be closed.
     let signals = Signals::catch()?;
     let started = (around.clock)();
     let mut protected: Vec<PathBuf> =
-        protected(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
-    protected.iter().try_for_each(|path| in_utf8(path))?;
-    protected.extend(around.own_files_below(&workspace));
-    let confined = options.confinement.reach(around, &plan, &protected, &out)?;
+        protected_paths(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
+    protected.iter().try_for_each(|path| require_utf8(path))?;
+    protected.extend(around.user_config_files_below(&workspace));
+    let confined = options.sandbox_options.prepare_sandbox(around, &plan, &protected, &out)?;
     let recorder = Recorder::create(&out, job.name(), started, around.record_key(&[&workspace])?)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
     let today = started.strftime("%Y-%m-%d").to_string();
-    let (plan, _) = planned(options, &job, &given, &facts(recorder.run_id(), &today))?;
+    let (plan, _) = build_plan(options, &job, &given, &facts(recorder.run_id(), &today))?;
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
     let record = recorder.folder().to_owned();
-    let code = live(
-        Live {
+    let code = execute(
+        Execution {
             plan: plan.clone(),
-            confidences,
+            secrets: confidences,
             job_file: &source.text,
-            protected,
-            out,
-            confined,
-            shown_folder: &shown_folder,
+            protected_paths: protected,
+            runs_folder: out,
+            sandbox: confined,
+            display_folder: &shown_folder,
             format: &options.format,
             providers,
             scripts,
             recorder,
             result_file,
             options: RunOptions {
-                result: options.result.as_ref().map(|file| around.folder.join(file).to_string_lossy().into_owned()),
+                result: options
+                    .result
+                    .as_ref()
+                    .map(|file| around.current_folder.join(file).to_string_lossy().into_owned()),
                 untrusted: options.untrusted,
                 offline: options.offline,
-                ..options.confinement.kept(&around.folder)
+                ..options.sandbox_options.to_run_options(&around.current_folder)
             },
-            before: None,
+            resume_state: None,
             signals,
-            observer: saving.as_ref().map(Saving::observer),
+            observer: saving.as_ref().map(CaseRecorder::observer),
         },
         around,
     )?;
     if let Some(saving) = saving {
-        saving.finish(&plan, &record, &options.confinement, around);
+        saving.finish(&plan, &record, &options.sandbox_options, around);
     }
     Ok(code)
 }
 
-fn planned(options: &Options, job: &ValidJob, given: &Given, facts: &RunFacts) -> Result<(Plan, Secrets), Error> {
+fn build_plan(
+    options: &RunArgs,
+    job: &ValidJob,
+    given: &InputValues,
+    facts: &RunContext,
+) -> Result<(Plan, SecretInputs), Error> {
     let (mut plan, secrets) = Plan::new(job, given, facts).map_err(Error::Invalid)?;
-    plan.set_limits(&limits(&options.limit)).map_err(bad_limit)?;
+    plan.set_limits(&parse_limits(&options.limit)).map_err(limit_error)?;
     if options.offline {
         if let Some(agent) = plan.agents().find(|agent| agent.model.provider != "replay") {
             return Err(Error::Usage {
@@ -216,31 +226,31 @@ fn planned(options: &Options, job: &ValidJob, given: &Given, facts: &RunFacts) -
 }
 
 /// Whether two paths lead to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
+fn is_same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// Prints a plan.
-fn preview(options: &Options, around: &Surroundings, plan: &Plan) -> Result<u8, Error> {
+fn print_plan(options: &RunArgs, around: &CliEnv, plan: &Plan) -> Result<u8, Error> {
     if options.verbose && options.format != "text" {
         return Err(Error::Usage {
             message: format!("--verbose has nothing to add to --format {}", options.format),
             hint: Some("Leave one of the two out.".into()),
         });
     }
-    let preview = Preview {
+    let preview = PlanPreview {
         plan,
-        most_cost: &plan.most_cost(around.prices()?, (around.clock)()),
-        sandbox: &options.confinement.asked(plan),
+        cost_bound: &plan.cost_bound(around.prices()?, (around.clock)()),
+        sandbox: &options.sandbox_options.describe(plan),
         verbose: options.verbose,
-        look: around.out.look(),
+        display: around.console.stdout_display(),
     };
     let text = formats::find(&options.format).and_then(|format| format.plan(&preview));
-    around.out.formatted(&options.format, &text.unwrap_or_default());
+    around.console.print_formatted(&options.format, &text.unwrap_or_default());
     Ok(0)
 }
 
-pub(super) fn workspace(folder: &Path) -> Result<PathBuf, Error> {
+pub(super) fn resolve_workspace(folder: &Path) -> Result<PathBuf, Error> {
     let refused = |why: String| Error::Usage {
         message: format!("--workspace {}: {why}", folder.display()),
         hint: Some("Name a folder that exists.".into()),
@@ -249,12 +259,12 @@ pub(super) fn workspace(folder: &Path) -> Result<PathBuf, Error> {
     if !absolute.is_dir() {
         return Err(refused("it is no folder".into()));
     }
-    in_utf8(&absolute)?;
+    require_utf8(&absolute)?;
     Ok(absolute)
 }
 
 /// Refuses a path that no record could name: records are text.
-fn in_utf8(path: &Path) -> Result<(), Error> {
+fn require_utf8(path: &Path) -> Result<(), Error> {
     if path.to_str().is_some() {
         return Ok(());
     }
@@ -265,37 +275,37 @@ fn in_utf8(path: &Path) -> Result<(), Error> {
 }
 
 /// Everything that `--set`, `--set-env` and `--inputs` say.
-fn given(options: &Options, around: &Surroundings) -> Result<Given, Error> {
-    let mut given = Given::default();
+fn read_inputs(options: &RunArgs, around: &CliEnv) -> Result<InputValues, Error> {
+    let mut given = InputValues::default();
     if let Some(path) = &options.inputs {
-        given.file(&input::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
+        given.file(&read_files::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
     }
-    give(&mut given, &options.set, &options.set_env, around);
+    add_input_arguments(&mut given, &options.set, &options.set_env, around);
     Ok(given)
 }
 
 /// The secret inputs of a run that goes on, which no record holds.
-pub(super) fn given_secrets(
+pub(super) fn read_secret_inputs(
     set: &[String],
     set_env: &[String],
-    around: &Surroundings,
+    around: &CliEnv,
     names: &[String],
-) -> Result<Secrets, Error> {
-    let mut given = Given::default();
-    give(&mut given, set, set_env, around);
-    given.secrets(names).map_err(Error::Invalid)
+) -> Result<SecretInputs, Error> {
+    let mut given = InputValues::default();
+    add_input_arguments(&mut given, set, set_env, around);
+    given.secret_inputs(names).map_err(Error::Invalid)
 }
 
-fn give(given: &mut Given, set: &[String], set_env: &[String], around: &Surroundings) {
+fn add_input_arguments(given: &mut InputValues, set: &[String], set_env: &[String], around: &CliEnv) {
     for argument in set {
         given.set(argument, |contents| match contents {
-            Contents::Stdin => {
+            ValueSource::Stdin => {
                 let mut bytes = Vec::new();
                 std::io::stdin().take(MAX_VALUE_BYTES as u64 + 2).read_to_end(&mut bytes)?;
                 Ok(bytes)
             }
-            Contents::File(path) => {
-                input::read_bounded(Path::new(path), MAX_VALUE_BYTES + 1).map_err(std::io::Error::other)
+            ValueSource::File(path) => {
+                read_files::read_bounded(Path::new(path), MAX_VALUE_BYTES + 1).map_err(std::io::Error::other)
             }
         });
     }
@@ -305,19 +315,19 @@ fn give(given: &mut Given, set: &[String], set_env: &[String], around: &Surround
 }
 
 /// What `--limit` says, by the limits' names; where one is given twice, the last one counts.
-pub(super) fn limits(arguments: &[String]) -> BTreeMap<String, String> {
+pub(super) fn parse_limits(arguments: &[String]) -> BTreeMap<String, String> {
     let pairs = arguments.iter().filter_map(|argument| argument.split_once('='));
     // As the journal and messages name them, too.
     let name = |name: &str| name.strip_prefix("limits.").or(name.strip_prefix("parent.")).unwrap_or(name).to_owned();
     pairs.map(|(key, value)| (name(key), value.to_owned())).collect()
 }
 
-pub(super) fn bad_limit(bad: BadLimit) -> Error {
+pub(super) fn limit_error(bad: LimitOverrideError) -> Error {
     Error::Usage { message: bad.message, hint: Some(bad.hint) }
 }
 
 /// An argument of the form `NAME=...`.
-pub(super) fn pair(argument: &str) -> Result<String, &'static str> {
+pub(super) fn parse_assignment(argument: &str) -> Result<String, &'static str> {
     match argument.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(argument.to_owned()),
         _ => Err("there is no `=` after a name"),
@@ -326,15 +336,15 @@ pub(super) fn pair(argument: &str) -> Result<String, &'static str> {
 
 /// The scripts that models answer from, absolute. One that the command line names lies relative to the current folder,
 /// one that the job names relative to the job's.
-fn scripts(options: &Options, around: &Surroundings, plan: &Plan) -> BTreeMap<String, PathBuf> {
+fn replay_sources(options: &RunArgs, around: &CliEnv, plan: &Plan) -> BTreeMap<String, PathBuf> {
     let folder = if options.model.is_some() { None } else { options.job.parent() };
-    let folder = around.folder.join(folder.unwrap_or(Path::new("")));
+    let folder = around.current_folder.join(folder.unwrap_or(Path::new("")));
     let replayed = plan.agents().map(|agent| &agent.model).filter(|model| model.provider == "replay");
     replayed.map(|model| (model.name.clone(), folder.join(&model.name))).collect()
 }
 
 /// The job file and what its texts and schemas are made of, absolute; what an include would take if it were there is among it.
-fn protected(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
+fn protected_paths(job_file: &Path, job: &ValidJob) -> Vec<PathBuf> {
     let folder = job_file.parent().unwrap_or(Path::new(""));
     let templates = &job.prompts().templates;
     let files = templates.files().chain(templates.missing()).chain(job.schemas().files());

@@ -5,18 +5,18 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::Surroundings;
-use super::print::printable;
-use crate::changes::is_tracked;
+use super::CliEnv;
+use super::output::printable;
 use crate::error::Error;
 use crate::event::PARENT;
-use crate::formats::{self, Story};
+use crate::formats::{self, Transcript};
 use crate::lints::provider_keys;
-use crate::record::{Found, LATEST, RUNS, Record, Recorder, find_run};
+use crate::record::{ExistingFile, LATEST, RUNS, Record, Recorder, find_run};
+use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork show`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Options {
+pub(super) struct ShowArgs {
     /// A folder, a run id or the start of one, JOB/latest, or latest
     #[arg(default_value = LATEST)]
     run: String,
@@ -31,8 +31,8 @@ pub(super) struct Options {
     rebuild: bool,
 }
 
-pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error> {
-    let folder = find_run(&options.out, &options.run, &is_tracked)?;
+pub(super) fn show(options: &ShowArgs, around: &CliEnv) -> Result<u8, Error> {
+    let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     if options.rebuild {
         return rebuild(&folder, around);
     }
@@ -62,49 +62,49 @@ pub(super) fn show(options: &Options, around: &Surroundings) -> Result<u8, Error
     let record = Record::open(&folder)?;
     let flaw = Cell::new(None);
     let entries = record.entries(PARENT)?.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
-    let mut story = Story::new(&record.plan, record.result.as_ref(), entries);
+    let mut story = Transcript::new(&record.plan, record.result.as_ref(), entries);
     let mut text = Vec::new();
     if let Some(format) = formats::find("markdown")
-        && let Some(written) = format.story(&mut story, &mut text)
+        && let Some(written) = format.transcript(&mut story, &mut text)
     {
         written.map_err(|source| Error::Record { path: folder.clone(), source })?;
     }
     let text = String::from_utf8_lossy(&text);
-    let look = around.out.look();
+    let look = around.console.stdout_display();
     if look.colour || std::io::stdout().is_terminal() {
-        around.out.answer(&for_terminal(&text, look.colour));
+        around.console.print(&style_for_terminal(&text, look.colour));
     } else {
-        around.out.foreign(&text);
+        around.console.print_untrusted(&text);
     }
     if let Some(flaw) = flaw.take() {
-        around.out.warning(&format!("the journal ends early: {flaw}"));
+        around.console.warning(&format!("the journal ends early: {flaw}"));
     }
     Ok(0)
 }
 
 /// Makes a record's files again, and lists them with what stood in their places.
-fn rebuild(folder: &Path, around: &Surroundings) -> Result<u8, Error> {
+fn rebuild(folder: &Path, around: &CliEnv) -> Result<u8, Error> {
     let rebuilt = Recorder::rebuild(folder)?;
     for (journal, flaw) in &rebuilt.torn {
-        around.out.warning(&format!("{journal} ends early: {flaw}; what stands before it is used"));
+        around.console.warning(&format!("{journal} ends early: {flaw}; what stands before it is used"));
     }
     if !rebuilt.has_ended {
-        around.out.warning("the journal has no end of the run, so no result.json follows from it");
+        around.console.warning("the journal has no end of the run, so no result.json follows from it");
     }
     let lines = rebuilt.files.iter().map(|(name, found)| {
         let was = match found {
-            Found::Nothing => "was missing",
-            Found::Other => "was another",
-            Found::Same => "as it was",
+            ExistingFile::Missing => "was missing",
+            ExistingFile::Different => "was another",
+            ExistingFile::Identical => "as it was",
         };
         format!("{was:<12} {}\n", printable(name))
     });
-    around.out.lines(&lines.collect::<String>());
+    around.console.print_sanitized(&lines.collect::<String>());
     Ok(0)
 }
 
 /// Makes the transcript's own headings stand out on a terminal, and escape sequences in it harmless.
-fn for_terminal(markdown: &str, colour: bool) -> String {
+fn style_for_terminal(markdown: &str, colour: bool) -> String {
     let mut fence: Option<String> = None;
     let mut text = String::with_capacity(markdown.len());
     for line in markdown.lines() {

@@ -9,7 +9,7 @@ pub struct Rule {
     pub code: &'static str,
     /// How much each of its findings weighs.
     pub severity: Severity,
-    /// The page that explains it, Markdown: a paragraph, then the sections `Bad` and `Good` with an example in each.
+    /// The page that explains it, Markdown: a paragraph, then the sections `Bad` and `Valid` with an example in each.
     pub page: &'static str,
 }
 
@@ -21,12 +21,12 @@ impl Rule {
     }
 
     /// What gives such a finding: the code block below `## Bad`. Absent where no text can show it.
-    pub fn bad(&self) -> Option<&'static str> {
+    pub fn bad_example(&self) -> Option<&'static str> {
         self.example("## Bad")
     }
 
-    /// What gives none: the code block below `## Good`.
-    pub fn good(&self) -> Option<&'static str> {
+    /// What gives none: the code block below `## Valid`.
+    pub fn good_example(&self) -> Option<&'static str> {
         self.example("## Good")
     }
 
@@ -59,8 +59,8 @@ mod tests {
         let page = "Two words,\non two lines.\n\nMore.\n\n## Bad\n\n```yaml\na: 1\n```\n\n## Good\n\nText.\n\n```yaml\nb: 2\nc: 3\n```\n";
         let rule = Rule { code: "x", severity: Severity::Error, page };
         assert_eq!(rule.summary(), "Two words, on two lines.");
-        assert_eq!((rule.bad(), rule.good()), (Some("a: 1\n"), Some("b: 2\nc: 3\n")));
+        assert_eq!((rule.bad_example(), rule.good_example()), (Some("a: 1\n"), Some("b: 2\nc: 3\n")));
         let rule = Rule { page: "Only words.\n\n## Good\n\n```\nx\n```\n", ..rule };
-        assert_eq!((rule.bad(), rule.good()), (None, Some("x\n")));
+        assert_eq!((rule.bad_example(), rule.good_example()), (None, Some("x\n")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Entry, Event};
+use super::{Event, JournalEntry};
 
 /// Puts the events of one journal into the order in which their calls were asked for.
 ///
@@ -12,27 +12,27 @@ use super::{Entry, Event};
 #[derive(Debug, Default)]
 pub struct CallOrder {
     /// The calls of the last reply, in its order.
-    calls: Vec<Call>,
+    calls: Vec<PendingCall>,
     /// Their places in `calls`, by their ids. Calls that share an id share a place.
     by_id: HashMap<String, usize>,
     /// The same by the subagents that answer them.
     by_child: HashMap<String, usize>,
     /// The first call that has no result yet.
     next: usize,
-    ready: VecDeque<Entry>,
+    ready: VecDeque<JournalEntry>,
 }
 
 #[derive(Debug, Default)]
-struct Call {
+struct PendingCall {
     /// How many results are still to come.
     open: usize,
     /// Its events, until all calls before it have their results.
-    held: Vec<Entry>,
+    events: Vec<JournalEntry>,
 }
 
 impl CallOrder {
     /// Takes the next event of the journal.
-    pub fn push(&mut self, entry: Entry) {
+    pub fn push(&mut self, entry: JournalEntry) {
         let call = match &entry.event {
             Event::CallStarted(started) => {
                 let call = self.by_id.get(&started.call_id).copied();
@@ -46,39 +46,39 @@ impl CallOrder {
             _ => None,
         };
         let Some(number) = call else {
-            self.end();
+            self.flush();
             self.begin(&entry);
             return self.ready.push_back(entry);
         };
         let is_result = matches!(entry.event, Event::CallFinished(_));
         let call = &mut self.calls[number];
-        call.held.push(entry);
+        call.events.push(entry);
         call.open -= usize::from(is_result && call.open > 0);
         while let Some(call) = self.calls.get_mut(self.next).filter(|call| call.open == 0) {
-            self.ready.extend(call.held.drain(..));
+            self.ready.extend(call.events.drain(..));
             self.next += 1;
         }
         if number < self.next {
-            self.ready.extend(self.calls[number].held.drain(..));
+            self.ready.extend(self.calls[number].events.drain(..));
         }
     }
 
     /// The next event in the order in which it is read, as far as that is known.
-    pub fn pop(&mut self) -> Option<Entry> {
+    pub fn pop(&mut self) -> Option<JournalEntry> {
         self.ready.pop_front()
     }
 
     /// Nothing more comes for now: calls without a result keep their places.
-    pub fn end(&mut self) {
-        self.ready.extend(self.calls.iter_mut().flat_map(|call| call.held.drain(..)));
+    pub fn flush(&mut self) {
+        self.ready.extend(self.calls.iter_mut().flat_map(|call| call.events.drain(..)));
     }
 
-    fn begin(&mut self, entry: &Entry) {
-        let Event::Replied(replied) = &entry.event else { return };
+    fn begin(&mut self, entry: &JournalEntry) {
+        let Event::ReplyReceived(replied) = &entry.event else { return };
         *self = Self { ready: std::mem::take(&mut self.ready), ..Self::default() };
-        for call in replied.reply.calls() {
+        for call in replied.reply.tool_calls() {
             let number = *self.by_id.entry(call.id.clone()).or_insert_with(|| {
-                self.calls.push(Call::default());
+                self.calls.push(PendingCall::default());
                 self.calls.len() - 1
             });
             self.calls[number].open += 1;
@@ -87,7 +87,7 @@ impl CallOrder {
 }
 
 /// A whole journal in the order in which it is read.
-pub fn in_call_order(entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = Entry> {
+pub fn in_call_order(entries: impl Iterator<Item = JournalEntry>) -> impl Iterator<Item = JournalEntry> {
     let mut entries = entries.fuse();
     let mut order = CallOrder::default();
     std::iter::from_fn(move || {
@@ -98,7 +98,7 @@ pub fn in_call_order(entries: impl Iterator<Item = Entry>) -> impl Iterator<Item
             match entries.next() {
                 Some(entry) => order.push(entry),
                 None => {
-                    order.end();
+                    order.flush();
                     return order.pop();
                 }
             }
@@ -110,42 +110,42 @@ pub fn in_call_order(entries: impl Iterator<Item = Entry>) -> impl Iterator<Item
 mod tests {
     use jiff::Timestamp;
 
-    use super::super::{CallFinished, CallStarted, PARENT, Replied, Told};
+    use super::super::{CallFinished, CallStarted, NoteSent, PARENT, ReplyReceived};
     use super::*;
-    use crate::message::{Block, Reply, Stop, ToolCall, ToolResult, Usage, View};
+    use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall, ToolResult, Usage};
 
     fn replied(ids: &[&str]) -> Event {
         let call = |id: &&str| {
             let input = serde_json::value::to_raw_value(&serde_json::json!({})).unwrap();
-            Block::from(View::Call(ToolCall {
+            Block::from(BlockContent::Call(ToolCall {
                 id: (*id).to_owned(),
                 tool: "grep".into(),
                 input: input.into(),
-                broken: None,
+                input_error: None,
             }))
         };
         let blocks = ids.iter().map(call).collect();
-        let reply = Reply { blocks, stop: Stop::ToolUse, usage: Usage::default(), model: None, request_id: None };
-        Replied { turn: 1, reply, duration_ms: 1 }.into()
+        let reply = Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default(), model: None, request_id: None };
+        ReplyReceived { turn: 1, reply, duration_ms: 1 }.into()
     }
 
     fn started(id: &str) -> Event {
-        CallStarted { call_id: id.into(), tool: "grep".into(), about: String::new(), child: None }.into()
+        CallStarted { call_id: id.into(), tool: "grep".into(), subject: String::new(), child: None }.into()
     }
 
     fn finished(id: &str) -> Event {
         let result = ToolResult { call_id: id.into(), text: String::new(), is_error: false };
-        CallFinished { tool: "grep".into(), result, duration_ms: 1, seen: None }.into()
+        CallFinished { tool: "grep".into(), result, duration_ms: 1, file_version: None }.into()
     }
 
     fn told() -> Event {
-        Told { text: "go on".into() }.into()
+        NoteSent { text: "go on".into() }.into()
     }
 
     /// What is read of a journal, an event a word: `+a` where call `a` starts, `-a` where it ends.
     fn read(events: Vec<Event>) -> String {
-        let entry = |event| Entry { seq: 1, at: Timestamp::UNIX_EPOCH, agent: PARENT.into(), event };
-        let word = |entry: Entry| match entry.event {
+        let entry = |event| JournalEntry { seq: 1, at: Timestamp::UNIX_EPOCH, agent: PARENT.into(), event };
+        let word = |entry: JournalEntry| match entry.event {
             Event::CallStarted(started) => format!("+{}", started.call_id),
             Event::CallFinished(finished) => format!("-{}", finished.result.call_id),
             other => other.kind().to_owned(),
@@ -160,21 +160,25 @@ mod tests {
             let ends = ends.iter().map(|id| finished(id));
             [vec![replied(ids)], begun(ids), ends.collect(), vec![told()]].concat()
         };
-        let expected = "replied +a -a +b -b +c -c told";
+        let expected = "reply_received +a -a +b -b +c -c note_sent";
         for ends in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]] {
             assert_eq!(read(all(&["a", "b", "c"], &ends)), expected, "{ends:?}");
         }
         let twice = [all(&["a", "b"], &["b", "a"]), all(&["b", "a"], &["a", "b"])].concat();
-        assert_eq!(read(twice), "replied +a -a +b -b told replied +b -b +a -a told");
-        assert_eq!(read(all(&["a", "a", "b"], &["b", "a", "a"])), "replied +a +a -a -a +b -b told", "one id twice");
+        assert_eq!(read(twice), "reply_received +a -a +b -b note_sent reply_received +b -b +a -a note_sent");
+        assert_eq!(
+            read(all(&["a", "a", "b"], &["b", "a", "a"])),
+            "reply_received +a +a -a -a +b -b note_sent",
+            "one id twice"
+        );
     }
 
     #[test]
     fn what_has_no_result_keeps_its_place() {
         let events = vec![replied(&["a", "b"]), started("a"), started("b"), finished("b")];
-        assert_eq!(read(events.clone()), "replied +a +b -b");
+        assert_eq!(read(events.clone()), "reply_received +a +b -b");
         let more = [events.clone(), vec![told(), finished("a"), told()]].concat();
-        assert_eq!(read(more), "replied +a +b -b told -a told", "it goes on later");
+        assert_eq!(read(more), "reply_received +a +b -b note_sent -a note_sent", "it goes on later");
         assert_eq!(read(vec![finished("x"), told(), started("y")]), "-x told +y", "what no reply asked for");
     }
 }

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::Serialize;
 
 use crate::event::{Change, CheckResult, Outcome, SubagentResult, Usage};
-use crate::plan::difference::Difference;
+use crate::plan::diff::PlanChange;
 
 /// Two runs and what differs between them. As JSON its fields are a promise; a change of theirs is a new `format`.
 #[derive(Debug, Serialize)]
@@ -14,20 +14,20 @@ pub struct Comparison {
     /// Whether both are runs of a job of the same name.
     pub same_job: bool,
     /// The runs, as they were named.
-    pub runs: [Side; 2],
+    pub runs: [ComparedRun; 2],
     /// What differs in what was planned, prompts as diffs.
-    pub plan: Vec<Difference>,
+    pub plan: Vec<PlanChange>,
     /// What differs in the data that they ended with.
-    pub result: Vec<Difference>,
+    pub result: Vec<PlanChange>,
     /// What differs in the parent's last text, as the hunks of a unified diff; null where it is the same.
     pub text: Option<String>,
     /// Every file that one of them has changed, in the order of their paths.
-    pub files: Vec<File>,
+    pub files: Vec<ChangedFile>,
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
-pub struct Side {
+pub struct ComparedRun {
     /// Its id.
     pub run_id: String,
     /// Its job's name.
@@ -63,7 +63,7 @@ pub struct Side {
 
 /// A file that one of them has changed.
 #[derive(Debug, Serialize)]
-pub struct File {
+pub struct ChangedFile {
     /// Its path, relative to the workspace.
     pub path: String,
     /// What each of them did; null where it left the file as it was.

@@ -1,7 +1,8 @@
 //! One line a finding, as compilers' messages are read by editors and by `grep`.
 
-use super::{Format, Look, Subject, harmless};
+use super::{DisplayOptions, Format, Subject};
 use crate::diagnostic::Diagnostic;
+use crate::text::sanitize;
 
 pub(super) struct Concise;
 
@@ -10,18 +11,18 @@ impl Format for Concise {
         "concise"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Diagnostics]
     }
 
-    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
-        Some(findings.iter().map(line).collect())
+    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
+        Some(findings.iter().map(finding_line).collect())
     }
 }
 
 /// `file:line:column: error[code]: message`.
-pub(super) fn line(finding: &Diagnostic) -> String {
-    let (line, column) = finding.place.start();
-    let (file, severity) = (harmless::beginning(&finding.place.source.name), finding.severity.as_str());
-    format!("{file}:{line}:{column}: {severity}[{}]: {}\n", finding.code, harmless::line(&finding.message))
+pub(super) fn finding_line(finding: &Diagnostic) -> String {
+    let (line, column) = finding.span.start();
+    let (file, severity) = (sanitize::line_start(&finding.span.source.name), finding.severity.as_str());
+    format!("{file}:{line}:{column}: {severity}[{}]: {}\n", finding.code, sanitize::line(&finding.message))
 }

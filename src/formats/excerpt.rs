@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::harmless;
 use crate::diagnostic::Source;
+use crate::text::sanitize;
 
 /// Characters shown before and after the first place in a line.
-const BEFORE: usize = 200;
-const AFTER: usize = 600;
+const CHARS_BEFORE: usize = 200;
+const CHARS_AFTER: usize = 600;
 /// Lines of a place that spans more.
-const MOST_LINES: usize = 8;
+const MAX_LINES: usize = 8;
 
 pub(super) struct Excerpt {
     /// The lines, joined with `\n`.
@@ -21,15 +21,15 @@ pub(super) struct Excerpt {
 }
 
 /// The lines that a place is shown with, 1-based, last included.
-pub(super) fn lines(source: &Source, span: &Range<usize>) -> (usize, usize) {
+pub(super) fn line_range(source: &Source, span: &Range<usize>) -> (usize, usize) {
     let first = source.position(span.start).0;
     let last = source.position(span.end.max(span.start)).0;
-    (first, if last - first < MOST_LINES { last } else { first })
+    (first, if last - first < MAX_LINES { last } else { first })
 }
 
 /// Takes the lines from the first to the last place.
-pub(super) fn around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
-    let covered: Vec<(usize, usize)> = spans.iter().map(|span| lines(source, span)).collect();
+pub(super) fn excerpt_around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
+    let covered: Vec<(usize, usize)> = spans.iter().map(|span| line_range(source, span)).collect();
     let first_line = covered.iter().map(|(first, _)| *first).min().unwrap_or(1);
     let last_line = covered.iter().map(|(_, last)| *last).max().unwrap_or(1);
     let mut text = String::new();
@@ -37,16 +37,16 @@ pub(super) fn around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
     for number in first_line..=last_line {
         let line = source.line_span(number);
         let here = spans.iter().map(|span| span.start).filter(|start| line.contains(start)).min();
-        let kept = cut(&source.text, &line, here.unwrap_or(line.start));
+        let kept = visible_range(&source.text, &line, here.unwrap_or(line.start));
         if kept.start > line.start {
             text.push('…');
         }
         for (at, letter) in source.text[kept.clone()].char_indices() {
             offsets.push((kept.start + at, text.len()));
-            if letter == '[' && harmless::opens_command(&text) {
+            if letter == '[' && sanitize::opens_ci_command(&text) {
                 text.push('\\');
             }
-            text.push(harmless::stand_in(letter).unwrap_or(letter));
+            text.push(sanitize::replacement_char(letter).unwrap_or(letter));
         }
         offsets.push((kept.end, text.len()));
         if kept.end < line.end {
@@ -72,10 +72,10 @@ pub(super) fn around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
 }
 
 /// The part of a line around an offset.
-fn cut(text: &str, line: &Range<usize>, around: usize) -> Range<usize> {
+fn visible_range(text: &str, line: &Range<usize>, around: usize) -> Range<usize> {
     let before = &text[line.start..around];
     let after = &text[around..line.end];
-    let start = before.char_indices().rev().nth(BEFORE).map_or(line.start, |(at, _)| line.start + at);
-    let end = after.char_indices().nth(AFTER).map_or(line.end, |(at, _)| around + at);
+    let start = before.char_indices().rev().nth(CHARS_BEFORE).map_or(line.start, |(at, _)| line.start + at);
+    let end = after.char_indices().nth(CHARS_AFTER).map_or(line.end, |(at, _)| around + at);
     start..end
 }

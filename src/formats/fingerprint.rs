@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 
-use super::path;
-use crate::diagnostic::{Diagnostic, Place};
+use super::uri;
+use crate::diagnostic::{Diagnostic, SourceSpan};
 
 /// A line longer than this many bytes says nothing of one place in it.
-const LONGEST_LINE: usize = 500;
+const MAX_LINE_BYTES: usize = 500;
 /// Of a place that spans more, the first ones count.
-const MOST_LINES: usize = 8;
+const MAX_LINES: usize = 8;
 
 /// For each finding 32 hexadecimal digits that no other one has. They come from its code, its file's name and what
 /// stands in its lines, but not from where these are or how far they are indented; and, where all that is the same
@@ -20,7 +20,7 @@ pub(super) fn fingerprints(findings: &[Diagnostic]) -> Vec<String> {
     let mut prints = Vec::with_capacity(findings.len());
     for finding in findings {
         let mut hash = Sha256::new();
-        for part in [finding.code, path::plain(&finding.place.source.name), &lines(&finding.place)] {
+        for part in [finding.code, uri::strip_dot_slash(&finding.span.source.name), &normalized_lines(&finding.span)] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -34,14 +34,14 @@ pub(super) fn fingerprints(findings: &[Diagnostic]) -> Vec<String> {
 }
 
 /// What stands in a place's lines, without white space around it; of a very long line the place's own beginning.
-fn lines(place: &Place) -> String {
+fn normalized_lines(place: &SourceSpan) -> String {
     let (source, (first, _), (last, _)) = (&place.source, place.start(), place.end());
     let mut text = String::new();
-    for number in first..=last.min(first + MOST_LINES - 1) {
+    for number in first..=last.min(first + MAX_LINES - 1) {
         let line = source.line_span(number);
-        let shown = if line.len() > LONGEST_LINE {
-            let start = place.span.start.clamp(line.start, line.end);
-            let end = place.span.end.clamp(start, line.end).min(start + LONGEST_LINE);
+        let shown = if line.len() > MAX_LINE_BYTES {
+            let start = place.range.start.clamp(line.start, line.end);
+            let end = place.range.end.clamp(start, line.end).min(start + MAX_LINE_BYTES);
             // A cut inside a character leaves it out.
             (start..=end).rev().find_map(|end| source.text.get(start..end)).unwrap_or_default()
         } else {
@@ -66,7 +66,7 @@ mod tests {
             .iter()
             .map(|(code, part)| {
                 let start = text.find(part).unwrap();
-                let place = Place { source: Arc::clone(&source), span: start..start + part.len() };
+                let place = SourceSpan { source: Arc::clone(&source), range: start..start + part.len() };
                 Diagnostic::error(code, place, "m")
             })
             .collect();

@@ -1,11 +1,12 @@
 //! Annotations on a pull request: GitHub's workflow commands
 //! (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 
-use super::{Format, Look, Subject, concise, count, harmless, path};
+use super::{DisplayOptions, Format, Subject, concise, count, uri};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::text::sanitize;
 
 /// GitHub shows ten of a level for each step; the tenth counts the rest, which are plain lines of the log.
-const SHOWN: usize = 9;
+const MAX_ANNOTATIONS_PER_LEVEL: usize = 9;
 
 pub(super) struct Github;
 
@@ -14,18 +15,18 @@ impl Format for Github {
         "github"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Diagnostics]
     }
 
-    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
+    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
         let mut text = String::new();
         let mut log = String::new();
         for severity in [Severity::Error, Severity::Warning] {
             let of_level = || findings.iter().filter(|finding| finding.severity == severity);
-            of_level().take(SHOWN).for_each(|finding| text += &annotation(finding));
-            of_level().skip(SHOWN).for_each(|finding| log += &concise::line(finding));
-            let rest = count(findings, severity).saturating_sub(of_level().count().min(SHOWN));
+            of_level().take(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| text += &annotation(finding));
+            of_level().skip(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| log += &concise::finding_line(finding));
+            let rest = count(findings, severity).saturating_sub(of_level().count().min(MAX_ANNOTATIONS_PER_LEVEL));
             if rest > 0 {
                 let word = severity.as_str();
                 let noun = if rest == 1 { word.to_owned() } else { format!("{word}s") };
@@ -38,22 +39,22 @@ impl Format for Github {
 
 /// One line. GitHub takes columns only where the place lies in one line.
 fn annotation(finding: &Diagnostic) -> String {
-    let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
-    let file = property(path::plain(&finding.place.source.name));
+    let ((line, column), (end_line, end_column)) = (finding.span.start(), finding.span.end());
+    let file = escape_property(uri::strip_dot_slash(&finding.span.source.name));
     let columns = if line == end_line { format!(",col={column},endColumn={end_column}") } else { String::new() };
-    let title = property(finding.code);
-    let help = finding.help.as_deref().map(|help| format!("\n{}", harmless::line(help))).unwrap_or_default();
-    let message = data(&format!("{}{help}", harmless::line(&finding.message)));
+    let title = escape_property(finding.code);
+    let help = finding.help.as_deref().map(|help| format!("\n{}", sanitize::line(help))).unwrap_or_default();
+    let message = escape_data(&format!("{}{help}", sanitize::line(&finding.message)));
     let word = finding.severity.as_str();
     format!("::{word} file={file},line={line},endLine={end_line}{columns},title={title}::{message}\n")
 }
 
 /// Escapes the text after the second `::`, as GitHub's own toolkit does.
-fn data(text: &str) -> String {
+fn escape_data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
 /// Escapes the value of a property.
-fn property(text: &str) -> String {
-    data(&harmless::line(text)).replace(':', "%3A").replace(',', "%2C")
+fn escape_property(text: &str) -> String {
+    escape_data(&sanitize::line(text)).replace(':', "%3A").replace(',', "%2C")
 }

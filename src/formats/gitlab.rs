@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-use super::{Format, Look, Subject, fingerprint, harmless, path};
+use super::{DisplayOptions, Format, Subject, fingerprint, uri};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::text::sanitize;
 
 pub(super) struct Gitlab;
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct CodeQualityIssue<'a> {
     description: String,
     check_name: &'a str,
     fingerprint: String,
@@ -33,31 +34,31 @@ impl Format for Gitlab {
         "gitlab"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Diagnostics]
     }
 
-    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
+    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
         let prints = fingerprint::fingerprints(findings);
-        let entries: Vec<Entry<'_>> =
-            findings.iter().zip(prints).map(|(finding, print)| entry(finding, print)).collect();
+        let entries: Vec<CodeQualityIssue<'_>> =
+            findings.iter().zip(prints).map(|(finding, print)| code_quality_issue(finding, print)).collect();
         let text = serde_json::to_string_pretty(&entries).ok()?;
-        Some(harmless::json(&text) + "\n")
+        Some(sanitize::escape_json(&text) + "\n")
     }
 }
 
 /// GitLab's five severities go from `info` to `blocker`; a description is one line.
-fn entry(finding: &Diagnostic, fingerprint: String) -> Entry<'_> {
+fn code_quality_issue(finding: &Diagnostic, fingerprint: String) -> CodeQualityIssue<'_> {
     let severity = match finding.severity {
         Severity::Error => "major",
         Severity::Warning => "minor",
     };
-    let message = harmless::line(&finding.message);
+    let message = sanitize::line(&finding.message);
     let description = match &finding.help {
-        Some(help) => format!("{message}: {}", harmless::line(help)),
+        Some(help) => format!("{message}: {}", sanitize::line(help)),
         None => message,
     };
-    let lines = Lines { begin: finding.place.start().0, end: finding.place.end().0 };
-    let location = Location { path: path::plain(&finding.place.source.name), lines };
-    Entry { description, check_name: finding.code, fingerprint, severity, location }
+    let lines = Lines { begin: finding.span.start().0, end: finding.span.end().0 };
+    let location = Location { path: uri::strip_dot_slash(&finding.span.source.name), lines };
+    CodeQualityIssue { description, check_name: finding.code, fingerprint, severity, location }
 }

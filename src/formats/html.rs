@@ -4,16 +4,17 @@ use std::io::{self, Write};
 
 use minijinja::{Environment, Value, context};
 
-use super::{Format, Story, Subject, figures, harmless};
-use crate::event::{Entry, Event, summary_file};
-use crate::message::View;
+use super::{Format, Subject, Transcript, run_stats};
+use crate::event::{Event, JournalEntry, summary_file};
+use crate::message::BlockContent;
+use crate::text::sanitize;
 
-const PAGE: &str = include_str!("html/page.html");
-const ENTRY: &str = include_str!("html/entry.html");
+const PAGE_TEMPLATE: &str = include_str!("html/page.html");
+const ENTRY_TEMPLATE: &str = include_str!("html/entry.html");
 /// Where the page is cut to let the entries in between.
-const ENTRIES: &str = "<!-- entries -->";
+const ENTRIES_MARK: &str = "<!-- entries -->";
 /// Longest text of one part of the page, in characters; the journal has it whole.
-const LONGEST: usize = 10_000;
+const MAX_PART_CHARS: usize = 10_000;
 
 /// See the module.
 pub(super) struct Html;
@@ -23,47 +24,47 @@ impl Format for Html {
         "html"
     }
 
-    fn shows(&self) -> &'static [Subject] {
-        &[Subject::Story]
+    fn subjects(&self) -> &'static [Subject] {
+        &[Subject::Transcript]
     }
 
-    fn story(&self, story: &mut Story<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
+    fn transcript(&self, story: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
         Some(page(story, out).map_err(|error| match error {
-            Failure::Io(error) => error,
-            Failure::Template(error) => io::Error::other(error),
+            RenderError::Io(error) => error,
+            RenderError::Template(error) => io::Error::other(error),
         }))
     }
 }
 
-enum Failure {
+enum RenderError {
     Io(io::Error),
     Template(minijinja::Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for RenderError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<minijinja::Error> for Failure {
+impl From<minijinja::Error> for RenderError {
     fn from(error: minijinja::Error) -> Self {
         Self::Template(error)
     }
 }
 
-fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+fn page(story: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), RenderError> {
     let mut templates = Environment::new();
     // The names end in .html, which switches escaping on.
-    templates.add_template("page.html", PAGE)?;
-    templates.add_template("entry.html", ENTRY)?;
-    let figures: Vec<(&str, String)> = story.result.map(figures::of_run).unwrap_or_default();
+    templates.add_template("page.html", PAGE_TEMPLATE)?;
+    templates.add_template("entry.html", ENTRY_TEMPLATE)?;
+    let figures: Vec<(&str, String)> = story.result.map(run_stats::run_stats).unwrap_or_default();
     let subagents: Vec<Value> = story.result.iter().flat_map(|result| &result.subagents).map(|subagent| {
         context! {
             id => subagent.id.as_str(), file => summary_file(&subagent.id), description => subagent.description.as_deref(),
             outcome => subagent.outcome.as_str(), turns => subagent.turns, tool_calls => subagent.tool_calls,
-            tokens => figures::usage(&subagent.usage), cost => figures::cost(subagent.cost_usd),
-            time => figures::duration(subagent.duration_ms),
+            tokens => run_stats::usage(&subagent.usage), cost => run_stats::cost(subagent.cost_usd),
+            time => run_stats::duration(subagent.duration_ms),
         }
     }).collect();
     let page = templates.get_template("page.html")?.render(context! {
@@ -74,90 +75,94 @@ fn page(story: &mut Story<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             context! { code => error.code.as_str(), message => error.message.as_str(), hint => error.hint.as_deref() }
         }),
         text => story.result.map(|result| result.text.as_str()),
-        data => story.result.and_then(|result| result.result.as_ref()).map(|data| short(&format!("{data:#}"))),
+        data => story.result.and_then(|result| result.result.as_ref()).map(|data| truncate_text(&format!("{data:#}"))),
         figures, subagents,
     })?;
-    let (head, foot) = page.split_once(ENTRIES).unwrap_or((&page, ""));
-    out.write_all(visible(head).as_bytes())?;
+    let (head, foot) = page.split_once(ENTRIES_MARK).unwrap_or((&page, ""));
+    out.write_all(show_control_chars(head).as_bytes())?;
     let entry_template = templates.get_template("entry.html")?;
-    let mut coming = Coming::default();
+    let mut coming = NextReply::default();
     for entry in &mut *story.entries {
-        for part in parts(entry, &mut coming) {
-            out.write_all(visible(&entry_template.render(part)?).as_bytes())?;
+        for part in event_parts(entry, &mut coming) {
+            out.write_all(show_control_chars(&entry_template.render(part)?).as_bytes())?;
         }
     }
-    out.write_all(visible(foot).as_bytes())?;
+    out.write_all(show_control_chars(foot).as_bytes())?;
     Ok(())
 }
 
 /// What the reply to come is for.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Coming {
+enum NextReply {
     #[default]
     Turn,
     /// The last word, which is no turn.
-    Closing,
+    FinalReply,
     /// A summary of what went before, which is none either.
     Summary,
 }
 
 /// What the page shows of an event: nothing, or one part after the other.
-fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
-    let part = |class: &str, title: String, text: &str| context! { class, title, text => short(text) };
+fn event_parts(entry: JournalEntry, coming: &mut NextReply) -> Vec<Value> {
+    let part = |class: &str, title: String, text: &str| context! { class, title, text => truncate_text(text) };
     match entry.event {
         Event::AgentStarted(started) => vec![part("prompt", "Prompt".into(), &started.prompt)],
         // What it came to follows, in an event of its own.
-        Event::Replied(replied) if *coming == Coming::Summary => {
+        Event::ReplyReceived(replied) if *coming == NextReply::Summary => {
             let note = |why| part("note", String::new(), &format!("the summary that was asked for {why}"));
-            replied.reply.why_no_summary().map(note).into_iter().collect()
+            replied.reply.unusable_summary_reason().map(note).into_iter().collect()
         }
-        Event::Replied(replied) => {
-            let is_last = *coming == Coming::Closing;
+        Event::ReplyReceived(replied) => {
+            let is_last = *coming == NextReply::FinalReply;
             let title = if is_last { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };
             let mut shown = vec![part("turn", title, "")];
-            if replied.reply.is_silent() {
+            if replied.reply.is_empty_reply() {
                 shown.push(part("note", String::new(), "the model said nothing"));
             }
             let stop = replied.reply.stop;
             shown.extend(replied.reply.blocks.into_iter().filter_map(|block| {
-                match block.view {
-                    View::Other(_) if block.why_refused(&stop).is_some() => block
-                        .why_refused(&stop)
+                match block.content {
+                    BlockContent::Other(_) if block.refusal_reason(&stop).is_some() => block
+                        .refusal_reason(&stop)
                         .map(|why| part("note", String::new(), &format!("the model refused: {why}"))),
-                    View::Text(text) => Some(part("text", String::new(), &text)),
-                    View::Thinking(text) if text.is_empty() => None,
-                    View::Thinking(text) => Some(part("thinking", "Thinking".into(), &text)),
-                    View::Call(call) => Some(part("call", call.tool.clone(), call.input.get())),
-                    View::Other(kind) => Some(part("note", String::new(), &format!("a block of kind {kind}"))),
+                    BlockContent::Text(text) => Some(part("text", String::new(), &text)),
+                    BlockContent::Thinking(text) if text.is_empty() => None,
+                    BlockContent::Thinking(text) => Some(part("thinking", "Thinking".into(), &text)),
+                    BlockContent::Call(call) => Some(part("call", call.tool.clone(), call.input.get())),
+                    BlockContent::Other(kind) => Some(part("note", String::new(), &format!("a block of kind {kind}"))),
                 }
             }));
             shown
         }
         Event::CallFinished(finished) => {
             let class = if finished.result.is_error { "result failed" } else { "result" };
-            let title = format!("{} ({})", finished.tool, figures::duration(finished.duration_ms));
+            let title = format!("{} ({})", finished.tool, run_stats::duration(finished.duration_ms));
             vec![part(class, title, &finished.result.text)]
         }
-        Event::Told(told) => vec![part("prompt", "legwork".into(), &told.text)],
-        Event::Retrying(retrying) => vec![part("note", "Tried again".into(), &retrying.retry.why)],
-        Event::Dropped(dropped) => vec![part("note", "Asked again".into(), &dropped.why)],
+        Event::NoteSent(told) => vec![part("prompt", "legwork".into(), &told.text)],
+        Event::Retrying(retrying) => vec![part("note", "Tried again".into(), &retrying.retry.reason)],
+        Event::ReplyDiscarded(dropped) => vec![part("note", "Asked again".into(), &dropped.reason)],
         Event::LimitReached(limit) => vec![part("note", format!("Limit {}", limit.limit), &limit.message)],
-        Event::LimitRaised(raised) => vec![part("note", format!("Limit {} raised", raised.limit), figures::RAISED)],
-        Event::AskFailed(failed) => vec![part("note", "No reply".into(), &failed.why)],
+        Event::LimitRaised(raised) => {
+            vec![part("note", format!("Limit {} raised", raised.limit), run_stats::LIMIT_RAISED_NOTE)]
+        }
+        Event::RequestFailed(failed) => vec![part("note", "No reply".into(), &failed.reason)],
         Event::Resumed(_) => {
             vec![part("turn", format!("Resumed at {}", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")), "")]
         }
-        Event::Asked(asked) => {
-            *coming = match (asked.keeps_turns, asked.tools_allowed) {
-                (Some(_), _) => Coming::Summary,
-                (None, true) => Coming::Turn,
-                (None, false) => Coming::Closing,
+        Event::RequestStarted(asked) => {
+            *coming = match (asked.kept_turns, asked.tools_allowed) {
+                (Some(_), _) => NextReply::Summary,
+                (None, true) => NextReply::Turn,
+                (None, false) => NextReply::FinalReply,
             };
             Vec::new()
         }
-        Event::Shortened(shortened) => vec![part("note", "To make room".into(), &figures::shortened(&shortened))],
-        Event::SummedUp(summed_up) => vec![
-            part("note", "To make room".into(), &figures::summed_up(&summed_up)),
+        Event::ResultsTruncated(shortened) => {
+            vec![part("note", "To make room".into(), &run_stats::truncation_summary(&shortened))]
+        }
+        Event::ContextCompacted(summed_up) => vec![
+            part("note", "To make room".into(), &run_stats::compaction_summary(&summed_up)),
             part("prompt", "Summary of what went before".into(), &summed_up.summary),
         ],
         Event::CheckFinished(finished) => {
@@ -166,31 +171,36 @@ fn parts(entry: Entry, coming: &mut Coming) -> Vec<Value> {
                 1 => String::new(),
                 attempt => format!(", attempt {attempt}"),
             };
-            let time = figures::duration(finished.duration_ms);
-            let title = format!("Check {}{attempt}: {} ({time})", finished.name, figures::check(&finished));
+            let time = run_stats::duration(finished.duration_ms);
+            let title = format!("Check {}{attempt}: {} ({time})", finished.name, run_stats::check_verdict(&finished));
             vec![part(class, title, &finished.output)]
         }
-        Event::Changed(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
+        Event::WorkspaceChanged(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
             let mut shown = vec![part("turn", "Files changed".into(), "")];
-            shown.push(part("text", String::new(), &figures::files(&changed, figures::MOST_FILES)));
+            shown.push(part(
+                "text",
+                String::new(),
+                &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES),
+            ));
             if !changed.patch.is_empty() {
                 shown.push(part("result", "changes.patch".into(), &changed.patch));
             }
             shown
         }
-        Event::CheckStarted(_) | Event::Changed(_) => Vec::new(),
+        Event::CheckStarted(_) | Event::WorkspaceChanged(_) => Vec::new(),
         Event::RunStarted(_) | Event::CallStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => Vec::new(),
     }
 }
 
 /// Control characters, which no page may hold, made visible.
-fn visible(text: &str) -> String {
-    let seen = |letter: char| if letter == '\n' { letter } else { harmless::stand_in(letter).unwrap_or(letter) };
+fn show_control_chars(text: &str) -> String {
+    let seen =
+        |letter: char| if letter == '\n' { letter } else { sanitize::replacement_char(letter).unwrap_or(letter) };
     text.chars().map(seen).collect()
 }
 
-fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+fn truncate_text(text: &str) -> String {
+    match text.char_indices().nth(MAX_PART_CHARS) {
         None => text.to_owned(),
         Some((cut, _)) => {
             format!("{}\n[{} more characters are in events.jsonl]", &text[..cut], text[cut..].chars().count())

@@ -3,23 +3,24 @@
 use serde::Serialize;
 
 use super::comparison::Comparison;
-use super::{Format, Look, Preview, Subject, harmless};
-use crate::cases::{CaseReport, Failure, Report};
+use super::{DisplayOptions, Format, PlanPreview, Subject};
+use crate::cases::{CaseReport, Failure, TestReport};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity};
 use crate::event::RunResult;
+use crate::text::sanitize;
 
 pub(super) struct Json;
 
 /// The whole output. Its fields are a promise; a change of theirs is a new `format`.
 #[derive(Serialize)]
-struct Output<'a> {
+struct DiagnosticsOutput<'a> {
     format: u32,
-    diagnostics: Vec<Entry<'a>>,
+    diagnostics: Vec<DiagnosticEntry<'a>>,
 }
 
 /// One finding: lines and columns 1-based, columns in characters, the end exclusive.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct DiagnosticEntry<'a> {
     file: &'a str,
     line: usize,
     column: usize,
@@ -29,13 +30,13 @@ struct Entry<'a> {
     code: &'static str,
     message: &'a str,
     help: Option<&'a str>,
-    labels: Vec<Labelled<'a>>,
-    fix: Option<Replacement<'a>>,
+    labels: Vec<LabelEntry<'a>>,
+    fix: Option<FixEntry<'a>>,
 }
 
 /// A further place that explains the finding.
 #[derive(Serialize)]
-struct Labelled<'a> {
+struct LabelEntry<'a> {
     file: &'a str,
     line: usize,
     column: usize,
@@ -46,7 +47,7 @@ struct Labelled<'a> {
 
 /// What mends the finding for certain: `with` instead of what stands there.
 #[derive(Serialize)]
-struct Replacement<'a> {
+struct FixEntry<'a> {
     file: &'a str,
     line: usize,
     column: usize,
@@ -55,11 +56,11 @@ struct Replacement<'a> {
     with: &'a str,
 }
 
-impl<'a> From<&'a Diagnostic> for Entry<'a> {
+impl<'a> From<&'a Diagnostic> for DiagnosticEntry<'a> {
     fn from(finding: &'a Diagnostic) -> Self {
-        let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
+        let ((line, column), (end_line, end_column)) = (finding.span.start(), finding.span.end());
         Self {
-            file: &finding.place.source.name,
+            file: &finding.span.source.name,
             line,
             column,
             end_line,
@@ -68,36 +69,36 @@ impl<'a> From<&'a Diagnostic> for Entry<'a> {
             code: finding.code,
             message: &finding.message,
             help: finding.help.as_deref(),
-            labels: finding.labels.iter().map(Labelled::from).collect(),
-            fix: finding.fix.as_ref().map(Replacement::from),
+            labels: finding.labels.iter().map(LabelEntry::from).collect(),
+            fix: finding.fix.as_ref().map(FixEntry::from),
         }
     }
 }
 
-impl<'a> From<&'a Label> for Labelled<'a> {
+impl<'a> From<&'a Label> for LabelEntry<'a> {
     fn from(label: &'a Label) -> Self {
-        let ((line, column), (end_line, end_column)) = (label.place.start(), label.place.end());
-        Self { file: &label.place.source.name, line, column, end_line, end_column, text: &label.text }
+        let ((line, column), (end_line, end_column)) = (label.span.start(), label.span.end());
+        Self { file: &label.span.source.name, line, column, end_line, end_column, text: &label.text }
     }
 }
 
-impl<'a> From<&'a Fix> for Replacement<'a> {
+impl<'a> From<&'a Fix> for FixEntry<'a> {
     fn from(fix: &'a Fix) -> Self {
-        let ((line, column), (end_line, end_column)) = (fix.place.start(), fix.place.end());
-        Self { file: &fix.place.source.name, line, column, end_line, end_column, with: &fix.with }
+        let ((line, column), (end_line, end_column)) = (fix.span.start(), fix.span.end());
+        Self { file: &fix.span.source.name, line, column, end_line, end_column, with: &fix.replacement }
     }
 }
 
 /// What `explain` prints. Its fields are a promise, too.
 #[derive(Serialize)]
-struct Rules<'a> {
+struct RulesOutput<'a> {
     format: u32,
-    rules: Vec<Explained<'a>>,
+    rules: Vec<RuleEntry<'a>>,
 }
 
 /// A rule; the page is Markdown.
 #[derive(Serialize)]
-struct Explained<'a> {
+struct RuleEntry<'a> {
     code: &'a str,
     severity: Severity,
     summary: String,
@@ -106,29 +107,29 @@ struct Explained<'a> {
 
 /// What `test` prints. Its fields are a promise, too.
 #[derive(Serialize)]
-struct Cases<'a> {
+struct TestOutput<'a> {
     format: u32,
     passed: usize,
     failed: usize,
     interrupted: bool,
     duration_ms: u64,
-    cases: Vec<Case<'a>>,
+    cases: Vec<CaseEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct Case<'a> {
+struct CaseEntry<'a> {
     name: &'a str,
     folder: &'a str,
     passed: bool,
     duration_ms: u64,
-    failures: Vec<Unexpected<'a>>,
+    failures: Vec<FailureEntry<'a>>,
     renewed: &'a [String],
     kept: Option<String>,
 }
 
 /// Something that isn't as expected, and where the expectation stands.
 #[derive(Serialize)]
-struct Unexpected<'a> {
+struct FailureEntry<'a> {
     file: Option<&'a str>,
     line: Option<usize>,
     column: Option<usize>,
@@ -136,21 +137,21 @@ struct Unexpected<'a> {
     detail: &'a str,
 }
 
-impl<'a> From<&'a CaseReport> for Case<'a> {
+impl<'a> From<&'a CaseReport> for CaseEntry<'a> {
     fn from(case: &'a CaseReport) -> Self {
         Self {
             name: &case.name,
             folder: &case.folder,
             passed: case.failures.is_empty(),
             duration_ms: case.duration_ms,
-            failures: case.failures.iter().map(Unexpected::from).collect(),
-            renewed: &case.renewed,
-            kept: case.kept.as_ref().map(|kept| kept.to_string_lossy().into_owned()),
+            failures: case.failures.iter().map(FailureEntry::from).collect(),
+            renewed: &case.updated_snapshots,
+            kept: case.kept_folder.as_ref().map(|kept| kept.to_string_lossy().into_owned()),
         }
     }
 }
 
-impl<'a> From<&'a Failure> for Unexpected<'a> {
+impl<'a> From<&'a Failure> for FailureEntry<'a> {
     fn from(failure: &'a Failure) -> Self {
         let place = failure.place.as_ref();
         Self {
@@ -168,56 +169,56 @@ impl Format for Json {
         "json"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Diagnostics, Subject::Rules, Subject::Run, Subject::Comparison, Subject::Cases]
     }
 
-    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
-        serde_json::to_string_pretty(preview.plan).ok().map(|text| harmless::json(&text))
+    fn plan(&self, preview: &PlanPreview<'_>) -> Option<String> {
+        serde_json::to_string_pretty(preview.plan).ok().map(|text| sanitize::escape_json(&text))
     }
 
-    fn answer(&self, result: &RunResult) -> Option<String> {
-        serde_json::to_string_pretty(result).ok().map(|text| harmless::json(&text))
+    fn run_result(&self, result: &RunResult) -> Option<String> {
+        serde_json::to_string_pretty(result).ok().map(|text| sanitize::escape_json(&text))
     }
 
-    fn comparison(&self, comparison: &Comparison, _: Look) -> Option<String> {
-        written(comparison)
+    fn comparison(&self, comparison: &Comparison, _: DisplayOptions) -> Option<String> {
+        to_sanitized_json(comparison)
     }
 
-    fn cases(&self, report: &Report, _: Look) -> Option<String> {
+    fn test_report(&self, report: &TestReport, _: DisplayOptions) -> Option<String> {
         let failed = report.failed();
-        written(&Cases {
+        to_sanitized_json(&TestOutput {
             format: 1,
             passed: report.cases.len() - failed,
             failed,
             interrupted: report.interrupted,
             duration_ms: report.duration_ms,
-            cases: report.cases.iter().map(Case::from).collect(),
+            cases: report.cases.iter().map(CaseEntry::from).collect(),
         })
     }
 
-    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
-        let diagnostics = findings.iter().map(Entry::from).collect();
-        written(&Output { format: 1, diagnostics })
+    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
+        let diagnostics = findings.iter().map(DiagnosticEntry::from).collect();
+        to_sanitized_json(&DiagnosticsOutput { format: 1, diagnostics })
     }
 
-    fn pages(&self, rules: &[&Rule], _: Look) -> Option<String> {
-        let explained = |rule: &&Rule| Explained {
+    fn rule_pages(&self, rules: &[&Rule], _: DisplayOptions) -> Option<String> {
+        let explained = |rule: &&Rule| RuleEntry {
             code: rule.code,
             severity: rule.severity,
             summary: rule.summary(),
             page: rule.page,
         };
-        written(&Rules { format: 1, rules: rules.iter().map(explained).collect() })
+        to_sanitized_json(&RulesOutput { format: 1, rules: rules.iter().map(explained).collect() })
     }
 
-    fn list(&self, rules: &[&Rule], look: Look) -> Option<String> {
-        self.pages(rules, look)
+    fn rule_list(&self, rules: &[&Rule], look: DisplayOptions) -> Option<String> {
+        self.rule_pages(rules, look)
     }
 }
 
 /// The whole output, in harmless characters.
-fn written(output: &impl Serialize) -> Option<String> {
+fn to_sanitized_json(output: &impl Serialize) -> Option<String> {
     let text = serde_json::to_string_pretty(output).ok()?;
-    Some(harmless::json(&text) + "\n")
+    Some(sanitize::escape_json(&text) + "\n")
 }

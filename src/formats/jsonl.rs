@@ -1,7 +1,8 @@
 //! JSON Lines: the events as they happen.
 
-use super::{Format, Preview, Subject, harmless};
-use crate::event::Entry;
+use super::{Format, PlanPreview, Subject};
+use crate::event::JournalEntry;
+use crate::text::sanitize;
 
 /// See the module.
 pub(super) struct Jsonl;
@@ -11,15 +12,15 @@ impl Format for Jsonl {
         "jsonl"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Run]
     }
 
-    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
-        serde_json::to_string(preview.plan).ok().map(|line| harmless::json(&line))
+    fn plan(&self, preview: &PlanPreview<'_>) -> Option<String> {
+        serde_json::to_string(preview.plan).ok().map(|line| sanitize::escape_json(&line))
     }
 
-    fn event(&self, entry: &Entry) -> Option<String> {
-        entry.to_json().ok().map(|line| harmless::json(&line))
+    fn event(&self, entry: &JournalEntry) -> Option<String> {
+        entry.to_json().ok().map(|line| sanitize::escape_json(&line))
     }
 }

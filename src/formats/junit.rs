@@ -3,8 +3,9 @@
 //! There is no standard; this is what Jenkins' schema and GitLab's and GitHub's readers have in common:
 //! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>
 
-use super::{Format, Look, Subject, harmless};
-use crate::cases::{CaseReport, EXPECT_FILE, Failure, Report};
+use super::{DisplayOptions, Format, Subject};
+use crate::cases::{CaseReport, EXPECT_FILE, Failure, TestReport};
+use crate::text::sanitize;
 
 pub(super) struct Junit;
 
@@ -13,34 +14,34 @@ impl Format for Junit {
         "junit"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Cases]
     }
 
-    fn cases(&self, report: &Report, _: Look) -> Option<String> {
+    fn test_report(&self, report: &TestReport, _: DisplayOptions) -> Option<String> {
         let all: Vec<&CaseReport> = report.cases.iter().collect();
         let mut xml = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n",
-            counts("legwork test", &all, report.duration_ms)
+            suite_attributes("legwork test", &all, report.duration_ms)
         );
         for suite in all.chunk_by(|one, other| one.job == other.job) {
             let Some(first) = suite.first() else { continue };
             let time = suite.iter().map(|case| case.duration_ms).sum();
-            xml += &format!("  <testsuite {} skipped=\"0\">\n", counts(&first.job, suite, time));
-            suite.iter().for_each(|case| xml += &of_case(case));
+            xml += &format!("  <testsuite {} skipped=\"0\">\n", suite_attributes(&first.job, suite, time));
+            suite.iter().for_each(|case| xml += &test_case(case));
             xml += "  </testsuite>\n";
         }
         Some(xml + "</testsuites>\n")
     }
 }
 
-fn counts(name: &str, cases: &[&CaseReport], duration_ms: u64) -> String {
+fn suite_attributes(name: &str, cases: &[&CaseReport], duration_ms: u64) -> String {
     let failed = cases.iter().filter(|case| !case.failures.is_empty()).count();
     let (name, tests, time) = (attribute(name), cases.len(), seconds(duration_ms));
     format!("name=\"{name}\" tests=\"{tests}\" failures=\"{failed}\" errors=\"0\" time=\"{time}\"")
 }
 
-fn of_case(case: &CaseReport) -> String {
+fn test_case(case: &CaseReport) -> String {
     let file = attribute(&format!("{}/{EXPECT_FILE}", case.folder));
     let (name, class, time) = (attribute(&case.case), attribute(&case.job), seconds(case.duration_ms));
     let open = format!("    <testcase name=\"{name}\" classname=\"{class}\" file=\"{file}\" time=\"{time}\"");
@@ -50,8 +51,8 @@ fn of_case(case: &CaseReport) -> String {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    let mut lines: Vec<String> = case.failures.iter().map(whole).collect();
-    lines.extend(case.kept.iter().map(|kept| format!("workspace and record: {}", kept.display())));
+    let mut lines: Vec<String> = case.failures.iter().map(failure_text).collect();
+    lines.extend(case.kept_folder.iter().map(|kept| format!("workspace and record: {}", kept.display())));
     let message = attribute(&format!("{}{more}", first.message));
     format!(
         "{open}>\n      <failure message=\"{message}\" type=\"expectation\">{}</failure>\n    </testcase>\n",
@@ -59,7 +60,7 @@ fn of_case(case: &CaseReport) -> String {
     )
 }
 
-fn whole(failure: &Failure) -> String {
+fn failure_text(failure: &Failure) -> String {
     let place = match &failure.place {
         Some((file, line, column)) => format!("{file}:{line}:{column}: "),
         None => String::new(),
@@ -75,15 +76,15 @@ fn seconds(milliseconds: u64) -> String {
 }
 
 fn attribute(value: &str) -> String {
-    escaped(&harmless::line(value))
+    escape_xml(&sanitize::line(value))
 }
 
 fn text(value: &str) -> String {
-    escaped(&harmless::text(value))
+    escape_xml(&sanitize::text(value))
 }
 
 /// No character that XML 1.0 has no place for is left by [`harmless`] but these two.
-fn escaped(value: &str) -> String {
+fn escape_xml(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for letter in value.chars() {
         match letter {

@@ -1,38 +1,37 @@
 //! How things are shown. A new format is one file here and one line in [`FORMATS`].
 
 pub mod comparison;
+mod comparison_text;
 mod concise;
 mod excerpt;
-pub mod figures;
 mod fingerprint;
 mod github;
 mod gitlab;
-pub mod harmless;
-#[cfg(test)]
-mod hostile;
 mod html;
+#[cfg(test)]
+mod injection_tests;
 mod json;
 mod jsonl;
 mod junit;
 pub mod markdown;
-mod outcomes;
-mod outline;
-mod pages;
-mod path;
+mod plan_text;
+mod rule_docs;
+pub mod run_stats;
 mod sarif;
-mod sides;
 #[cfg(test)]
-mod snapshots;
+mod snapshot_tests;
 pub mod step_summary;
+mod test_text;
 mod text;
+mod uri;
 
 use std::io::{self, Write};
 
 use self::comparison::Comparison;
-use crate::cases::{CaseReport, Report};
-use crate::diagnostic::{Diagnostic, Rule, Severity, Unshown};
-use crate::event::{Entry, RunResult, in_call_order};
-use crate::plan::{MostCost, Plan};
+use crate::cases::{CaseReport, TestReport};
+use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity};
+use crate::event::{JournalEntry, RunResult, in_call_order};
+use crate::plan::{CostBound, Plan};
 
 /// A way to show things. Each method has what it shows; `None` where the format has no form for it.
 pub trait Format: Sync {
@@ -40,58 +39,58 @@ pub trait Format: Sync {
     fn name(&self) -> &'static str;
 
     /// What it has a form for.
-    fn shows(&self) -> &'static [Subject];
+    fn subjects(&self) -> &'static [Subject];
 
     /// All findings of a command, as one text that ends with a line end unless it is empty.
-    fn diagnostics(&self, findings: &[Diagnostic], look: Look) -> Option<String> {
+    fn diagnostics(&self, findings: &[Diagnostic], look: DisplayOptions) -> Option<String> {
         let _ = (findings, look);
         None
     }
 
     /// What rules are about, each with its whole page, as one text.
-    fn pages(&self, rules: &[&Rule], look: Look) -> Option<String> {
+    fn rule_pages(&self, rules: &[&Rule], look: DisplayOptions) -> Option<String> {
         let _ = (rules, look);
         None
     }
 
     /// A list of rules, as one text.
-    fn list(&self, rules: &[&Rule], look: Look) -> Option<String> {
+    fn rule_list(&self, rules: &[&Rule], look: DisplayOptions) -> Option<String> {
         let _ = (rules, look);
         None
     }
 
     /// A plan, before it is run.
-    fn plan(&self, preview: &Preview<'_>) -> Option<String> {
+    fn plan(&self, preview: &PlanPreview<'_>) -> Option<String> {
         let _ = preview;
         None
     }
 
     /// An event as it happens, as one line without a line end.
-    fn event(&self, entry: &Entry) -> Option<String> {
+    fn event(&self, entry: &JournalEntry) -> Option<String> {
         let _ = entry;
         None
     }
 
     /// What stdout gets when a run has ended.
-    fn answer(&self, result: &RunResult) -> Option<String> {
+    fn run_result(&self, result: &RunResult) -> Option<String> {
         let _ = result;
         None
     }
 
     /// Two runs side by side.
-    fn comparison(&self, comparison: &Comparison, look: Look) -> Option<String> {
+    fn comparison(&self, comparison: &Comparison, look: DisplayOptions) -> Option<String> {
         let _ = (comparison, look);
         None
     }
 
     /// A case as it ends, without a line end.
-    fn case(&self, case: &CaseReport, look: Look) -> Option<String> {
+    fn case_result(&self, case: &CaseReport, look: DisplayOptions) -> Option<String> {
         let _ = (case, look);
         None
     }
 
     /// What came of all cases, as one text. Where [`Format::case`] shows each, it is what is left to say.
-    fn cases(&self, report: &Report, look: Look) -> Option<String> {
+    fn test_report(&self, report: &TestReport, look: DisplayOptions) -> Option<String> {
         let _ = (report, look);
         None
     }
@@ -100,39 +99,43 @@ pub trait Format: Sync {
     ///
     /// # Errors
     /// Where it can't be written to `out`.
-    fn story(&self, story: &mut Story<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
+    fn transcript(&self, story: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
         let _ = (story, out);
         None
     }
 }
 
 /// What a dry run shows.
-pub struct Preview<'a> {
+pub struct PlanPreview<'a> {
     /// What would run.
     pub plan: &'a Plan,
     /// The most that it can cost.
-    pub most_cost: &'a MostCost,
+    pub cost_bound: &'a CostBound,
     /// How tools would be confined, in a few words.
     pub sandbox: &'a str,
     /// Whether to show what models are told of their tools.
     pub verbose: bool,
     /// What the reader's display can do.
-    pub look: Look,
+    pub display: DisplayOptions,
 }
 
 /// A run that is told from its record.
-pub struct Story<'a> {
+pub struct Transcript<'a> {
     /// What was planned.
     pub plan: &'a Plan,
     /// How it ended; `None` where it didn't.
     pub result: Option<&'a RunResult>,
     /// The parent's events, in the order in which they are read.
-    entries: Box<dyn Iterator<Item = Entry> + 'a>,
+    entries: Box<dyn Iterator<Item = JournalEntry> + 'a>,
 }
 
-impl<'a> Story<'a> {
+impl<'a> Transcript<'a> {
     /// Takes the parent's events as its journal has them, oldest first.
-    pub fn new(plan: &'a Plan, result: Option<&'a RunResult>, journal: impl Iterator<Item = Entry> + 'a) -> Self {
+    pub fn new(
+        plan: &'a Plan,
+        result: Option<&'a RunResult>,
+        journal: impl Iterator<Item = JournalEntry> + 'a,
+    ) -> Self {
         Self { plan, result, entries: Box::new(in_call_order(journal)) }
     }
 }
@@ -147,7 +150,7 @@ pub enum Subject {
     /// A run while it goes on and when it has ended: [`Format::event`], [`Format::answer`], and its [`Format::plan`].
     Run,
     /// A recorded run: [`Format::story`].
-    Story,
+    Transcript,
     /// Two recorded runs: [`Format::comparison`].
     Comparison,
     /// Cases that were run: [`Format::case`] and [`Format::cases`].
@@ -156,7 +159,7 @@ pub enum Subject {
 
 /// What the reader's display can do.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct DisplayOptions {
     /// Whether escape sequences for colours may be used.
     pub colour: bool,
     /// Columns of a line; longer source lines are cut around what is shown.
@@ -184,7 +187,7 @@ pub fn find(name: &str) -> Option<&'static dyn Format> {
 
 /// How many findings of a severity there are, those included that aren't shown.
 fn count(findings: &[Diagnostic], severity: Severity) -> usize {
-    let mut all = Unshown::default();
+    let mut all = OmittedFindings::default();
     findings.iter().for_each(|finding| all.add(finding));
     match severity {
         Severity::Error => all.errors,
@@ -193,7 +196,7 @@ fn count(findings: &[Diagnostic], severity: Severity) -> usize {
 }
 
 /// `1 error`, `2 errors`.
-fn counted(count: usize, word: &str) -> String {
+fn pluralize(count: usize, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 

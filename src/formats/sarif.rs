@@ -2,17 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Format, Look, Subject, counted, fingerprint, harmless, pages, path};
-use crate::diagnostic::{Diagnostic, Fix, Label, Place, Rule, Severity};
+use super::{DisplayOptions, Format, Subject, fingerprint, pluralize, rule_docs, uri};
+use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity, SourceSpan};
 use crate::plan;
+use crate::text::sanitize;
 
 /// What GitHub takes of one run
 /// (<https://docs.github.com/en/code-security/code-scanning/troubleshooting-sarif-uploads/results-exceed-limit>).
-const MOST_RESULTS: usize = 25_000;
+const MAX_RESULTS: usize = 25_000;
 /// GitHub keeps as many places of a result.
-const MOST_PLACES: usize = 100;
+const MAX_LOCATIONS: usize = 100;
 /// A page's width where it is plain text.
-const PLAIN: Look = Look { colour: false, width: 80 };
+const PLAIN: DisplayOptions = DisplayOptions { colour: false, width: 80 };
 
 pub(super) struct Sarif;
 
@@ -21,13 +22,13 @@ impl Format for Sarif {
         "sarif"
     }
 
-    fn shows(&self) -> &'static [Subject] {
+    fn subjects(&self) -> &'static [Subject] {
         &[Subject::Diagnostics]
     }
 
-    fn diagnostics(&self, findings: &[Diagnostic], _: Look) -> Option<String> {
-        let text = serde_json::to_string_pretty(&log(findings, MOST_RESULTS)).ok()?;
-        Some(harmless::json(&text) + "\n")
+    fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
+        let text = serde_json::to_string_pretty(&log(findings, MAX_RESULTS)).ok()?;
+        Some(sanitize::escape_json(&text) + "\n")
     }
 }
 
@@ -56,7 +57,7 @@ fn log(findings: &[Diagnostic], most: usize) -> Value {
                     "name": env!("CARGO_PKG_NAME"),
                     "semanticVersion": env!("CARGO_PKG_VERSION"),
                     "version": env!("CARGO_PKG_VERSION"),
-                    "rules": rules.iter().map(|rule| described(rule)).collect::<Vec<_>>(),
+                    "rules": rules.iter().map(|rule| rule_descriptor(rule)).collect::<Vec<_>>(),
                 },
             },
             "invocations": [{
@@ -70,17 +71,17 @@ fn log(findings: &[Diagnostic], most: usize) -> Value {
 }
 
 fn notifications(beyond: usize, most: usize) -> Vec<Value> {
-    let text = format!("{} left out, for a run holds at most {most}", counted(beyond, "finding"));
+    let text = format!("{} left out, for a run holds at most {most}", pluralize(beyond, "finding"));
     if beyond > 0 { vec![json!({ "level": "warning", "message": { "text": text } })] } else { Vec::new() }
 }
 
-fn described(rule: &Rule) -> Value {
+fn rule_descriptor(rule: &Rule) -> Value {
     let (full, _) = rule.page.split_once("\n## ").unwrap_or((rule.page, ""));
     json!({
         "id": rule.code,
         "shortDescription": { "text": rule.summary() },
-        "fullDescription": { "text": pages::body(full, PLAIN).trim_end() },
-        "help": { "text": pages::body(rule.page, PLAIN), "markdown": rule.page },
+        "fullDescription": { "text": rule_docs::body(full, PLAIN).trim_end() },
+        "help": { "text": rule_docs::body(rule.page, PLAIN), "markdown": rule.page },
         "defaultConfiguration": { "level": rule.severity.as_str() },
     })
 }
@@ -90,7 +91,7 @@ fn result(finding: &Diagnostic, rules: &[&Rule], print: &str) -> Value {
         "ruleId": finding.code,
         "level": finding.severity.as_str(),
         "message": message(&finding.message, finding.help.as_deref()),
-        "locations": [location(&finding.place)],
+        "locations": [location(&finding.span)],
         "partialFingerprints": { "legwork/v1": print },
     });
     // GitHub's upload puts in a fingerprint of its own, `primaryLocationLineHash`, and warns of any other there.
@@ -99,47 +100,47 @@ fn result(finding: &Diagnostic, rules: &[&Rule], print: &str) -> Value {
     }
     if !finding.labels.is_empty() {
         let related = |(at, label): (usize, &Label)| {
-            let mut location = location(&label.place);
+            let mut location = location(&label.span);
             location["id"] = (at + 1).into();
             location["message"] = message(&label.text, None);
             location
         };
-        result["relatedLocations"] = finding.labels.iter().take(MOST_PLACES).enumerate().map(related).collect();
+        result["relatedLocations"] = finding.labels.iter().take(MAX_LOCATIONS).enumerate().map(related).collect();
     }
     if let Some(fix) = &finding.fix {
-        result["fixes"] = json!([mended(fix, finding.help.as_deref())]);
+        result["fixes"] = json!([fix_object(fix, finding.help.as_deref())]);
     }
     result
 }
 
 /// Plain text; `[text](target)` in it would be a link.
 fn message(message: &str, help: Option<&str>) -> Value {
-    let shown = |text: &str| harmless::line(text).replace("](", "\\](");
+    let shown = |text: &str| sanitize::line(text).replace("](", "\\](");
     let text = shown(message);
     json!({ "text": help.map(|help| format!("{text}\n{}", shown(help))).unwrap_or(text) })
 }
 
-fn location(place: &Place) -> Value {
+fn location(place: &SourceSpan) -> Value {
     json!({ "physicalLocation": { "artifactLocation": artifact(place), "region": region(place) } })
 }
 
-fn artifact(place: &Place) -> Value {
-    let uri = path::uri(&place.source.name);
+fn artifact(place: &SourceSpan) -> Value {
+    let uri = uri::file_uri(&place.source.name);
     if uri.starts_with("file:") { json!({ "uri": uri }) } else { json!({ "uri": uri, "uriBaseId": "%SRCROOT%" }) }
 }
 
 /// Lines and columns, 1-based, the end exclusive.
-fn region(place: &Place) -> Value {
+fn region(place: &SourceSpan) -> Value {
     let ((line, column), (end_line, end_column)) = (place.start(), place.end());
     json!({ "startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column })
 }
 
-fn mended(fix: &Fix, help: Option<&str>) -> Value {
+fn fix_object(fix: &Fix, help: Option<&str>) -> Value {
     json!({
         "description": message(help.unwrap_or("write this instead"), None),
         "artifactChanges": [{
-            "artifactLocation": artifact(&fix.place),
-            "replacements": [{ "deletedRegion": region(&fix.place), "insertedContent": { "text": fix.with } }],
+            "artifactLocation": artifact(&fix.span),
+            "replacements": [{ "deletedRegion": region(&fix.span), "insertedContent": { "text": fix.replacement } }],
         }],
     })
 }
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_run_is_bounded_and_errors_go_first() {
-        let place = Place { source: Source::new("a.yaml", "x\n"), span: 0..1 };
+        let place = SourceSpan { source: Source::new("a.yaml", "x\n"), range: 0..1 };
         let warning = Diagnostic::warning("duplicate-env", place.clone(), "m");
         let findings = [vec![warning; 3], vec![Diagnostic::error("unknown-tool", place, "m")]].concat();
         let bounded = log(&findings, 2);

@@ -1,35 +1,40 @@
 //! The page of a run that GitHub shows below a step of a workflow.
 
-use super::harmless::{self, markdown};
-use super::{counted, figures};
+use super::{pluralize, run_stats};
 use crate::event::{Outcome, RunResult};
+use crate::text::sanitize;
+use crate::text::sanitize::escape_markdown;
 
 /// The longest text of the answer, and of the result, in characters. GitHub takes 1 MiB from a whole step.
-const MAX_ANSWER: usize = 20_000;
+const MAX_ANSWER_CHARS: usize = 20_000;
 /// How many subagents are listed.
 const MAX_SUBAGENTS: usize = 50;
 /// The longest of all other foreign texts, in characters.
-const MAX_WORDS: usize = 300;
+const MAX_FOREIGN_CHARS: usize = 300;
 
 /// How a run ended, its figures, its subagents and its answer, as Markdown of at most 200 KiB. `record` names the run's
 /// folder. What models and servers said is shown as it is: it has no links, and no images that would be fetched.
 pub fn page(result: &RunResult, record: &str) -> String {
     let mark = if result.outcome == Outcome::Completed { "✅" } else { "❌" };
-    let mut page =
-        format!("### {mark} {}: {}\n\n", markdown(&result.job, 64), markdown(&result.outcome.to_string(), 64));
+    let mut page = format!(
+        "### {mark} {}: {}\n\n",
+        escape_markdown(&result.job, 64),
+        escape_markdown(&result.outcome.to_string(), 64)
+    );
     if let Some(error) = &result.error {
-        page += &format!("**{}**\n", markdown(&error.message, MAX_WORDS));
+        page += &format!("**{}**\n", escape_markdown(&error.message, MAX_FOREIGN_CHARS));
         if let Some(hint) = &error.hint {
-            page += &format!("{}\n", markdown(hint, MAX_WORDS));
+            page += &format!("{}\n", escape_markdown(hint, MAX_FOREIGN_CHARS));
         }
         page.push('\n');
     }
     page += "| | |\n|---|---|\n";
-    for (name, value) in figures::of_run(result).into_iter().filter(|(name, _)| !["subagents", "checks"].contains(name))
+    for (name, value) in
+        run_stats::run_stats(result).into_iter().filter(|(name, _)| !["subagents", "checks"].contains(name))
     {
-        page += &format!("| {name} | {} |\n", markdown(&value, MAX_WORDS));
+        page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_FOREIGN_CHARS));
     }
-    page += &format!("| record | {} |\n", markdown(record, MAX_WORDS));
+    page += &format!("| record | {} |\n", escape_markdown(record, MAX_FOREIGN_CHARS));
     checks(&mut page, result);
     subagents(&mut page, result);
     if let Some(data) = &result.result {
@@ -45,7 +50,7 @@ pub fn page(result: &RunResult, record: &str) -> String {
 }
 
 fn checks(page: &mut String, result: &RunResult) {
-    let last = figures::last_checks(result);
+    let last = run_stats::last_checks(result);
     if last.is_empty() {
         return;
     }
@@ -57,8 +62,9 @@ fn checks(page: &mut String, result: &RunResult) {
             Some(code) => format!(" exit code {code}"),
             None => " no exit code".to_owned(),
         };
-        let name = markdown(&check.name, MAX_WORDS);
-        *page += &format!("| {name} | {mark}{code} | {} | {} |\n", check.attempt, figures::duration(check.duration_ms));
+        let name = escape_markdown(&check.name, MAX_FOREIGN_CHARS);
+        *page +=
+            &format!("| {name} | {mark}{code} | {} | {} |\n", check.attempt, run_stats::duration(check.duration_ms));
     }
 }
 
@@ -68,21 +74,24 @@ fn subagents(page: &mut String, result: &RunResult) {
     }
     *page += "\n| subagent | for | outcome | spent |\n|---|---|---|---|\n";
     for child in result.subagents.iter().take(MAX_SUBAGENTS) {
-        let spent = figures::spent(child.turns, child.tool_calls, &child.usage, child.duration_ms);
-        let about = markdown(child.description.as_deref().unwrap_or_default(), MAX_WORDS);
-        let id = markdown(&child.id, 100);
-        *page +=
-            &format!("| {id} | {about} | {} | {} |\n", markdown(&child.outcome.to_string(), 64), markdown(&spent, 200));
+        let spent = run_stats::agent_summary(child.turns, child.tool_calls, &child.usage, child.duration_ms);
+        let about = escape_markdown(child.description.as_deref().unwrap_or_default(), MAX_FOREIGN_CHARS);
+        let id = escape_markdown(&child.id, 100);
+        *page += &format!(
+            "| {id} | {about} | {} | {} |\n",
+            escape_markdown(&child.outcome.to_string(), 64),
+            escape_markdown(&spent, 200)
+        );
     }
     if let Some(more) = result.subagents.len().checked_sub(MAX_SUBAGENTS).filter(|more| *more > 0) {
-        *page += &format!("\nAnd {}.\n", counted(more, "more subagent"));
+        *page += &format!("\nAnd {}.\n", pluralize(more, "more subagent"));
     }
 }
 
 /// A code block that its content can't leave.
 fn fenced(page: &mut String, text: &str) {
-    let text = harmless::text(text);
-    let (shown, more) = match text.char_indices().nth(MAX_ANSWER) {
+    let text = sanitize::text(text);
+    let (shown, more) = match text.char_indices().nth(MAX_ANSWER_CHARS) {
         Some((cut, _)) => (&text[..cut], text[cut..].chars().count()),
         None => (&*text, 0),
     };
@@ -90,6 +99,6 @@ fn fenced(page: &mut String, text: &str) {
     let fence = "`".repeat(longest_run.max(2) + 1);
     *page += &format!("{fence}text\n{}\n{fence}\n", shown.trim_end_matches('\n'));
     if more > 0 {
-        *page += &format!("\n{} are in result\\.json\\.\n", counted(more, "more character"));
+        *page += &format!("\n{} are in result\\.json\\.\n", pluralize(more, "more character"));
     }
 }

@@ -7,7 +7,7 @@ use super::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;
 
 /// How long a check may take where the job doesn't say, in seconds.
-pub const CHECK_SECONDS: u64 = 10 * 60;
+pub const DEFAULT_CHECK_SECONDS: u64 = 10 * 60;
 /// The greatest number of checks.
 pub const MAX_CHECKS: usize = 100;
 /// The greatest number of repairs that a job can ask for.

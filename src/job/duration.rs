@@ -54,7 +54,7 @@ impl Duration {
     }
 
     /// What a text in words, such as `20 minutes` or `1 h 30 min`, is as a duration.
-    pub fn from_words(text: &str) -> Option<Self> {
+    pub fn parse_words(text: &str) -> Option<Self> {
         const WORDS: &[(&str, u64)] = &[
             ("s", 1),
             ("sec", 1),
@@ -92,7 +92,7 @@ impl Duration {
 
     /// What to do where a text is no duration. `otherwise` is what else may be written.
     pub(super) fn help(text: &str, otherwise: &str) -> String {
-        match Self::from_words(text) {
+        match Self::parse_words(text) {
             Some(meant) => format!("write `{meant}`"),
             None => format!("{HELP}{otherwise}"),
         }
@@ -101,7 +101,7 @@ impl Duration {
     /// A regular expression for durations: lets through all up to `most`, and as few others as one can that doesn't add
     /// (`1h1s` for a most of `1h`).
     pub fn pattern(most: std::time::Duration) -> String {
-        let unit = |(name, seconds)| format!("(0*{}{name})?", up_to(most.as_secs() / seconds));
+        let unit = |(name, seconds)| format!("(0*{}{name})?", up_to_pattern(most.as_secs() / seconds));
         format!("^(?=.*[1-9]){}$", UNITS.map(unit).concat())
     }
 
@@ -117,7 +117,7 @@ impl Duration {
 }
 
 /// A regular expression for the whole numbers from 0 to `most`.
-fn up_to(most: u64) -> String {
+fn up_to_pattern(most: u64) -> String {
     let digits = most.to_string();
     let mut choices = vec![digits.clone()];
     for (at, digit) in digits.bytes().enumerate() {
@@ -157,7 +157,8 @@ impl<'de> Deserialize<'de> for Duration {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-                Duration::parse(text).map_err(|why| yaml::invalid("bad-duration", why, Some(&Duration::help(text, ""))))
+                Duration::parse(text)
+                    .map_err(|why| yaml::coded_error("bad-duration", why, Some(&Duration::help(text, ""))))
             }
         }
         deserializer.deserialize_any(Text)
@@ -208,7 +209,7 @@ mod tests {
             ("soon", None),
             ("", None),
         ] {
-            assert_eq!(Duration::from_words(text).map(|meant| meant.to_string()).as_deref(), meant, "{text}");
+            assert_eq!(Duration::parse_words(text).map(|meant| meant.to_string()).as_deref(), meant, "{text}");
         }
     }
 

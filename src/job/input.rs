@@ -82,12 +82,12 @@ fn by_type() -> Vec<Value> {
 impl Input {
     /// Whether its value must stay out of every text.
     pub fn is_secret(&self) -> bool {
-        super::or(self.secret.as_ref(), false)
+        super::value_or(self.secret.as_ref(), false)
     }
 
     /// Whether strangers can write it.
     pub fn is_untrusted(&self) -> bool {
-        super::or(self.untrusted.as_ref(), false)
+        super::value_or(self.untrusted.as_ref(), false)
     }
 }
 

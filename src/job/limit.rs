@@ -13,23 +13,23 @@ use crate::yaml::{self, Spanned};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit<T> {
     /// No limit.
-    None,
+    Unlimited,
     /// This much.
-    At(T),
+    Max(T),
 }
 
 impl<T> Limit<T> {
     /// The limit, where there is one.
-    pub fn at(self) -> Option<T> {
+    pub fn as_option(self) -> Option<T> {
         match self {
-            Self::None => None,
-            Self::At(limit) => Some(limit),
+            Self::Unlimited => None,
+            Self::Max(limit) => Some(limit),
         }
     }
 }
 
 /// What a limit can count.
-pub trait Countable: Sized {
+pub trait LimitValue: Sized {
     /// What to expect, in words.
     const EXPECTED: &'static str;
 
@@ -54,8 +54,8 @@ pub trait Countable: Sized {
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E>;
 }
 
-impl Countable for u64 {
-    const EXPECTED: &'static str = yaml::COUNT;
+impl LimitValue for u64 {
+    const EXPECTED: &'static str = yaml::EXPECTED_COUNT;
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Ok(number)
@@ -66,8 +66,8 @@ impl Countable for u64 {
     }
 }
 
-impl Countable for f64 {
-    const EXPECTED: &'static str = yaml::AMOUNT;
+impl LimitValue for f64 {
+    const EXPECTED: &'static str = yaml::EXPECTED_AMOUNT;
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
         Ok(number as Self)
@@ -82,7 +82,7 @@ impl Countable for f64 {
     }
 }
 
-impl Countable for Duration {
+impl LimitValue for Duration {
     const EXPECTED: &'static str = "a duration such as `20m`, or `none`";
 
     fn from_number<E: de::Error>(number: u64) -> Result<Self, E> {
@@ -90,14 +90,14 @@ impl Countable for Duration {
     }
 
     fn from_text<E: de::Error>(text: &str) -> Result<Self, E> {
-        Self::parse(text).map_err(|why| yaml::invalid("bad-duration", why, Some(&Self::help(text, ", or `none`"))))
+        Self::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&Self::help(text, ", or `none`"))))
     }
 }
 
-impl<'de, T: Countable> Deserialize<'de> for Limit<T> {
+impl<'de, T: LimitValue> Deserialize<'de> for Limit<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NumberOrNone<T>(PhantomData<T>);
-        impl<T: Countable> Visitor<'_> for NumberOrNone<T> {
+        impl<T: LimitValue> Visitor<'_> for NumberOrNone<T> {
             type Value = Limit<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,7 +105,7 @@ impl<'de, T: Countable> Deserialize<'de> for Limit<T> {
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Limit<T>, E> {
-                T::from_number(number).map(Limit::At)
+                T::from_number(number).map(Limit::Max)
             }
 
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit<T>, E> {
@@ -116,11 +116,11 @@ impl<'de, T: Countable> Deserialize<'de> for Limit<T> {
             }
 
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Limit<T>, E> {
-                T::from_fraction(number).map(Limit::At)
+                T::from_fraction(number).map(Limit::Max)
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit<T>, E> {
-                if text == "none" { Ok(Limit::None) } else { T::from_text(text).map(Limit::At) }
+                if text == "none" { Ok(Limit::Unlimited) } else { T::from_text(text).map(Limit::Max) }
             }
         }
         deserializer.deserialize_any(NumberOrNone(PhantomData))
@@ -131,11 +131,11 @@ impl<'de, T: Countable> Deserialize<'de> for Limit<T> {
 ///
 /// # Errors
 /// Where it isn't written as a limit.
-pub(super) fn unless_none<'de, D: Deserializer<'de>, T: Countable>(
+pub(super) fn unless_none<'de, D: Deserializer<'de>, T: LimitValue>(
     deserializer: D,
 ) -> Result<Option<Spanned<T>>, D::Error> {
     let given = Option::<Spanned<Limit<T>>>::deserialize(deserializer)?;
-    Ok(given.and_then(|Spanned { value, node }| value.at().map(|value| Spanned { value, node })))
+    Ok(given.and_then(|Spanned { value, node }| value.as_option().map(|value| Spanned { value, node })))
 }
 
 impl JsonSchema for Limit<f64> {

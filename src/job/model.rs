@@ -78,11 +78,11 @@ impl ModelSpec {
 
 impl<'de> Deserialize<'de> for ModelSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Spanned::<Read>::deserialize(deserializer)?;
+        let read = Spanned::<ParsedSpec>::deserialize(deserializer)?;
         match read.value {
-            Read::Spec(spec) => Ok(spec),
-            Read::Nothing if read.node.is_made_up() => Ok(Self::Name(String::new())),
-            Read::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
+            ParsedSpec::Spec(spec) => Ok(spec),
+            ParsedSpec::Nothing if read.node.is_placeholder() => Ok(Self::Name(String::new())),
+            ParsedSpec::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
         }
     }
 }
@@ -90,32 +90,32 @@ impl<'de> Deserialize<'de> for ModelSpec {
 const EXPECTED: &str = "a model such as `anthropic/claude-sonnet-5-5`, or a mapping with `name`";
 
 /// What stands there: nothing, too, where the reader makes up for a mistake.
-enum Read {
+enum ParsedSpec {
     Nothing,
     Spec(ModelSpec),
 }
 
-impl<'de> Deserialize<'de> for Read {
+impl<'de> Deserialize<'de> for ParsedSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NameOrOptions;
         impl<'de> Visitor<'de> for NameOrOptions {
-            type Value = Read;
+            type Value = ParsedSpec;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(EXPECTED)
             }
 
-            fn visit_unit<E: de::Error>(self) -> Result<Read, E> {
-                Ok(Read::Nothing)
+            fn visit_unit<E: de::Error>(self) -> Result<ParsedSpec, E> {
+                Ok(ParsedSpec::Nothing)
             }
 
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Read, E> {
-                Ok(Read::Spec(ModelSpec::Name(name.to_owned())))
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<ParsedSpec, E> {
+                Ok(ParsedSpec::Spec(ModelSpec::Name(name.to_owned())))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Read, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ParsedSpec, A::Error> {
                 let options = ModelOptions::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Read::Spec(ModelSpec::Options(options)))
+                Ok(ParsedSpec::Spec(ModelSpec::Options(options)))
             }
         }
         deserializer.deserialize_any(NameOrOptions)

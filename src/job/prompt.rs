@@ -31,11 +31,11 @@ pub struct PromptFile {
 
 impl<'de> Deserialize<'de> for PromptText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Spanned::<Read>::deserialize(deserializer)?;
+        let read = Spanned::<ParsedPrompt>::deserialize(deserializer)?;
         match read.value {
-            Read::Prompt(prompt) => Ok(prompt),
-            Read::Nothing if read.node.is_made_up() => Ok(Self::Text(String::new())),
-            Read::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
+            ParsedPrompt::Prompt(prompt) => Ok(prompt),
+            ParsedPrompt::Nothing if read.node.is_placeholder() => Ok(Self::Text(String::new())),
+            ParsedPrompt::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
         }
     }
 }
@@ -43,32 +43,32 @@ impl<'de> Deserialize<'de> for PromptText {
 const EXPECTED: &str = "a text, or `{ file: PATH }`";
 
 /// What stands there: nothing, too, where the reader makes up for a mistake.
-enum Read {
+enum ParsedPrompt {
     Nothing,
     Prompt(PromptText),
 }
 
-impl<'de> Deserialize<'de> for Read {
+impl<'de> Deserialize<'de> for ParsedPrompt {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrFile;
         impl<'de> Visitor<'de> for TextOrFile {
-            type Value = Read;
+            type Value = ParsedPrompt;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(EXPECTED)
             }
 
-            fn visit_unit<E: de::Error>(self) -> Result<Read, E> {
-                Ok(Read::Nothing)
+            fn visit_unit<E: de::Error>(self) -> Result<ParsedPrompt, E> {
+                Ok(ParsedPrompt::Nothing)
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Read, E> {
-                Ok(Read::Prompt(PromptText::Text(text.to_owned())))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ParsedPrompt, E> {
+                Ok(ParsedPrompt::Prompt(PromptText::Text(text.to_owned())))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Read, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ParsedPrompt, A::Error> {
                 let file = PromptFile::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Read::Prompt(PromptText::File(file)))
+                Ok(ParsedPrompt::Prompt(PromptText::File(file)))
             }
         }
         deserializer.deserialize_any(TextOrFile)

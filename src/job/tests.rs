@@ -10,7 +10,7 @@ const SMALLEST: &str = "model: anthropic/x\nparent:\n  prompt: Do it.\n  tools: 
 
 #[test]
 fn what_is_left_out_has_its_default() {
-    let job = read(SMALLEST).whole().unwrap();
+    let job = read(SMALLEST).into_result().unwrap();
     assert!(job.delegates());
     assert_eq!(job.network, Network::None);
     assert_eq!(job.keep, Keep::Always);
@@ -32,7 +32,7 @@ parent:
     - grep:
 limits: { wall_clock: 1h, tool_calls: none, subagents: 3 }
 ";
-    let job = read(text).whole().unwrap();
+    let job = read(text).into_result().unwrap();
     assert_eq!(job.model.value.name(), "anthropic/x");
     assert_eq!(job.model.value.options().unwrap().thinking.as_ref().unwrap().value, Thinking::High);
     assert!(
@@ -40,17 +40,17 @@ limits: { wall_clock: 1h, tool_calls: none, subagents: 3 }
     );
     let names: Vec<&str> = job.parent.tools.iter().map(|tool| tool.value.name()).collect();
     assert_eq!(names, ["glob", "bash", "grep"]);
-    assert_eq!(job.limits.wall_clock.unwrap().value.at().unwrap().milliseconds(), 3_600_000);
-    assert_eq!(job.limits.tool_calls.unwrap().value, Limit::None);
-    assert_eq!(job.limits.subagents.unwrap().value, Limit::At(3));
+    assert_eq!(job.limits.wall_clock.unwrap().value.as_option().unwrap().milliseconds(), 3_600_000);
+    assert_eq!(job.limits.tool_calls.unwrap().value, Limit::Unlimited);
+    assert_eq!(job.limits.subagents.unwrap().value, Limit::Max(3));
 }
 
 #[test]
 fn values_know_where_they_stand() {
-    let job = read(SMALLEST).whole().unwrap();
+    let job = read(SMALLEST).into_result().unwrap();
     assert_eq!(job.model.place().start(), (1, 8));
     assert_eq!(job.parent.tools.value[0].place().start(), (4, 11));
-    assert_eq!(job.model.node.place_of(0..9).end(), (1, 17));
+    assert_eq!(job.model.node.place_of_range(0..9).end(), (1, 17));
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_job_without_its_parts_is_read_as_far_as_it_goes() {
     assert_eq!(codes, ["missing-key", "missing-key", "wrong-type"]);
     let job = decoded.value.unwrap();
     assert_eq!(job.parent.tools.value.len(), 1);
-    assert!(job.model.node.is_made_up());
-    assert!(job.parent.prompt.node.is_made_up());
+    assert!(job.model.node.is_placeholder());
+    assert!(job.parent.prompt.node.is_placeholder());
 }
 
 #[test]

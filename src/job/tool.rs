@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for ToolEntry {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ToolEntry, A::Error> {
-                let malformed = |what: &str| yaml::invalid("bad-tool-entry", what, Some(HELP));
+                let malformed = |what: &str| yaml::coded_error("bad-tool-entry", what, Some(HELP));
                 let Some(name) = map.next_key::<Spanned<String>>()? else {
                     return Err(malformed("this entry names no tool"));
                 };

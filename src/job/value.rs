@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Input, InputType};
-use crate::template::leaves;
+use crate::template::leaves_dir;
 
 /// How a text stands for several values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listing {
+pub enum ListSeparator {
     /// Separated by commas, as on a command line; white space around an item goes.
     Commas,
     /// One on each line, as in a file; empty lines go.
@@ -20,7 +20,7 @@ pub enum Listing {
 ///
 /// # Errors
 /// Why it isn't one, in words that don't repeat the text.
-pub fn from_text(kind: InputType, text: &str, listing: Listing) -> Result<Value, String> {
+pub fn parse_value(kind: InputType, text: &str, listing: ListSeparator) -> Result<Value, String> {
     match kind {
         InputType::String | InputType::Path => Ok(Value::from(text)),
         InputType::Integer => text.parse::<i64>().map(Value::from).map_err(|_| "isn't a whole number".to_owned()),
@@ -36,9 +36,9 @@ pub fn from_text(kind: InputType, text: &str, listing: Listing) -> Result<Value,
         },
         InputType::List => {
             let items: Vec<&str> = match listing {
-                Listing::Commas if text.trim().is_empty() => Vec::new(),
-                Listing::Commas => text.split(',').map(str::trim).collect(),
-                Listing::Lines => text.lines().filter(|line| !line.trim().is_empty()).collect(),
+                ListSeparator::Commas if text.trim().is_empty() => Vec::new(),
+                ListSeparator::Commas => text.split(',').map(str::trim).collect(),
+                ListSeparator::Lines => text.lines().filter(|line| !line.trim().is_empty()).collect(),
             };
             Ok(Value::from(items))
         }
@@ -50,10 +50,10 @@ pub fn from_text(kind: InputType, text: &str, listing: Listing) -> Result<Value,
 ///
 /// # Errors
 /// Why it doesn't fit, in words that don't repeat the value.
-pub fn checked(input: &Input, value: Value, workspace: Option<&str>) -> Result<Value, String> {
+pub fn check_value(input: &Input, value: Value, workspace: Option<&str>) -> Result<Value, String> {
     match (input.kind.value, &value) {
-        (InputType::String, Value::String(text)) => in_choices(input, text).map(|()| value),
-        (InputType::Path, Value::String(path)) => beneath(path, workspace).map(Value::from),
+        (InputType::String, Value::String(text)) => check_choice(input, text).map(|()| value),
+        (InputType::Path, Value::String(path)) => check_path(path, workspace).map(Value::from),
         (InputType::Integer, Value::Number(number)) if number.is_i64() => Ok(value),
         (InputType::Integer, Value::Number(number)) if number.is_u64() => {
             Err("is greater than a 64-bit integer can be".to_owned())
@@ -61,13 +61,13 @@ pub fn checked(input: &Input, value: Value, workspace: Option<&str>) -> Result<V
         (InputType::Number, Value::Number(_)) | (InputType::Boolean, Value::Bool(_)) => Ok(value),
         (InputType::List, Value::Array(items)) => match items.iter().position(|item| !item.is_string()) {
             None => Ok(value),
-            Some(at) => Err(format!("isn't a list of strings: item {} is {}", at + 1, called(&items[at]))),
+            Some(at) => Err(format!("isn't a list of strings: item {} is {}", at + 1, type_name(&items[at]))),
         },
-        (kind, other) => Err(format!("is {}, not {}", called(other), an(kind.noun()))),
+        (kind, other) => Err(format!("is {}, not {}", type_name(other), with_article(kind.noun()))),
     }
 }
 
-fn in_choices(input: &Input, text: &str) -> Result<(), String> {
+fn check_choice(input: &Input, text: &str) -> Result<(), String> {
     match &input.choices {
         Some(choices) if !choices.value.iter().any(|choice| choice.value == text) => {
             let choices: Vec<String> = choices.value.iter().map(|choice| format!("`{}`", choice.value)).collect();
@@ -77,7 +77,7 @@ fn in_choices(input: &Input, text: &str) -> Result<(), String> {
     }
 }
 
-fn beneath(path: &str, workspace: Option<&str>) -> Result<String, String> {
+fn check_path(path: &str, workspace: Option<&str>) -> Result<String, String> {
     if path.is_empty() {
         return Err("is empty".to_owned());
     }
@@ -89,8 +89,8 @@ fn beneath(path: &str, workspace: Option<&str>) -> Result<String, String> {
         _ => path.to_owned(),
     };
     match relative.as_str() {
-        _ if leaves(&relative) => Err("leads out of the workspace".to_owned()),
-        _ if workspace.is_some_and(|workspace| is_linked_out(Path::new(workspace), &relative)) => {
+        _ if leaves_dir(&relative) => Err("leads out of the workspace".to_owned()),
+        _ if workspace.is_some_and(|workspace| leaves_by_symlink(Path::new(workspace), &relative)) => {
             Err("leads out of the workspace through a link".to_owned())
         }
         "" => Ok(".".to_owned()),
@@ -99,7 +99,7 @@ fn beneath(path: &str, workspace: Option<&str>) -> Result<String, String> {
 }
 
 /// Whether a link on the way leads out of the workspace. What isn't there yet leads nowhere.
-fn is_linked_out(workspace: &Path, relative: &str) -> bool {
+fn leaves_by_symlink(workspace: &Path, relative: &str) -> bool {
     let Ok(root) = workspace.canonicalize() else { return false };
     let path = root.join(relative);
     let existing = path.ancestors().find(|path| path.symlink_metadata().is_ok());
@@ -107,7 +107,7 @@ fn is_linked_out(workspace: &Path, relative: &str) -> bool {
     existing.is_some_and(|path| path.canonicalize().map_or(true, |real| !real.starts_with(&root)))
 }
 
-fn called(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -120,7 +120,7 @@ fn called(value: &Value) -> &'static str {
 }
 
 /// A noun with its article.
-pub fn an(noun: &str) -> String {
+pub fn with_article(noun: &str) -> String {
     let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {noun}")
 }
@@ -140,7 +140,7 @@ mod tests {
         for (link, target) in [("out", "../outside"), ("within", "real"), ("nowhere", "absent")] {
             std::os::unix::fs::symlink(target, workspace.join(link)).unwrap();
         }
-        let beneath = |path| beneath(path, workspace.to_str());
+        let beneath = |path| check_path(path, workspace.to_str());
         for (path, fine) in [
             ("real", true),
             ("within/new", true),
@@ -156,14 +156,14 @@ mod tests {
 
     #[test]
     fn texts_become_typed_values() {
-        let commas = |kind, text| from_text(kind, text, Listing::Commas);
+        let commas = |kind, text| parse_value(kind, text, ListSeparator::Commas);
         assert_eq!(commas(InputType::Integer, "-12"), Ok(json!(-12)));
         assert_eq!(commas(InputType::Number, "3"), Ok(json!(3)));
         assert_eq!(commas(InputType::Number, "3.5"), Ok(json!(3.5)));
         assert_eq!(commas(InputType::Boolean, "true"), Ok(json!(true)));
         assert_eq!(commas(InputType::List, "a, b,c"), Ok(json!(["a", "b", "c"])));
         assert_eq!(commas(InputType::List, ""), Ok(json!([])));
-        assert_eq!(from_text(InputType::List, "a,b\r\n\nc\n", Listing::Lines), Ok(json!(["a,b", "c"])));
+        assert_eq!(parse_value(InputType::List, "a,b\r\n\nc\n", ListSeparator::Lines), Ok(json!(["a,b", "c"])));
         for (kind, text) in [
             (InputType::Integer, "1.0"),
             (InputType::Integer, ""),
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn paths_stay_beneath_the_workspace() {
-        let beneath = |path| beneath(path, Some("/home/me/project"));
+        let beneath = |path| check_path(path, Some("/home/me/project"));
         assert_eq!(beneath("src/lib.rs"), Ok("src/lib.rs".to_owned()));
         assert_eq!(beneath("a/../b"), Ok("a/../b".to_owned()));
         assert_eq!(beneath("/home/me/project/src"), Ok("src".to_owned()));

@@ -1,25 +1,25 @@
 //! Turns and subagents are enough for what the tools are there for.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::yaml::Kind;
+use crate::yaml::NodeKind;
 
-use super::synonyms::means;
-use super::{Lint, Subject};
+use super::key_aliases::is_alias_of;
+use super::{Lint, LintContext};
 
 /// Agents whose tools can't do what they are there for.
 pub(super) struct Delegation;
 
 const RULES: &[Rule] =
-    &[rule!(Warning "one-turn"), rule!(Warning "nothing-to-delegate"), rule!(Warning "no-description")];
+    &[rule!(Warning "single-turn-with-tools"), rule!(Warning "empty-subagents"), rule!(Warning "no-description")];
 
 impl Lint for Delegation {
     fn rules(&self) -> &'static [Rule] {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         for agent in subject.job.agents().filter(|agent| !agent.tools.is_empty() || agent.returns.is_some()) {
-            if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_made_up()) {
+            if let Some(turns) = agent.max_turns.filter(|turns| turns.value == 1 && !turns.node.is_placeholder()) {
                 let (message, help) = match agent.returns {
                     None => (
                         "after its one turn the agent never sees what its tools answer",
@@ -30,7 +30,7 @@ impl Lint for Delegation {
                         "give it at least 3 turns: one more to mend what doesn't fit",
                     ),
                 };
-                findings.push(Diagnostic::warning("one-turn", turns.place(), message).help(help));
+                findings.push(Diagnostic::warning("single-turn-with-tools", turns.place(), message).help(help));
             }
         }
         let written = subject.root.get("subagents");
@@ -38,14 +38,14 @@ impl Lint for Delegation {
             let node = written.as_ref().and_then(|all| all.get(&name.value));
             // A key that is written wrongly may have been meant to be one.
             let is_whole = node.as_ref().is_some_and(|node| {
-                node.kind() == Kind::Mapping
-                    && !node.is_torn()
-                    && !node.entries().any(|(key, _)| means(key.text().unwrap_or_default(), "description"))
+                node.kind() == NodeKind::Mapping
+                    && !node.is_incomplete()
+                    && !node.entries().any(|(key, _)| is_alias_of(key.text().unwrap_or_default(), "description"))
             });
             let is_misspelt = || {
                 let is_here = |found: &Diagnostic| {
                     found.code == "unknown-key"
-                        && node.as_ref().is_some_and(|node| super::overlap(&found.place, &node.place()))
+                        && node.as_ref().is_some_and(|node| super::overlap(&found.span, &node.place()))
                 };
                 subject.reported.iter().any(is_here)
             };
@@ -58,14 +58,14 @@ impl Lint for Delegation {
             }
         }
         let task = subject.job.parent.tools.value.iter().find(|tool| tool.value.name() == "task");
-        let declared = subject.root.get("subagents").filter(|all| all.kind() == Kind::Mapping);
+        let declared = subject.root.get("subagents").filter(|all| all.kind() == NodeKind::Mapping);
         if let (Some(task), Some(declared)) = (task, declared)
             && declared.entries().next().is_none()
-            && !declared.is_torn()
+            && !declared.is_incomplete()
         {
             let message = "`task` has no subagent to hand work to but one that the job doesn't declare";
             findings.push(
-                Diagnostic::warning("nothing-to-delegate", task.place(), message)
+                Diagnostic::warning("empty-subagents", task.place(), message)
                     .label(declared.place(), "declares none")
                     .help("remove `task`; or remove the empty `subagents`, if the built-in `general` is meant"),
             );

@@ -7,7 +7,7 @@ use crate::job::ENV_FORM;
 use crate::providers::PROVIDERS;
 use crate::tools::environment::WITHHELD;
 
-use super::{Lint, Subject};
+use super::{Lint, LintContext};
 
 /// Names of environment variables.
 pub(super) struct Env;
@@ -31,8 +31,8 @@ pub const RECORD_KEY: &str = "LEGWORK_RECORD_KEY";
 
 const RULES: &[Rule] = &[
     rule!(Error "bad-env-name"),
-    rule!(Error "key-in-env"),
-    rule!(Error "withheld-env"),
+    rule!(Error "api-key-in-env"),
+    rule!(Error "forbidden-env"),
     rule!(Warning "duplicate-env"),
 ];
 
@@ -41,7 +41,7 @@ impl Lint for Env {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let env = &subject.job.env;
         let mut earlier = HashMap::new();
         for name in env {
@@ -56,14 +56,16 @@ impl Lint for Env {
                         _ => finding.help(ENV_FORM),
                     },
                 );
-            } else if is_provider_key(text) || subject.own.servers.keys().any(|key| key.eq_ignore_ascii_case(text)) {
+            } else if is_provider_key(text)
+                || subject.user_config.servers.key_envs().any(|key| key.eq_ignore_ascii_case(text))
+            {
                 findings.push(
-                    Diagnostic::error("key-in-env", name.place(), format!("`{text}` is {}", whose(text)))
+                    Diagnostic::error("api-key-in-env", name.place(), format!("`{text}` is {}", key_owner(text)))
                         .help("no tool ever gets one; remove it"),
                 );
             } else if WITHHELD.contains(&text) {
                 findings.push(
-                    Diagnostic::error("withheld-env", name.place(), format!("no tool ever sees `{text}`")).help(
+                    Diagnostic::error("forbidden-env", name.place(), format!("no tool ever sees `{text}`")).help(
                         match text.ends_with("_BASE_URL") {
                             true => "an endpoint's address can hold its password; remove it",
                             false => "with it a command could change later steps of the workflow; remove it",
@@ -81,7 +83,7 @@ impl Lint for Env {
     }
 }
 
-fn whose(key: &str) -> &'static str {
+fn key_owner(key: &str) -> &'static str {
     if key.eq_ignore_ascii_case(RECORD_KEY) { "the key of records" } else { "a provider's key" }
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn is_provider_key(name: &str) -> bool {
 
 /// The variables that hold keys which no tool may see, providers' and that of records, in capitals; some stand here twice.
 pub(crate) fn provider_keys() -> impl Iterator<Item = &'static str> {
-    PROVIDERS.iter().flat_map(|provider| provider.keys).chain(OTHER_KEYS).copied().chain([RECORD_KEY])
+    PROVIDERS.iter().flat_map(|provider| provider.key_envs).chain(OTHER_KEYS).copied().chain([RECORD_KEY])
 }
 
 fn is_variable(name: &str) -> bool {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::job::value::{an, checked};
+use crate::job::value::{check_value, with_article};
 use crate::job::{Input, InputType};
 
-use super::{Lint, Subject};
+use super::{Lint, LintContext};
 
 /// Defaults, enums and secrets.
 pub(super) struct Inputs;
@@ -18,13 +18,13 @@ impl Lint for Inputs {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
-        for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_made_up()) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+        for (name, input) in subject.job.inputs().filter(|(_, input)| !input.kind.node.is_placeholder()) {
             let enum_fits = check_enum(input, findings);
             if input.is_secret() {
                 check_secret(&name.value, input, findings);
             } else if let Some(default) = input.default.as_ref().filter(|_| enum_fits)
-                && let Err(why) = checked(input, default.to_json(), None)
+                && let Err(why) = check_value(input, default.to_json(), None)
             {
                 let finding = Diagnostic::error("bad-default", default.place(), format!("the default {why}"));
                 findings.push(match (input.kind.value, default.text()) {
@@ -39,7 +39,7 @@ impl Lint for Inputs {
                     (InputType::String, _) if input.choices.is_some() => {
                         finding.help("take one of the enum, or add it there")
                     }
-                    (kind, _) => finding.help(format!("write {}, or leave the default out", an(kind.noun()))),
+                    (kind, _) => finding.help(format!("write {}, or leave the default out", with_article(kind.noun()))),
                 });
             }
         }
@@ -50,7 +50,7 @@ impl Lint for Inputs {
 fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
     let Some(choices) = &input.choices else { return true };
     if input.kind.value != InputType::String {
-        let message = format!("only a string can have an enum, not {}", an(input.kind.value.noun()));
+        let message = format!("only a string can have an enum, not {}", with_article(input.kind.value.noun()));
         findings.push(
             Diagnostic::error("bad-enum", choices.place(), message).help("remove the enum, or write `type: string`"),
         );
@@ -78,7 +78,7 @@ fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
 
 fn check_secret(name: &str, input: &Input, findings: &mut Vec<Diagnostic>) {
     if input.kind.value != InputType::String {
-        let message = format!("a secret is a string, not {}", an(input.kind.value.noun()));
+        let message = format!("a secret is a string, not {}", with_article(input.kind.value.noun()));
         findings.push(Diagnostic::error("bad-secret", input.kind.place(), message).help("write `type: string`"));
     }
     let give = format!("whoever starts the job gives it: `--set-env {name}=VARIABLE`");

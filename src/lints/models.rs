@@ -1,13 +1,15 @@
 //! Models that some provider could answer for.
 
-use crate::diagnostic::{Diagnostic, Place, Rule, Source, nearest, only_nearest, rule, unquoted};
+use crate::diagnostic::{
+    Diagnostic, Rule, Source, SourceSpan, rule, strip_typographic_quotes, suggest_certain_name, suggest_name,
+};
 use crate::job::{Job, ModelSpec};
-use crate::price::Prices;
-use crate::providers::named::{FILE, Servers};
+use crate::pricing::Prices;
+use crate::providers::user_servers::{FILE_NAME, UserServers};
 use crate::providers::{self, Model, PROVIDERS};
 use crate::yaml::{Node, Spanned};
 
-use super::{Lint, Subject, listed};
+use super::{Lint, LintContext, join_names};
 
 /// Model names.
 pub(super) struct Models;
@@ -19,18 +21,18 @@ impl Lint for Models {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let job = subject.job;
         for spec in specs(job) {
             let name = name_node(spec);
-            if name.is_made_up() {
+            if name.is_placeholder() {
                 continue;
             }
-            match resolve(spec, &subject.own.servers) {
+            match resolve(spec, &subject.user_config.servers) {
                 Err(finding) => findings.push(*finding),
                 // Where the limit on cost can't be kept, that is said instead.
-                Ok(model) if job.limits.cost_usd.is_none() && model.entry().is_some() => {
-                    findings.extend(unknown(&model, name, &subject.own.prices));
+                Ok(model) if job.limits.cost_usd.is_none() && model.spec().is_some() => {
+                    findings.extend(unknown_model(&model, name, &subject.user_config.prices));
                 }
                 Ok(_) => {}
             }
@@ -52,22 +54,26 @@ pub(super) fn name_node(spec: &Spanned<ModelSpec>) -> &Node {
 }
 
 /// What there is to say of a model that the table of prices doesn't know: it may be misspelt, or newer than the table.
-fn unknown(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
-    let is_own_server = model.server.is_some() && model.may_have_any_name();
-    if is_own_server || model.provider == "replay" || prices.knows(model.item()) || model.retired().is_some() {
+fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
+    let is_own_server = model.server.is_some() && model.allows_unknown_names();
+    if is_own_server
+        || model.provider == "replay"
+        || prices.has_price(model.price_key())
+        || model.retirement().is_some()
+    {
         return None;
     }
     let start = model.provider.len() + 1;
-    let place = name.place_of(start..start + model.name.len());
+    let place = name.place_of_range(start..start + model.name.len());
     let message = format!("`{}` isn't in the table of {}'s models", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
-    let is_same_version = |meant: &&str| digits(meant) == digits(&model.name);
-    let certain = only_nearest(&model.name, prices.models(model.price_list())).filter(is_same_version);
-    if model.may_have_any_name() && certain.is_none() {
+    let is_same_version = |meant: &&str| version_digits(meant) == version_digits(&model.name);
+    let certain = suggest_certain_name(&model.name, prices.models(model.price_provider())).filter(is_same_version);
+    if model.allows_unknown_names() && certain.is_none() {
         // Most of what speaks this API has models of its own.
         return None;
     }
-    Some(match (certain, nearest(&model.name, prices.models(model.price_list()))) {
+    Some(match (certain, suggest_name(&model.name, prices.models(model.price_provider()))) {
         (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
         // Other digits are another version, which may be newer than the table.
         (None, Some(near)) => {
@@ -77,7 +83,7 @@ fn unknown(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnostic> {
     })
 }
 
-fn digits(name: &str) -> String {
+fn version_digits(name: &str) -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
@@ -85,9 +91,9 @@ fn digits(name: &str) -> String {
 ///
 /// # Errors
 /// Where it has no such form, or its provider is unknown.
-pub fn resolve(spec: &Spanned<ModelSpec>, servers: &Servers) -> Result<Model, Box<Diagnostic>> {
+pub fn resolve(spec: &Spanned<ModelSpec>, servers: &UserServers) -> Result<Model, Box<Diagnostic>> {
     let node = name_node(spec);
-    let mut model = parse(spec.value.name(), servers, |range| node.place_of(range))?;
+    let mut model = parse_model(spec.value.name(), servers, |range| node.place_of_range(range))?;
     let Some(options) = spec.value.options() else { return Ok(model) };
     model.thinking = options.thinking.as_ref().map(|thinking| thinking.value);
     model.temperature = options.temperature.as_ref().map(|temperature| temperature.value);
@@ -101,40 +107,40 @@ pub fn resolve(spec: &Spanned<ModelSpec>, servers: &Servers) -> Result<Model, Bo
 ///
 /// # Errors
 /// Where it has no such form, or its provider is unknown.
-pub fn model_argument(text: &str, servers: &Servers) -> Result<Model, Box<Diagnostic>> {
+pub fn model_argument(text: &str, servers: &UserServers) -> Result<Model, Box<Diagnostic>> {
     let source = Source::new("--model", text);
-    parse(text, servers, |span| Place { source: source.clone(), span })
+    parse_model(text, servers, |span| SourceSpan { source: source.clone(), range: span })
 }
 
 /// What may be meant by a provider's name, where nobody has such a one: neither legwork nor the user.
-pub fn unknown_provider(provider: &str, servers: &Servers) -> Option<String> {
-    let is_known = servers.served(provider).is_some() || servers.is_broken(provider);
-    (!is_known && providers::find(provider).is_none()).then(|| meant(provider, servers))
+pub fn unknown_provider_help(provider: &str, servers: &UserServers) -> Option<String> {
+    let is_known = servers.server_info(provider).is_some() || servers.is_invalid(provider);
+    (!is_known && providers::find(provider).is_none()).then(|| suggest_provider(provider, servers))
 }
 
-fn known(servers: &Servers) -> impl Iterator<Item = &str> {
+fn provider_names(servers: &UserServers) -> impl Iterator<Item = &str> {
     PROVIDERS.iter().map(|provider| provider.name).chain(servers.names())
 }
 
-fn meant(provider: &str, servers: &Servers) -> String {
-    match nearest(provider, known(servers)) {
+fn suggest_provider(provider: &str, servers: &UserServers) -> String {
+    match suggest_name(provider, provider_names(servers)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
             "there are {}; a server of your own gets its name as `[providers.NAME]` in {}",
-            listed(known(servers)),
-            servers.file().unwrap_or(FILE)
+            join_names(provider_names(servers)),
+            servers.file().unwrap_or(FILE_NAME)
         ),
     }
 }
 
-fn parse(
+fn parse_model(
     text: &str,
-    servers: &Servers,
-    place: impl Fn(std::ops::Range<usize>) -> Place,
+    servers: &UserServers,
+    place: impl Fn(std::ops::Range<usize>) -> SourceSpan,
 ) -> Result<Model, Box<Diagnostic>> {
     let bad = |message: &str| Diagnostic::error("bad-model", place(0..text.len()), message);
     let form = "write `PROVIDER/MODEL`, such as `anthropic/claude-sonnet-5-5`";
-    if let Some(inner) = unquoted(text) {
+    if let Some(inner) = strip_typographic_quotes(text) {
         let finding = bad("the model stands in typographic quotes, which YAML takes for a part of its name");
         return Err(Box::new(finding.help(format!("write `{inner}`")).replace_with(inner)));
     }
@@ -157,19 +163,19 @@ fn parse(
             None => finding.help(form),
         }));
     };
-    let server = servers.served(provider);
-    if server.is_none() && !servers.is_broken(provider) && providers::find(provider).is_none() {
+    let server = servers.server_info(provider);
+    if server.is_none() && !servers.is_invalid(provider) && providers::find(provider).is_none() {
         if provider.is_empty() {
             return Err(Box::new(bad("a model is named with its provider").help(form)));
         }
-        if let Some(help) = otherwise(provider) {
+        if let Some(help) = provider_alias(provider) {
             let message = format!("there is no provider `{provider}`");
             return Err(Box::new(Diagnostic::error("unknown-provider", place(0..provider.len()), message).help(help)));
         }
         let message = format!("there is no provider `{provider}`");
         let finding = Diagnostic::error("unknown-provider", place(0..provider.len()), message);
-        let finding = finding.help(meant(provider, servers));
-        return Err(Box::new(match only_nearest(provider, known(servers)) {
+        let finding = finding.help(suggest_provider(provider, servers));
+        return Err(Box::new(match suggest_certain_name(provider, provider_names(servers)) {
             Some(meant) => finding.replace_with(meant),
             None => finding,
         }));
@@ -180,11 +186,11 @@ fn parse(
     if malformed {
         return Err(Box::new(bad("this isn't the name of a model").help(form)));
     }
-    Ok(Model { server, context: servers.window(provider, name), ..Model::new(provider, name) })
+    Ok(Model { server, context: servers.context_window(provider, name), ..Model::new(provider, name) })
 }
 
 /// What to write for the names that others give to providers.
-fn otherwise(provider: &str) -> Option<&'static str> {
+fn provider_alias(provider: &str) -> Option<&'static str> {
     Some(match provider.to_ascii_lowercase().as_str() {
         "google" | "googleai" | "google-ai" | "ai-studio" => "Google's models are `gemini/MODEL`",
         "claude" => "Claude is `anthropic/MODEL`",
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_argument_names_provider_and_model() {
-        let model = model_argument("replay/jobs/a b.yaml", &Servers::default()).unwrap();
+        let model = model_argument("replay/jobs/a b.yaml", &UserServers::default()).unwrap();
         assert_eq!((model.provider.as_str(), model.name.as_str()), ("replay", "jobs/a b.yaml"));
         for (text, code) in [
             ("claude-sonnet-5-5", "bad-model"),
@@ -216,7 +222,7 @@ mod tests {
             ("antropic/claude-sonnet-5-5", "unknown-provider"),
             ("/x", "bad-model"),
         ] {
-            assert_eq!(model_argument(text, &Servers::default()).unwrap_err().code, code, "{text}");
+            assert_eq!(model_argument(text, &UserServers::default()).unwrap_err().code, code, "{text}");
         }
     }
 }

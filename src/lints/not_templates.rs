@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::template::first_tag;
 use crate::yaml::Node;
 
-use super::{Lint, Subject};
+use super::{Lint, LintContext};
 
 /// Tags in texts that nothing renders.
 pub(super) struct NotTemplates;
@@ -18,13 +18,13 @@ impl Lint for NotTemplates {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         walk(subject, subject.root, "this text", findings);
     }
 }
 
 /// Looks at a value and all that is in it; `of` says what it is.
-fn walk(subject: &Subject<'_>, node: &Node, of: &str, findings: &mut Vec<Diagnostic>) {
+fn walk(subject: &LintContext<'_>, node: &Node, of: &str, findings: &mut Vec<Diagnostic>) {
     for item in node.items() {
         walk(subject, &item, of, findings);
     }
@@ -32,7 +32,7 @@ fn walk(subject: &Subject<'_>, node: &Node, of: &str, findings: &mut Vec<Diagnos
         // A misplaced or misspelt key is reported already; its text may be a template once that is right.
         let is_unknown = |found: &Diagnostic| {
             let place = key.place();
-            Arc::ptr_eq(&found.place.source, &place.source) && found.place.span == place.span
+            Arc::ptr_eq(&found.span.source, &place.source) && found.span.range == place.range
         };
         if subject.reported.iter().any(is_unknown) {
             continue;
@@ -40,20 +40,20 @@ fn walk(subject: &Subject<'_>, node: &Node, of: &str, findings: &mut Vec<Diagnos
         let of = key.text().map_or_else(|| of.to_owned(), |key| format!("`{key}`"));
         walk(subject, &value, &of, findings);
     }
-    let Some(text) = node.as_str().filter(|_| !node.is_made_up()) else { return };
+    let Some(text) = node.as_str().filter(|_| !node.is_placeholder()) else { return };
     if let Some(range) = first_tag(text)
-        && !subject.prompts.templates.holds(&node.place())
+        && !subject.prompts.templates.contains_place(&node.place())
     {
         // Whatever else is wrong with the text, the tag is why.
         let whole = node.place();
         findings.retain(|finding| {
-            let is_within = whole.span.start <= finding.place.span.start && finding.place.span.end <= whole.span.end;
-            !(is_within && Arc::ptr_eq(&whole.source, &finding.place.source))
+            let is_within = whole.range.start <= finding.span.range.start && finding.span.range.end <= whole.range.end;
+            !(is_within && Arc::ptr_eq(&whole.source, &finding.span.source))
         });
         findings.push(
             Diagnostic::error(
                 "not-a-template",
-                node.place_of(range),
+                node.place_of_range(range),
                 format!("{of} isn't a template: this tag stays as it is"),
             )
             .help("write the text without tags; prompts, and `run` and `when` of a check, can have them"),

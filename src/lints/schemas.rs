@@ -5,10 +5,10 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::data::Reader;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
-use crate::template::Folder;
+use crate::json_schema::SchemaReader;
+use crate::template::JobDir;
 
 /// A job's schemas, each of which stands alone.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ pub struct Schemas {
 
 impl Schemas {
     /// Reads and checks all schemas of a job.
-    pub(super) fn load(job: &Job, folder: Option<&Folder>, findings: &mut Vec<Diagnostic>) -> Self {
-        let mut reader = Reader::new(folder);
+    pub(super) fn load(job: &Job, folder: Option<&JobDir>, findings: &mut Vec<Diagnostic>) -> Self {
+        let mut reader = SchemaReader::new(folder);
         let result = job.result.as_ref().and_then(|result| reader.read(&result.schema));
         let mut returns = IndexMap::new();
         for (name, subagent) in &job.subagents {

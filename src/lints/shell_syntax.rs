@@ -3,7 +3,7 @@
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::template::without_tags;
 
-use super::{Lint, Subject};
+use super::{Lint, LintContext};
 
 /// Commands that bash can't read.
 pub(super) struct ShellSyntax;
@@ -22,19 +22,19 @@ impl Lint for ShellSyntax {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         for (check, texts) in subject.job.checks.iter().zip(&subject.prompts.checks) {
             let run = &check.run;
-            if run.node.is_made_up() || !subject.prompts.templates.is_sound(&texts.run) {
+            if run.node.is_placeholder() || !subject.prompts.templates.is_valid(&texts.run) {
                 continue;
             }
             // What a command is with its conditions and loops depends on the inputs.
             let Some(command) = without_tags(&run.value) else { continue };
-            if let Some((at, message)) = mistake(&command) {
+            if let Some((at, message)) = syntax_error(&command) {
                 let end = run.value.trim_end().len();
                 let at = at.min(end.saturating_sub(1));
                 let start = run.value.floor_char_boundary(at);
-                let place = run.node.place_of(start..run.value.ceil_char_boundary(at + 1));
+                let place = run.node.place_of_range(start..run.value.ceil_char_boundary(at + 1));
                 findings.push(
                     Diagnostic::error("shell-syntax", place, format!("bash can't read this command: {message}"))
                         .help("check what is opened and closed before it"),
@@ -45,7 +45,7 @@ impl Lint for ShellSyntax {
 }
 
 /// What is wrong with a command and where, in bytes.
-fn mistake(command: &str) -> Option<(usize, String)> {
+fn syntax_error(command: &str) -> Option<(usize, String)> {
     // The parser doesn't know a `case` without patterns.
     let is_bare_case = command.split_whitespace().collect::<Vec<_>>().windows(2).any(|pair| pair == ["in", "esac"]);
     // Nor conditions of several lines.
@@ -64,11 +64,11 @@ fn mistake(command: &str) -> Option<(usize, String)> {
     let error = parser.ok()?.join().ok()??;
     // It counts letters.
     let at = command.char_indices().nth(error.pos()).map_or(command.len(), |(at, _)| at);
-    Some((at, plain(error.message())))
+    Some((at, plain_message(error.message())))
 }
 
 /// The parser's message in plain English.
-fn plain(message: &str) -> String {
+fn plain_message(message: &str) -> String {
     if let Some((expected, found)) = message.strip_prefix("expected ").and_then(|rest| rest.split_once(", got ")) {
         let expected = token(expected);
         return match token(found).as_str() {
@@ -142,13 +142,14 @@ mod tests {
     fn what_bash_reads_is_never_refused() {
         let not_bash: Vec<_> = RIGHT.iter().filter(|command| !bash_reads(command)).collect();
         assert!(not_bash.is_empty(), "{not_bash:#?}");
-        let refused: Vec<_> = RIGHT.iter().filter_map(|command| Some((command, mistake(command)?))).collect();
+        let refused: Vec<_> = RIGHT.iter().filter_map(|command| Some((command, syntax_error(command)?))).collect();
         assert!(refused.is_empty(), "{refused:#?}");
     }
 
     #[test]
     fn what_bash_refuses_is_found() {
-        let missed: Vec<_> = WRONG.iter().filter(|command| bash_reads(command) || mistake(command).is_none()).collect();
+        let missed: Vec<_> =
+            WRONG.iter().filter(|command| bash_reads(command) || syntax_error(command).is_none()).collect();
         assert!(missed.is_empty(), "{missed:#?}");
     }
 
@@ -168,7 +169,7 @@ mod tests {
             ("f() { echo", "`}` is missing at the end"),
             ("if true; echo; fi", "`then` is missing before `fi`"),
         ] {
-            assert_eq!(mistake(command).map(|(_, message)| message).as_deref(), Some(said), "{command}");
+            assert_eq!(syntax_error(command).map(|(_, message)| message).as_deref(), Some(said), "{command}");
         }
     }
 
@@ -178,7 +179,7 @@ mod tests {
             ["a | ", "a && ", "a; ", "! ", "time ", "{ ", "( ", "$( ", "if a; then ", "\"$(", "a=( ", "<<A ", "${a:-"]
         {
             for count in [MAX_NESTED / 2, MAX_NESTED - 1, 10_000] {
-                mistake(&part.repeat(count));
+                syntax_error(&part.repeat(count));
             }
         }
     }

@@ -25,19 +25,19 @@ fn read(path: &Path) -> Arc<Source> {
 }
 
 /// What is found in a job, or in a script beside its job or without one.
-fn check_file(path: &Path) -> Checked {
+fn check_file(path: &Path) -> LintReport {
     let source = read(path);
     if is_script(path) {
-        let job = beside(path).exists().then(|| yaml::read::<Job>(&read(&beside(path))).whole().unwrap());
-        return Checked { findings: check_script(&source, job.as_ref()), job: None, prompts: Vec::new() };
+        let job = beside(path).exists().then(|| yaml::read::<Job>(&read(&beside(path))).into_result().unwrap());
+        return LintReport { findings: check_script(&source, job.as_ref()), job: None, prompts: Vec::new() };
     }
-    let folder = Folder::open(path.parent().unwrap()).unwrap();
-    let origin = Origin::from(path.parent().unwrap().ends_with("not-if-untrusted"));
-    let mut own = Own::default();
-    if path.parent().unwrap().ends_with("uncounted-cost") {
-        own.here.extend(["anthropic", "openai-chat"].map(str::to_owned));
+    let folder = JobDir::open(path.parent().unwrap()).unwrap();
+    let origin = JobTrust::from_untrusted_flag(path.parent().unwrap().ends_with("forbidden-if-untrusted"));
+    let mut own = UserConfig::default();
+    if path.parent().unwrap().ends_with("untracked-cost") {
+        own.local_providers.extend(["anthropic", "openai-chat"].map(str::to_owned));
     }
-    let mut checked = check_from(&source, Some(&folder), origin, &own);
+    let mut checked = check_with(&source, Some(&folder), origin, &own);
     // The others are about something else, and some need an old model for it.
     if !path.parent().unwrap().ends_with("retired-model") {
         checked.findings.retain(|finding| finding.code != "retired-model");
@@ -47,7 +47,7 @@ fn check_file(path: &Path) -> Checked {
 
 /// One line for each finding.
 fn printed(findings: &[Diagnostic]) -> String {
-    let at = |place: &Place| {
+    let at = |place: &SourceSpan| {
         let (line, column) = place.start();
         let (end_line, end_column) = place.end();
         let file = Path::new(&place.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -60,15 +60,15 @@ fn printed(findings: &[Diagnostic]) -> String {
     let mut text = String::new();
     for finding in findings {
         let severity = finding.severity.as_str();
-        text += &format!("{} {severity}[{}] {}", at(&finding.place), finding.code, finding.message);
+        text += &format!("{} {severity}[{}] {}", at(&finding.span), finding.code, finding.message);
         for label in &finding.labels {
-            text += &format!(" ({} at {})", label.text, at(&label.place));
+            text += &format!(" ({} at {})", label.text, at(&label.span));
         }
         if let Some(help) = &finding.help {
             text += &format!(" | {help}");
         }
         if let Some(fix) = &finding.fix {
-            text += &format!(" | => {}", fix.with);
+            text += &format!(" | => {}", fix.replacement);
         }
         text.push('\n');
     }
@@ -139,13 +139,13 @@ fn a_file_full_of_mistakes_gives_each_of_them_once() {
     assert_eq!(checked.findings.len(), 39, "{}", printed(&checked.findings));
     let codes: HashSet<&str> = checked.findings.iter().map(|finding| finding.code).collect();
     assert_eq!(codes.len(), 37, "{codes:?}");
-    let places: HashSet<_> = checked.findings.iter().map(|finding| finding.place.start()).collect();
+    let places: HashSet<_> = checked.findings.iter().map(|finding| finding.span.start()).collect();
     assert_eq!(places.len(), 39, "two findings at one place");
 }
 
 #[test]
 fn every_code_has_a_good_and_a_bad_fixture() {
-    let of_files = [yaml::RULES, toml_file::RULES, replay::RULES, named::RULES].concat();
+    let of_files = [yaml::RULES, toml_file::RULES, replay::RULES, user_servers::RULES].concat();
     let of_files: Vec<&str> = of_files.iter().map(|rule| rule.code).collect();
     for code in rules().map(|rule| rule.code).filter(|code| !of_files.contains(code)) {
         let jobs = jobs(&fixtures().join(code));
@@ -259,8 +259,8 @@ fn an_expression_in_a_template_has_its_place_in_every_style_of_scalar() {
                     continue;
                 }
                 let [finding] = undefined[..] else { panic!("{text}\n{}", printed(&found)) };
-                assert_eq!(&text[finding.place.span.clone()], "gone", "{text}");
-                assert_eq!(finding.place.start(), (line, before.chars().count() + 1), "{text}");
+                assert_eq!(&text[finding.span.range.clone()], "gone", "{text}");
+                assert_eq!(finding.span.start(), (line, before.chars().count() + 1), "{text}");
             }
         }
     }
@@ -273,7 +273,7 @@ fn a_slip_is_one_finding_and_hides_no_other() {
     let path = fixtures().join("structure/good-everything.yaml");
     let good = std::fs::read_to_string(&path).unwrap();
     let planted = good.replace("name: docstrings", "name: Docstrings").replace("keep: always", "keep: allways");
-    let folder = Folder::open(path.parent().unwrap()).unwrap();
+    let folder = JobDir::open(path.parent().unwrap()).unwrap();
     let within = planted.find("inputs:").unwrap()..planted.find("keep:").unwrap();
     let (mut slips, mut exact) = (0, 0);
     for (nth, slip) in ["\"", "'", "[", "}", "\t", "- ", " "].iter().cycle().enumerate().take(within.len() / 3) {
@@ -350,7 +350,7 @@ fn a_model_that_is_turned_off_is_known() {
         assert!(found.contains(&"retired-model") && !found.contains(&"unknown-model"), "{found:?}");
         let found = check(&Source::new("job.yaml", job("{ cost_usd: 1 }")), None).findings;
         let price = found.iter().find(|finding| finding.code == "unknown-price").unwrap();
-        assert_eq!(price.place.start().0, 1);
+        assert_eq!(price.span.start().0, 1);
         assert!(!price.help.as_ref().unwrap().contains("did you mean"), "{price:?}");
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostic::{Diagnostic, Place, Rule, rule};
+use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
 use crate::job::ToolEntry;
 use crate::tools::TOOLS;
 use crate::yaml::{Node, Spanned};
 
-use super::{Lint, Subject, strange};
+use super::{Lint, LintContext, unknown_tools};
 
 /// The tools of all agents.
 pub(super) struct Tools;
@@ -25,7 +25,7 @@ impl Lint for Tools {
         RULES
     }
 
-    fn check(&self, subject: &Subject<'_>, findings: &mut Vec<Diagnostic>) {
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         for agent in subject.job.agents() {
             let mut earlier = HashMap::new();
             for entry in agent.tools {
@@ -48,13 +48,13 @@ impl Lint for Tools {
                     ToolEntry::Name(_) => None,
                     ToolEntry::Options { options, .. } => Some(options),
                 };
-                findings.extend((tool.options)(options).findings);
+                findings.extend((tool.parse_options)(options).findings);
             }
-            strange::check(subject.job, &agent, findings);
+            unknown_tools::check(subject.job, &agent, findings);
         }
         let own = &subject.job.parent.tools;
         let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
-        let is_sure = !own.node.is_made_up() && !own.node.is_torn() && own.value.iter().all(is_known);
+        let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && own.value.iter().all(is_known);
         if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
             findings.push(
                 Diagnostic::warning("unused-subagents", first.place(), "no agent can hand work to the subagents")
@@ -71,6 +71,6 @@ pub(super) fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
     }
 }
 
-pub(super) fn name_place(entry: &Spanned<ToolEntry>) -> Place {
+pub(super) fn name_place(entry: &Spanned<ToolEntry>) -> SourceSpan {
     name_node(entry).place()
 }

@@ -3,17 +3,19 @@
 use indexmap::{IndexMap, IndexSet};
 use serde_json::Value;
 
-use super::inputs::{self, Values};
-use super::{Given, Plan, PlannedAgent, PlannedCheck, PlannedLimits, Secrets, checks, system};
+use super::resolve_inputs::{self, ResolvedInputs};
+use super::{
+    FORMAT, InputValues, Plan, PlannedAgent, PlannedCheck, PlannedLimits, SecretInputs, checks, default_prompts,
+};
 use crate::diagnostic::Diagnostic;
 use crate::job::{
-    self, Duration, GENERAL, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS, SUBAGENT_TOKENS,
-    SUBAGENT_TURNS, SUBAGENTS, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
+    self, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS, PARENT_TURNS,
+    SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, TOOL_CALLS, ToolEntry, WALL_CLOCK_SECONDS,
 };
 use crate::lints::{ValidJob, resolve};
 use crate::providers::Model;
 use crate::template::{Engine, Template};
-use crate::tools::{Grant, TOOLS};
+use crate::tools::{TOOLS, ToolGrant};
 use crate::yaml::{Node, Spanned};
 
 /// What that subagent can use where the parent has nothing but `task`.
@@ -21,7 +23,7 @@ const GENERAL_TOOLS: &[&str] = &["read_file", "glob", "grep"];
 
 /// What a plan needs to know beside the job and its inputs.
 #[derive(Debug, Clone)]
-pub struct RunFacts {
+pub struct RunContext {
     /// The folder that the tools work in, absolute.
     pub workspace: String,
     /// What `{{ run.id }}` stands for; `<run.id>` in a dry run.
@@ -38,10 +40,14 @@ impl Plan {
     ///
     /// # Errors
     /// All that is wrong with the inputs; or, where they are right, every text that can't be rendered with them.
-    pub fn new(job: &ValidJob, given: &Given, facts: &RunFacts) -> Result<(Self, Secrets), Vec<Diagnostic>> {
-        let values = inputs::resolve(job, given, &facts.workspace)?;
-        let Values { plain, secrets } = &values;
-        let mut making = Making {
+    pub fn new(
+        job: &ValidJob,
+        given: &InputValues,
+        facts: &RunContext,
+    ) -> Result<(Self, SecretInputs), Vec<Diagnostic>> {
+        let values = resolve_inputs::resolve(job, given, &facts.workspace)?;
+        let ResolvedInputs { plain, secrets } = &values;
+        let mut making = PlanBuilder {
             valid: job,
             facts,
             engine: job.prompts().templates.engine(&variables(job, plain, facts)),
@@ -55,7 +61,7 @@ impl Plan {
         match parent {
             Some(parent) if findings.is_empty() => {
                 let plan = Self {
-                    format: 1,
+                    format: FORMAT,
                     job: job.name().to_owned(),
                     description: declared.description.clone(),
                     workspace: facts.workspace.clone(),
@@ -76,7 +82,7 @@ impl Plan {
                     protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
                     allow_changes: declared.allow_changes.iter().map(|path| path.value.clone()).collect(),
                     checks,
-                    repairs: job::or(declared.repairs.as_ref(), 0),
+                    repairs: job::value_or(declared.repairs.as_ref(), 0),
                     compaction: declared.compaction,
                     keep: declared.keep,
                 };
@@ -88,7 +94,7 @@ impl Plan {
 }
 
 /// What templates see.
-fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, facts: &RunFacts) -> Value {
+fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, facts: &RunContext) -> Value {
     serde_json::json!({
         "inputs": inputs,
         "workspace": facts.workspace,
@@ -98,28 +104,29 @@ fn variables(job: &ValidJob, inputs: &IndexMap<String, Value>, facts: &RunFacts)
 }
 
 fn limits(limits: &Limits) -> PlannedLimits {
-    let count = |limit: &Option<Spanned<Limit<u64>>>, default| job::or(limit.as_ref(), Limit::At(default)).at();
+    let count =
+        |limit: &Option<Spanned<Limit<u64>>>, default| job::value_or(limit.as_ref(), Limit::Max(default)).as_option();
     PlannedLimits {
         cost_usd: limits.cost_usd.as_ref().map(|cost| cost.value),
         tokens: limits.tokens.as_ref().map(|tokens| tokens.value),
         wall_clock_ms: match &limits.wall_clock {
-            Some(limit) => limit.value.at().map(Duration::milliseconds),
+            Some(limit) => limit.value.as_option().map(Duration::milliseconds),
             None => Some(WALL_CLOCK_SECONDS * 1000),
         },
         tool_calls: count(&limits.tool_calls, TOOL_CALLS),
         subagents: count(&limits.subagents, SUBAGENTS),
-        parallel_subagents: job::or(limits.parallel_subagents.as_ref(), PARALLEL_SUBAGENTS),
+        parallel_subagents: job::value_or(limits.parallel_subagents.as_ref(), PARALLEL_SUBAGENTS),
     }
 }
 
-struct Making<'a> {
+struct PlanBuilder<'a> {
     valid: &'a ValidJob,
-    facts: &'a RunFacts,
+    facts: &'a RunContext,
     engine: Engine<'a>,
     findings: Vec<Diagnostic>,
 }
 
-impl Making<'_> {
+impl PlanBuilder<'_> {
     fn job(&self) -> &Job {
         self.valid.job()
     }
@@ -149,7 +156,7 @@ impl Making<'_> {
         let returns = self.valid.schemas().result.clone();
         let system = match &prompts.system {
             Some(system) => self.render(system),
-            None => Some(system::parent(&self.facts.workspace, &tools, returns.is_some())),
+            None => Some(default_prompts::parent_prompt(&self.facts.workspace, &tools, returns.is_some())),
         };
         Some(PlannedAgent {
             description: None,
@@ -157,8 +164,8 @@ impl Making<'_> {
             system: system?,
             prompt: Some(prompt?),
             tools,
-            max_turns: job::or(parent.max_turns.as_ref(), PARENT_TURNS),
-            max_tokens: job::or(self.job().max_tokens(parent.max_tokens.as_ref(), None), PARENT_TOKENS),
+            max_turns: job::value_or(parent.max_turns.as_ref(), PARENT_TURNS),
+            max_tokens: job::value_or(self.job().max_tokens(parent.max_tokens.as_ref(), None), PARENT_TOKENS),
             returns,
         })
     }
@@ -168,14 +175,14 @@ impl Making<'_> {
         let declared = &valid.job().subagents;
         let mut planned = IndexMap::new();
         if let Some(parent) = parent.filter(|_| declared.is_empty() && self.job().delegates()) {
-            planned.insert(GENERAL.to_owned(), self.general(parent));
+            planned.insert(GENERAL_SUBAGENT.to_owned(), self.general(parent));
         }
         for (name, subagent) in declared {
             let tools = self.grants(&subagent.tools.value);
             let returns = valid.schemas().returns.get(&name.value).cloned();
             let system = match valid.prompts().subagents.get(&name.value) {
                 Some(system) => self.render(system),
-                None => Some(system::subagent(&self.facts.workspace, &tools, returns.is_some())),
+                None => Some(default_prompts::subagent_prompt(&self.facts.workspace, &tools, returns.is_some())),
             };
             let (Some(system), Some(model)) = (system, self.model(subagent.model.as_ref())) else { continue };
             let agent = PlannedAgent {
@@ -184,8 +191,8 @@ impl Making<'_> {
                 system,
                 prompt: None,
                 tools,
-                max_turns: job::or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
-                max_tokens: job::or(
+                max_turns: job::value_or(subagent.max_turns.as_ref(), SUBAGENT_TURNS),
+                max_tokens: job::value_or(
                     self.job().max_tokens(subagent.max_tokens.as_ref(), subagent.model.as_ref()),
                     SUBAGENT_TOKENS,
                 ),
@@ -201,7 +208,7 @@ impl Making<'_> {
         let all = valid.job().checks.iter().zip(&valid.prompts().checks);
         let mut planned = Vec::new();
         for (check, texts) in all {
-            match checks::planned(&mut self.engine, check, texts) {
+            match checks::plan_check(&mut self.engine, check, texts) {
                 Ok(check) => planned.push(check),
                 Err(finding) => self.findings.push(*finding),
             }
@@ -210,8 +217,8 @@ impl Making<'_> {
     }
 
     fn general(&self, parent: &PlannedAgent) -> PlannedAgent {
-        let for_all = |grant: &&Grant| TOOLS.iter().any(|tool| tool.name == grant.name && !tool.parent_only);
-        let mut tools: Vec<Grant> = parent.tools.iter().filter(for_all).cloned().collect();
+        let for_all = |grant: &&ToolGrant| TOOLS.iter().any(|tool| tool.name == grant.name && !tool.parent_only);
+        let mut tools: Vec<ToolGrant> = parent.tools.iter().filter(for_all).cloned().collect();
         if tools.is_empty() {
             tools = GENERAL_TOOLS.iter().filter_map(|name| grant(name, None)).collect();
         }
@@ -220,16 +227,16 @@ impl Making<'_> {
                 "Carries out any task that stands on its own, and reports what it found or did.".to_owned(),
             ),
             model: parent.model.clone(),
-            system: system::subagent(&self.facts.workspace, &tools, false),
+            system: default_prompts::subagent_prompt(&self.facts.workspace, &tools, false),
             prompt: None,
             tools,
             max_turns: SUBAGENT_TURNS,
-            max_tokens: job::or(self.job().max_tokens(None, None), SUBAGENT_TOKENS),
+            max_tokens: job::value_or(self.job().max_tokens(None, None), SUBAGENT_TOKENS),
             returns: None,
         }
     }
 
-    fn grants(&self, tools: &[Spanned<ToolEntry>]) -> Vec<Grant> {
+    fn grants(&self, tools: &[Spanned<ToolEntry>]) -> Vec<ToolGrant> {
         let grant = |entry: &Spanned<ToolEntry>| match &entry.value {
             ToolEntry::Name(name) => grant(name, None),
             ToolEntry::Options { name, options } => grant(&name.value, Some(options)),
@@ -254,8 +261,8 @@ impl Making<'_> {
 }
 
 /// A tool with its options in full. Every tool of a valid job is there, and its options are right.
-fn grant(name: &str, options: Option<&Node>) -> Option<Grant> {
+fn grant(name: &str, options: Option<&Node>) -> Option<ToolGrant> {
     let tool = TOOLS.iter().find(|tool| tool.name == name)?;
-    let options = (tool.options)(options).value?;
-    Some(Grant { name: name.to_owned(), options })
+    let options = (tool.parse_options)(options).value?;
+    Some(ToolGrant { name: name.to_owned(), options })
 }

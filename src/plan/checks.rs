@@ -2,8 +2,8 @@
 
 use super::PlannedCheck;
 use crate::diagnostic::Diagnostic;
-use crate::job::{CHECK_SECONDS, Check};
-use crate::lints::{CheckTexts, truth, unclear};
+use crate::job::{Check, DEFAULT_CHECK_SECONDS};
+use crate::lints::{CheckTemplates, ambiguous_condition, parse_condition};
 use crate::template::Engine;
 
 /// The longest command, in bytes with its NUL: Linux takes no longer argument (MAX_ARG_STRLEN).
@@ -11,16 +11,16 @@ const MAX_COMMAND: usize = 128 << 10;
 
 /// Makes the check as it will be run. A check that isn't run may have a command that can't be rendered, for its condition
 /// may ask for just that; it is then left empty.
-pub(super) fn planned(
+pub(super) fn plan_check(
     engine: &mut Engine<'_>,
     check: &Check,
-    texts: &CheckTexts,
+    texts: &CheckTemplates,
 ) -> Result<PlannedCheck, Box<Diagnostic>> {
     let runs = match check.when.as_ref().zip(texts.when.as_ref()) {
         None => true,
         Some((when, template)) => {
             let rendered = engine.render(template)?;
-            truth(&rendered).ok_or_else(|| Box::new(unclear(when, &rendered)))?
+            parse_condition(&rendered).ok_or_else(|| Box::new(ambiguous_condition(when, &rendered)))?
         }
     };
     let run = match engine.render(&texts.run) {
@@ -41,7 +41,7 @@ pub(super) fn planned(
     Ok(PlannedCheck {
         name: check.name.value.trim().to_owned(),
         run,
-        timeout_ms: check.timeout.as_ref().map_or(CHECK_SECONDS * 1000, |timeout| timeout.value.milliseconds()),
+        timeout_ms: check.timeout.as_ref().map_or(DEFAULT_CHECK_SECONDS * 1000, |timeout| timeout.value.milliseconds()),
         skipped: !runs,
     })
 }

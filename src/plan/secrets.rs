@@ -1,13 +1,13 @@
 //! Values that are in no plan.
 
-use super::Given;
-use crate::diagnostic::{Diagnostic, Place, Source, nearest};
+use super::InputValues;
+use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 
 /// The values of a job's secret inputs, by name. They are never shown, not even to `{:?}`.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secrets(Vec<(String, String)>);
+pub struct SecretInputs(Vec<(String, String)>);
 
-impl Secrets {
+impl SecretInputs {
     pub(super) fn push(&mut self, name: &str, value: String) {
         self.0.push((name.to_owned(), value));
     }
@@ -18,25 +18,25 @@ impl Secrets {
     }
 }
 
-impl std::fmt::Debug for Secrets {
+impl std::fmt::Debug for SecretInputs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Secrets({})", self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "))
     }
 }
 
-impl Given {
+impl InputValues {
     /// The secret inputs of a plan that was made before, by their names: all of them, and nothing else.
     ///
     /// # Errors
     /// What is missing, empty or not wanted.
-    pub fn secrets(&self, names: &[String]) -> Result<Secrets, Vec<Diagnostic>> {
+    pub fn secret_inputs(&self, names: &[String]) -> Result<SecretInputs, Vec<Diagnostic>> {
         let mut findings = self.findings.clone();
-        let mut secrets = Secrets::default();
+        let mut secrets = SecretInputs::default();
         for text in self.texts.iter().filter(|text| !names.contains(&text.name)) {
             let (name, _) = text.places(true);
             let message = format!("`{}` is no secret input of this run", text.name);
             let finding = Diagnostic::error("unknown-input", name, message);
-            findings.push(match nearest(&text.name, names.iter().map(String::as_str)) {
+            findings.push(match suggest_name(&text.name, names.iter().map(String::as_str)) {
                 Some(meant) => finding.help(format!("did you mean `{meant}`?")),
                 None => finding.help("the others are in the run's plan and stay as they are"),
             });
@@ -57,7 +57,7 @@ impl Given {
                 (Some(text), None) => secrets.push(name, text.value.clone()),
                 (None, _) if !self.findings.is_empty() => {}
                 (None, _) => {
-                    let place = Place { source: Source::new("--set-env", ""), span: 0..0 };
+                    let place = SourceSpan { source: Source::new("--set-env", ""), range: 0..0 };
                     let message = format!("the secret input `{name}` is in no record and has to be given again");
                     let finding = Diagnostic::error("missing-input", place, message);
                     findings.push(finding.help(format!("give it with `--set-env {name}=VARIABLE`")));

@@ -10,8 +10,8 @@ fn valid(text: &str) -> ValidJob {
     checked.job.unwrap_or_else(|| panic!("{:?}", checked.findings))
 }
 
-fn facts() -> RunFacts {
-    RunFacts {
+fn facts() -> RunContext {
+    RunContext {
         workspace: "/home/me/project".to_owned(),
         run_id: "<run.id>".to_owned(),
         run_date: "<run.date>".to_owned(),
@@ -19,24 +19,24 @@ fn facts() -> RunFacts {
     }
 }
 
-fn given(arguments: &[&str]) -> Given {
-    let mut given = Given::default();
+fn given(arguments: &[&str]) -> InputValues {
+    let mut given = InputValues::default();
     for argument in arguments {
         given.set(argument, |_| Err(std::io::Error::other("no files here")));
     }
     given
 }
 
-fn plan(text: &str, given: &Given) -> Result<(Plan, Secrets), Vec<Diagnostic>> {
+fn plan(text: &str, given: &InputValues) -> Result<(Plan, SecretInputs), Vec<Diagnostic>> {
     Plan::new(&valid(text), given, &facts())
 }
 
 /// The findings as `code line:column shown text`.
 fn told(findings: &[Diagnostic]) -> Vec<String> {
     let told = |finding: &Diagnostic| {
-        let (line, column) = finding.place.start();
-        let text = &finding.place.source.text[finding.place.span.clone()];
-        format!("{} {} {line}:{column} {text}", finding.code, finding.place.source.name)
+        let (line, column) = finding.span.start();
+        let text = &finding.span.source.text[finding.span.range.clone()];
+        format!("{} {} {line}:{column} {text}", finding.code, finding.span.source.name)
     };
     findings.iter().map(told).collect()
 }
@@ -68,7 +68,7 @@ parent: { prompt: \"{{ inputs.topic }} {{ inputs | length }}\", tools: [] }
 
 #[test]
 fn the_smallest_job_gets_a_general_subagent_and_all_defaults() {
-    let (plan, secrets) = plan(SMALLEST, &Given::default()).unwrap();
+    let (plan, secrets) = plan(SMALLEST, &InputValues::default()).unwrap();
     assert_eq!(plan.job, "tour");
     assert_eq!((plan.parent.max_turns, plan.parent.max_tokens), (50, 8000));
     assert_eq!(plan.limits.wall_clock_ms, Some(30 * 60 * 1000));
@@ -85,14 +85,15 @@ fn the_smallest_job_gets_a_general_subagent_and_all_defaults() {
 #[test]
 fn the_general_subagent_has_the_parents_other_tools() {
     let text = "model: anthropic/x\nparent: { prompt: Do it., tools: [edit_file, task, todo] }\n";
-    let (plan, _) = plan(text, &Given::default()).unwrap();
+    let (plan, _) = plan(text, &InputValues::default()).unwrap();
     let names: Vec<&str> = plan.subagents["general"].tools.iter().map(|grant| grant.name.as_str()).collect();
     assert_eq!(names, ["edit_file", "todo"]);
 }
 
 #[test]
 fn no_subagent_without_task() {
-    let (plan, _) = plan("model: anthropic/x\nparent: { prompt: Do it., tools: [glob] }\n", &Given::default()).unwrap();
+    let (plan, _) =
+        plan("model: anthropic/x\nparent: { prompt: Do it., tools: [glob] }\n", &InputValues::default()).unwrap();
     assert!(plan.subagents.is_empty());
     assert!(!plan.parent.system.contains("subagent"));
 }
@@ -136,7 +137,7 @@ fn everything_wrong_with_the_inputs_is_found_at_once() {
             "bad-input --set 1:6 yes",
             "bad-input --set 1:7 many",
             "bad-input --set 1:8 ../x",
-            "bad-set --set 1:1 nonsense",
+            "bad-set-argument --set 1:1 nonsense",
             "duplicate-input --set 1:1 share",
             "unknown-input --set 1:1 cuont",
         ]
@@ -152,20 +153,20 @@ fn everything_wrong_with_the_inputs_is_found_at_once() {
 
 #[test]
 fn a_missing_input_points_to_its_declaration() {
-    let findings = plan(INPUTS, &Given::default()).unwrap_err();
+    let findings = plan(INPUTS, &InputValues::default()).unwrap_err();
     assert_eq!(told(&findings), ["missing-input jobs/tour.yaml 3:3 text"]);
     assert!(findings[0].help.as_ref().unwrap().contains("--set text=VALUE"));
 }
 
 #[test]
 fn files_and_variables_give_values() {
-    let mut given = Given::default();
+    let mut given = InputValues::default();
     given.set("text=@notes.md", |from| {
-        assert_eq!(from, Contents::File("notes.md"));
+        assert_eq!(from, ValueSource::File("notes.md"));
         Ok(b"one\ntwo\r\n".to_vec())
     });
     given.set("files=@-", |from| {
-        assert_eq!(from, Contents::Stdin);
+        assert_eq!(from, ValueSource::Stdin);
         Ok(b"a,b\n\nc\n".to_vec())
     });
     given.set("style=google", |_| panic!("no file is named"));
@@ -191,7 +192,7 @@ fn what_cannot_be_read_is_named() {
             "unreadable-input --set 1:8 @x",
             "unreadable-input --set 1:7 @y",
             "unreadable-input --set-env 1:7 NOTHING",
-            "bad-set --set-env 1:1 deep",
+            "bad-set-argument --set-env 1:1 deep",
             "bad-input --set 1:7 @@odd",
         ]
     );
@@ -207,7 +208,7 @@ fn a_file_gives_values_and_arguments_win_over_it() {
 
 #[test]
 fn mistakes_in_a_file_have_their_places() {
-    let mut given = Given::default();
+    let mut given = InputValues::default();
     given.file(&Source::new("in.yaml", "text: 5\ncount: 1.5\nfiles: [a, 1]\ndeep: yes\nstlye: numpy\ntext: a\n"));
     let findings = plan(INPUTS, &given).unwrap_err();
     let mut found = told(&findings);
@@ -223,14 +224,14 @@ fn mistakes_in_a_file_have_their_places() {
             "unknown-input in.yaml 5:1 stlye",
         ]
     );
-    let mut given = Given::default();
+    let mut given = InputValues::default();
     given.file(&Source::new("in.yaml", "- a\n"));
     assert_eq!(plan(INPUTS, &given).unwrap_err()[0].code, "bad-input");
 }
 
 #[test]
 fn a_secret_is_beside_the_plan_and_nowhere_else() {
-    let mut given = Given::default();
+    let mut given = InputValues::default();
     given.set_env("token=TOKEN", |_| Some("hunter2hunter2".into()));
     let (plan, secrets) = plan(SECRET, &given).unwrap();
     assert_eq!(secrets.pairs(), [("token".to_owned(), "hunter2hunter2".to_owned())]);
@@ -242,16 +243,16 @@ fn a_secret_is_beside_the_plan_and_nowhere_else() {
 
 #[test]
 fn no_finding_shows_a_secret() {
-    let mut files = Given::default();
+    let mut files = InputValues::default();
     files.file(&Source::new("in.yaml", "{ token: [hunter2], topik: hunter2, topic: 5 }\n"));
-    let mut broken = Given::default();
+    let mut broken = InputValues::default();
     broken.file(&Source::new("in.yaml", "token: hunter2\n  x: [\n"));
     for given in [given(&["token= ", "tokn=hunter2", "token=hunter2"]), files, broken] {
         let findings = plan(SECRET, &given).unwrap_err();
         assert!(!findings.is_empty());
         for finding in findings {
-            let labels = finding.labels.iter().map(|label| label.place.source.text.clone()).collect::<String>();
-            let shown = format!("{} {} {labels} {:?}", finding.message, finding.place.source.text, finding.help);
+            let labels = finding.labels.iter().map(|label| label.span.source.text.clone()).collect::<String>();
+            let shown = format!("{} {} {labels} {:?}", finding.message, finding.span.source.text, finding.help);
             assert!(!shown.contains("hunter2"), "{shown}");
         }
     }
@@ -259,10 +260,10 @@ fn no_finding_shows_a_secret() {
 
 #[test]
 fn an_empty_secret_is_refused() {
-    let mut given = Given::default();
+    let mut given = InputValues::default();
     given.set_env("token=TOKEN", |_| Some("".into()));
     assert_eq!(told(&plan(SECRET, &given).unwrap_err()), ["bad-input --set-env 1:7 TOKEN"]);
-    let missing = plan(SECRET, &Given::default()).unwrap_err();
+    let missing = plan(SECRET, &InputValues::default()).unwrap_err();
     assert!(missing[0].help.as_ref().unwrap().contains("--set-env token=VARIABLE"));
 }
 
@@ -301,13 +302,13 @@ subagents:
   b: { description: B., tools: [] }
 ";
     let job = valid(text);
-    let (plan, _) = Plan::new(&job, &Given::default(), &facts()).unwrap();
+    let (plan, _) = Plan::new(&job, &InputValues::default(), &facts()).unwrap();
     assert_eq!(plan.subagents["a"].model.name, "y");
     assert_eq!(plan.subagents["b"].model, plan.parent.model);
     assert_eq!(plan.parent.model.thinking, Some(crate::job::Thinking::Low));
     let model = Model::new("replay", "x.yaml");
-    let facts = RunFacts { model_override: Some(model.clone()), ..facts() };
-    let (plan, _) = Plan::new(&job, &Given::default(), &facts).unwrap();
+    let facts = RunContext { model_override: Some(model.clone()), ..facts() };
+    let (plan, _) = Plan::new(&job, &InputValues::default(), &facts).unwrap();
     assert_eq!(plan.parent.model, model);
     assert!(plan.subagents.values().all(|agent| agent.model == model));
 }
@@ -325,12 +326,12 @@ fn the_same_input_gives_the_same_bytes_and_they_can_be_read_back() {
 
 #[test]
 fn a_value_that_cannot_be_read_says_what_to_do() {
-    let help_of = |fill: &dyn Fn(&mut Given)| {
-        let mut given = Given::default();
+    let help_of = |fill: &dyn Fn(&mut InputValues)| {
+        let mut given = InputValues::default();
         fill(&mut given);
         given.findings[0].help.clone().unwrap()
     };
-    let large = help_of(&|given| given.set("a=@f", |_| Ok(vec![b'a'; super::given::MAX_VALUE_BYTES + 1])));
+    let large = help_of(&|given| given.set("a=@f", |_| Ok(vec![b'a'; super::input_values::MAX_VALUE_BYTES + 1])));
     assert!(large.contains("shorter"), "{large}");
     let binary = help_of(&|given| given.set("a=@f", |_| Ok(vec![0xff])));
     assert!(binary.contains("UTF-8"), "{binary}");

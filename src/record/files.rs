@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::tools::beneath;
+use crate::workspace::open_beneath;
 
 /// The largest journal that is read, in bytes.
 const MAX_JOURNAL: u64 = 2 << 30;
@@ -33,7 +33,7 @@ pub(super) fn read(folder: &Path, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// What the operator is told of a file that can't be read.
-pub(super) fn unreadable(path: PathBuf, source: io::Error) -> Error {
+pub(super) fn read_error(path: PathBuf, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::InvalidData => Error::NotARecord { path, why: source.to_string() },
         _ => Error::Record { path, source },
@@ -44,10 +44,10 @@ fn open(folder: &Path, name: &str, most: u64) -> io::Result<File> {
     let root = File::open(folder)?;
     let path = Path::new(name);
     let file_name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let parent = beneath::folder(root.as_fd(), path.parent().unwrap_or(Path::new("")))?;
+    let parent = open_beneath::open_dir(root.as_fd(), path.parent().unwrap_or(Path::new("")))?;
     let unusable = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    let file =
-        beneath::regular(parent.as_fd(), file_name)?.ok_or_else(|| unusable("it isn't a regular file".into()))?;
+    let file = open_beneath::open_regular_file(parent.as_fd(), file_name)?
+        .ok_or_else(|| unusable("it isn't a regular file".into()))?;
     if file.metadata()?.len() > most {
         return Err(unusable(format!("it is larger than {} MiB", most >> 20)));
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::private;
+use super::private_file_options;
 
 /// The file, there only while a run goes on, and after it was killed.
-const HEARTBEAT: &str = "heartbeat";
+const HEARTBEAT_FILE: &str = "heartbeat";
 
 /// How often it is written.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -37,16 +37,17 @@ impl Heartbeat {
                 }
             }
         };
-        let file = private().create(true).truncate(false).write(true).open(record.join(HEARTBEAT)).ok();
+        let file =
+            private_file_options().create(true).truncate(false).write(true).open(record.join(HEARTBEAT_FILE)).ok();
         let file = file.filter(|file| file.write_all_at(line(clock()).as_bytes(), 0).is_ok());
         let thread =
-            file.and_then(|file| std::thread::Builder::new().name(HEARTBEAT.to_owned()).spawn(beat(file)).ok());
+            file.and_then(|file| std::thread::Builder::new().name(HEARTBEAT_FILE.to_owned()).spawn(beat(file)).ok());
         Self { stop: Some(stop), thread }
     }
 
     /// When the last one was, in a record of a run that was killed.
     pub(super) fn last(record: &Path) -> Option<Timestamp> {
-        let path = record.join(HEARTBEAT);
+        let path = record.join(HEARTBEAT_FILE);
         let is_ours = |found: &fs::Metadata| found.is_file() && found.len() < 100;
         fs::symlink_metadata(&path).ok().filter(is_ours)?;
         fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -54,7 +55,7 @@ impl Heartbeat {
 
     /// Takes the file away: the run has ended.
     pub(super) fn forget(record: &Path) {
-        let _ = fs::remove_file(record.join(HEARTBEAT));
+        let _ = fs::remove_file(record.join(HEARTBEAT_FILE));
     }
 }
 
@@ -82,9 +83,9 @@ mod tests {
         let at = || Timestamp::from_second(1_700_000_000).unwrap();
         drop(Heartbeat::begin(folder.path(), at));
         assert_eq!(Heartbeat::last(folder.path()), Some(at()));
-        fs::write(folder.path().join(HEARTBEAT), "20").unwrap();
+        fs::write(folder.path().join(HEARTBEAT_FILE), "20").unwrap();
         assert_eq!(Heartbeat::last(folder.path()), None, "half a line is none");
         Heartbeat::forget(folder.path());
-        assert!(!folder.path().join(HEARTBEAT).exists());
+        assert!(!folder.path().join(HEARTBEAT_FILE).exists());
     }
 }

@@ -12,18 +12,18 @@ use rustix::fs::{FlockOperation, flock};
 use crate::error::Error;
 
 /// What is left of a run that was killed lets go of the lock when it has ended the run's commands.
-const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The folder's lock. The system lets go of it when this process ends, however it ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct RecordLock {
     folder: File,
     /// The folder's device and inode.
     identity: (u64, u64),
 }
 
-impl Lock {
+impl RecordLock {
     /// Takes it, and waits for it no longer than two seconds. A file system that knows no locks gives one that holds nobody
     /// off.
     ///
@@ -34,8 +34,8 @@ impl Lock {
         let opened = File::open(folder).map_err(failed)?;
         let began = Instant::now();
         let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
-        while taken == Err(rustix::io::Errno::WOULDBLOCK) && began.elapsed() < PATIENCE {
-            std::thread::sleep(PAUSE);
+        while taken == Err(rustix::io::Errno::WOULDBLOCK) && began.elapsed() < LOCK_TIMEOUT {
+            std::thread::sleep(LOCK_POLL_INTERVAL);
             taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
         }
         match taken {
@@ -73,25 +73,25 @@ mod tests {
     #[test]
     fn only_one_has_it_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Lock::take(folder.path()).unwrap();
-        assert!(matches!(Lock::take(folder.path()), Err(Error::InUse { .. })));
+        let first = RecordLock::take(folder.path()).unwrap();
+        assert!(matches!(RecordLock::take(folder.path()), Err(Error::InUse { .. })));
         drop(first);
-        Lock::take(folder.path()).unwrap();
+        RecordLock::take(folder.path()).unwrap();
     }
 
     #[test]
     fn one_that_is_let_go_of_soon_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Lock::take(folder.path()).unwrap();
+        let first = RecordLock::take(folder.path()).unwrap();
         let (began, begun) = std::sync::mpsc::channel();
         let holder = std::thread::spawn(move || {
             begun.recv().unwrap();
             // Some pauses of whoever waits.
-            std::thread::sleep(5 * PAUSE);
+            std::thread::sleep(5 * LOCK_POLL_INTERVAL);
             drop(first);
         });
         began.send(()).unwrap();
-        Lock::take(folder.path()).unwrap();
+        RecordLock::take(folder.path()).unwrap();
         holder.join().unwrap();
     }
 }

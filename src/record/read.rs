@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{Entries, Flaw, files, journal_file};
+use super::{JournalError, JournalReader, files, journal_file};
 use crate::error::Error;
-use crate::event::{Entry, Event, FORMAT, PARENT, RunResult, RunStarted, is_agent_id};
+use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
 use crate::plan::Plan;
 
 /// A run folder that is read.
@@ -61,16 +61,16 @@ impl Record {
     ///
     /// # Errors
     /// Where the agent has no journal, or it can't be opened.
-    pub fn entries(&self, agent: &str) -> Result<Entries<BufReader<fs::File>>, Error> {
-        let failed = |source| files::unreadable(self.folder.join(journal_file(agent)), source);
-        Entries::open(&self.folder, agent).map_err(failed)
+    pub fn entries(&self, agent: &str) -> Result<JournalReader<BufReader<fs::File>>, Error> {
+        let failed = |source| files::read_error(self.folder.join(journal_file(agent)), source);
+        JournalReader::open(&self.folder, agent).map_err(failed)
     }
 
     /// All journals, by the agents' ids, as far as they go: a torn last line is left out.
     ///
     /// # Errors
     /// Where one can't be read, was changed, or was written by another version.
-    pub fn journals(&self) -> Result<BTreeMap<String, Vec<Entry>>, Error> {
+    pub fn journals(&self) -> Result<BTreeMap<String, Vec<JournalEntry>>, Error> {
         let mut journals = BTreeMap::new();
         for agent in std::iter::once(PARENT.to_owned()).chain(self.subagents()?) {
             let mut entries = Vec::new();
@@ -81,8 +81,8 @@ impl Record {
                         return Err(Error::NotARecord { path, why: "it holds another agent's events".to_owned() });
                     }
                     Ok(entry) => entries.push(entry),
-                    Err(Flaw::Torn { .. }) => break,
-                    Err(flaw) => return Err(unusable(self.folder.join(journal_file(&agent)), flaw)),
+                    Err(JournalError::Torn { .. }) => break,
+                    Err(flaw) => return Err(journal_error(self.folder.join(journal_file(&agent)), flaw)),
                 }
             }
             journals.insert(agent, entries);
@@ -119,13 +119,13 @@ pub(super) fn subagents(folder: &Path) -> Result<Vec<String>, Error> {
 /// The first event of the run; `None` where it was cut off before that.
 fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
     let path = folder.join(journal_file(PARENT));
-    let mut entries = match Entries::open(folder, PARENT) {
+    let mut entries = match JournalReader::open(folder, PARENT) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(files::unreadable(path, source)),
+        Err(source) => return Err(files::read_error(path, source)),
     };
     match entries.next() {
-        None | Some(Err(Flaw::Torn { .. })) => Ok(None),
+        None | Some(Err(JournalError::Torn { .. })) => Ok(None),
         Some(Ok(entry)) => match entry.event {
             Event::RunStarted(started) => Ok(Some(started)),
             other => {
@@ -133,15 +133,15 @@ fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
                 Err(Error::NotARecord { path: folder.to_owned(), why })
             }
         },
-        Some(Err(flaw)) => Err(unusable(path, flaw)),
+        Some(Err(flaw)) => Err(journal_error(path, flaw)),
     }
 }
 
 /// What the operator is told of a journal with a flaw.
-pub(super) fn unusable(path: PathBuf, flaw: Flaw) -> Error {
+pub(super) fn journal_error(path: PathBuf, flaw: JournalError) -> Error {
     match flaw {
-        Flaw::OtherFormat { format, version } => Error::OtherFormat { path, format, version },
-        Flaw::Io(source) => Error::Record { path, source },
+        JournalError::OtherFormat { format, version } => Error::OtherFormat { path, format, version },
+        JournalError::Io(source) => Error::Record { path, source },
         flaw => Error::NotARecord { path, why: flaw.to_string() },
     }
 }
@@ -152,7 +152,7 @@ fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>
     let bytes = match files::read(folder, name) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(files::unreadable(path, source)),
+        Err(source) => return Err(files::read_error(path, source)),
     };
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some(value)),

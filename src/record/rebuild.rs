@@ -4,22 +4,22 @@ use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::lock::Lock;
-use super::read::{subagents, unusable};
-use super::reserve::Reserve;
-use super::temporary::clean;
-use super::trial::Trial;
-use super::{Entries, Flaw, Found, Recorder, files, journal_file};
+use super::disk_reserve::DiskReserve;
+use super::fault_injection::FaultInjection;
+use super::lock::RecordLock;
+use super::read::{journal_error, subagents};
+use super::temp_files::clean;
+use super::{ExistingFile, JournalError, JournalReader, Recorder, files, journal_file};
 use crate::error::Error;
-use crate::event::{Course, PARENT, RunResult};
+use crate::event::{PARENT, RunResult, RunSummary};
 
 /// What came of making a record's files again.
 #[derive(Debug)]
 pub struct Rebuilt {
     /// The files, relative to the run's folder, and what stood in their places.
-    pub files: Vec<(String, Found)>,
+    pub files: Vec<(String, ExistingFile)>,
     /// The journals that end amid a line, relative to the run's folder, and where.
-    pub torn: Vec<(String, Flaw)>,
+    pub torn: Vec<(String, JournalError)>,
     /// Whether the journal has the run's end, and so its result.
     pub has_ended: bool,
 }
@@ -34,9 +34,9 @@ impl Recorder {
     /// version wrote it, or a file can't be written.
     pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
         let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
-        let lock = Lock::take(&folder)?;
+        let lock = RecordLock::take(&folder)?;
         clean(&folder);
-        let (course, torn) = read_all(&folder)?;
+        let (course, torn) = verify_journals(&folder)?;
         let Some((started, _)) = course.started() else {
             let why = "it was cut off before anything happened; start the job anew".to_owned();
             return Err(Error::NotARecord { path: folder, why });
@@ -45,12 +45,12 @@ impl Recorder {
             run_id: started.run_id.clone(),
             folder,
             journals: Mutex::default(),
-            reserve: Reserve::none(),
+            reserve: DiskReserve::none(),
             lock,
-            unbegun: Mutex::default(),
+            unstarted: Mutex::default(),
             heartbeat: Mutex::default(),
             key: None,
-            trial: Trial::default(),
+            faults: FaultInjection::default(),
         };
         let failed = |source| Error::Record { path: recorder.folder.clone(), source };
         let mut files: Vec<_> = recorder.make_source(&started.job_file, &started.plan).map_err(failed)?.into();
@@ -62,7 +62,7 @@ impl Recorder {
         // A run whose last line couldn't be written has its result all the same, and only there.
         let left = || serde_json::from_slice::<RunResult>(&files::read(&recorder.folder, "result.json").ok()?).ok();
         let shown = result.clone().or_else(left);
-        files.extend(recorder.make_shown(&started.plan, shown.as_ref()).map_err(failed)?);
+        files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
             files.push(recorder.make_result(result).map_err(failed)?);
         }
@@ -72,24 +72,24 @@ impl Recorder {
 
 /// What the parent's journal comes to, and which journals are torn. Reads them all, so that nothing is made from a
 /// record that somebody changed.
-fn read_all(folder: &Path) -> Result<(Course, Vec<(String, Flaw)>), Error> {
-    let mut course = Course::default();
+fn verify_journals(folder: &Path) -> Result<(RunSummary, Vec<(String, JournalError)>), Error> {
+    let mut course = RunSummary::default();
     let mut torn = Vec::new();
     for agent in std::iter::once(PARENT.to_owned()).chain(subagents(folder)?) {
         let name = journal_file(&agent);
         let path = folder.join(&name);
-        let entries = Entries::open(folder, &agent).map_err(|source| match source.kind() {
+        let entries = JournalReader::open(folder, &agent).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
                 Error::NotARecord { path: folder.to_owned(), why: format!("it has no journal, {name}") }
             }
-            _ => files::unreadable(path.clone(), source),
+            _ => files::read_error(path.clone(), source),
         })?;
         for entry in entries {
             match entry {
-                Ok(entry) if agent == PARENT => course.note(&entry.event, entry.at),
+                Ok(entry) if agent == PARENT => course.apply(&entry.event, entry.at),
                 Ok(_) => {}
-                Err(flaw @ Flaw::Torn { .. }) => torn.push((name.clone(), flaw)),
-                Err(flaw) => return Err(unusable(path, flaw)),
+                Err(flaw @ JournalError::Torn { .. }) => torn.push((name.clone(), flaw)),
+                Err(flaw) => return Err(journal_error(path, flaw)),
             }
         }
     }

@@ -7,10 +7,10 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 /// What a sealed line has before its checksum.
-pub(super) const MAC: &str = ",\"mac\":\"";
+pub(super) const MAC_FIELD: &str = ",\"mac\":\"";
 
 /// The bytes that HMAC works on at a time.
-const BLOCK: usize = 64;
+const HMAC_BLOCK_BYTES: usize = 64;
 
 /// The key that records are sealed with. It is never shown, not even to `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl RecordKey {
 
     /// HMAC-SHA256 (RFC 2104).
     fn hmac(&self, message: &[&[u8]]) -> [u8; 32] {
-        let mut key = [0; BLOCK];
-        if self.0.len() > BLOCK {
+        let mut key = [0; HMAC_BLOCK_BYTES];
+        if self.0.len() > HMAC_BLOCK_BYTES {
             key[..32].copy_from_slice(&Sha256::digest(&self.0));
         } else {
             key[..self.0.len()].copy_from_slice(&self.0);
@@ -79,13 +79,13 @@ pub(super) struct Seal {
 
 impl Seal {
     /// Takes it from a line without its checksum; `before` is that of the line before. `None` where it has none.
-    pub(super) fn of(before: &str, line: &str) -> Option<Self> {
-        let (line, mac) = line.strip_suffix('"')?.rsplit_once(MAC)?;
+    pub(super) fn parse(before: &str, line: &str) -> Option<Self> {
+        let (line, mac) = line.strip_suffix('"')?.rsplit_once(MAC_FIELD)?;
         Some(Self { before: before.to_owned(), line: line.to_owned(), mac: mac.to_owned() })
     }
 
     /// Whether it was made with this key.
-    pub(super) fn is_by(&self, key: &RecordKey) -> bool {
+    pub(super) fn verify(&self, key: &RecordKey) -> bool {
         let mac = key.mac(&self.before, &self.line);
         // All of it, wherever the first difference is.
         let differs = mac.bytes().zip(self.mac.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other));
@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn a_seal_is_of_one_line_one_place_and_one_key() {
         let key = RecordKey::new("a key of some length");
-        let line = format!("{{\"a\":1{MAC}{}\"", key.mac("0123", "{\"a\":1"));
-        assert!(Seal::of("0123", &line).unwrap().is_by(&key));
-        assert!(!Seal::of("4567", &line).unwrap().is_by(&key));
-        assert!(!Seal::of("0123", &line.replace("1,", "2,")).unwrap().is_by(&key));
-        assert!(!Seal::of("0123", &line).unwrap().is_by(&RecordKey::new("another key")));
-        assert!(Seal::of("0123", "{\"a\":1").is_none());
-        assert!(!Seal::of("0123", &format!("{{\"a\":1{MAC}\"")).unwrap().is_by(&key));
+        let line = format!("{{\"a\":1{MAC_FIELD}{}\"", key.mac("0123", "{\"a\":1"));
+        assert!(Seal::parse("0123", &line).unwrap().verify(&key));
+        assert!(!Seal::parse("4567", &line).unwrap().verify(&key));
+        assert!(!Seal::parse("0123", &line.replace("1,", "2,")).unwrap().verify(&key));
+        assert!(!Seal::parse("0123", &line).unwrap().verify(&RecordKey::new("another key")));
+        assert!(Seal::parse("0123", "{\"a\":1").is_none());
+        assert!(!Seal::parse("0123", &format!("{{\"a\":1{MAC_FIELD}\"")).unwrap().verify(&key));
         assert_eq!(format!("{key:?}"), "RecordKey");
     }
 }

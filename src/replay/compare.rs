@@ -2,27 +2,27 @@
 
 use serde_json::Value;
 
-use super::moment::Moment;
-use super::report::{Difference, Place};
-use crate::agent::INTERRUPTED;
-use crate::event::{Entry, Event, Outcome};
+use super::normalized_event::NormalizedEvent;
+use super::report::{EventLocation, ReplayDifference};
+use crate::agent::INTERRUPTED_CALL_NOTE;
+use crate::event::{Event, JournalEntry, Outcome};
 
 /// What depends on clocks, prices and what others used at the time: never compared. By the type of event.
-const PASSED_OVER: &[(&str, &[&str])] = &[
-    ("asked", &["reserved_tokens", "reserved_cost_usd"]),
-    ("replied", &["duration_ms"]),
-    ("results_shortened", &["tokens_before", "tokens_after"]),
-    ("summed_up", &["tokens_before", "tokens_after"]),
-    ("call_finished", &["duration_ms", "seen"]),
+const IGNORED_FIELDS: &[(&str, &[&str])] = &[
+    ("request_started", &["reserved_tokens", "reserved_cost_usd"]),
+    ("reply_received", &["duration_ms"]),
+    ("results_truncated", &["tokens_before", "tokens_after"]),
+    ("context_compacted", &["tokens_before", "tokens_after"]),
+    ("call_finished", &["duration_ms", "file_version"]),
     ("check_finished", &["duration_ms"]),
     ("agent_finished", &["usage", "cost_usd", "duration_ms"]),
 ];
 
 /// How strictly two journals are compared.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct CompareRules {
     /// Whether the record goes up to the agent's end.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
     /// Whether the length that a request asks for counts.
     pub(super) max_tokens: bool,
     /// Whether what follows another result is still comparable: the replies that follow are those of the record.
@@ -31,31 +31,36 @@ pub(super) struct Rules {
 
 /// The first difference, up to where the record ends; where tools ran for real, each result that is another, and the first
 /// difference of another kind.
-pub(super) fn differences(agent: &str, then: &[Moment], now: &[Moment], rules: Rules) -> Vec<Difference> {
+pub(super) fn differences(
+    agent: &str,
+    then: &[NormalizedEvent],
+    now: &[NormalizedEvent],
+    rules: CompareRules,
+) -> Vec<ReplayDifference> {
     let mut now = now.iter();
     let mut found = Vec::new();
     for (at, recorded) in then.iter().enumerate() {
         let replayed = loop {
             match now.next() {
                 // What was cut off amid calls side by side lacks some of their ends.
-                Some(moment) if !rules.is_whole && is_unrecorded(agent, moment, &then[at..]) => {}
+                Some(moment) if !rules.is_complete && is_unrecorded(agent, moment, &then[at..]) => {}
                 other => break other,
             }
         };
-        let is_same = replayed.is_some_and(|replayed| same(agent, recorded, replayed, rules));
+        let is_same = replayed.is_some_and(|replayed| events_match(agent, recorded, replayed, rules));
         if !is_same {
             found.push(difference(agent, Some(recorded), replayed, then));
-            if !rules.tools || !replayed.is_some_and(|replayed| are_results(&recorded.event, &replayed.event)) {
+            if !rules.tools || !replayed.is_some_and(|replayed| are_same_result(&recorded.event, &replayed.event)) {
                 return found;
             }
         }
     }
-    found.extend(now.next().filter(|_| rules.is_whole).map(|more| difference(agent, None, Some(more), then)));
+    found.extend(now.next().filter(|_| rules.is_complete).map(|more| difference(agent, None, Some(more), then)));
     found
 }
 
 /// Whether both are what came of the same call or check.
-fn are_results(then: &Event, now: &Event) -> bool {
+fn are_same_result(then: &Event, now: &Event) -> bool {
     match (then, now) {
         (Event::CallFinished(then), Event::CallFinished(now)) => then.result.call_id == now.result.call_id,
         (Event::CheckFinished(then), Event::CheckFinished(now)) => then.name == now.name,
@@ -64,7 +69,7 @@ fn are_results(then: &Event, now: &Event) -> bool {
 }
 
 /// Whether it is the end of a call of which the rest of the record knows nothing.
-fn is_unrecorded(agent: &str, moment: &Moment, rest: &[Moment]) -> bool {
+fn is_unrecorded(agent: &str, moment: &NormalizedEvent, rest: &[NormalizedEvent]) -> bool {
     match &moment.event {
         Event::CallFinished(now) => !rest.iter().any(|then| match &then.event {
             Event::CallFinished(then) => then.result.call_id == now.result.call_id,
@@ -77,10 +82,10 @@ fn is_unrecorded(agent: &str, moment: &Moment, rest: &[Moment]) -> bool {
     }
 }
 
-fn same(agent: &str, then: &Moment, now: &Moment, rules: Rules) -> bool {
+fn events_match(agent: &str, then: &NormalizedEvent, now: &NormalizedEvent, rules: CompareRules) -> bool {
     match (&then.event, &now.event) {
         // It was told so because nobody saw its end.
-        (Event::CallFinished(then), Event::CallFinished(now)) if then.result.text == INTERRUPTED => {
+        (Event::CallFinished(then), Event::CallFinished(now)) if then.result.text == INTERRUPTED_CALL_NOTE => {
             then.result.call_id == now.result.call_id
         }
         // The step that failed may be missing in its journal.
@@ -89,26 +94,27 @@ fn same(agent: &str, then: &Moment, now: &Moment, rules: Rules) -> bool {
         {
             then.id == now.id
         }
-        _ => fits(&compared(then, rules), &compared(now, rules)),
+        _ => values_match(&comparable_data(then, rules), &comparable_data(now, rules)),
     }
 }
 
 /// Whether a value is the recorded one. A secret is masked in a record, and may have been put together from pieces that
 /// aren't.
-fn fits(then: &Value, now: &Value) -> bool {
+fn values_match(then: &Value, now: &Value) -> bool {
     match (then, now) {
-        (Value::String(then), Value::String(now)) => then == now || fits_masked(then, now),
+        (Value::String(then), Value::String(now)) => then == now || text_matches_redacted(then, now),
         (Value::Array(then), Value::Array(now)) => {
-            then.len() == now.len() && then.iter().zip(now).all(|(then, now)| fits(then, now))
+            then.len() == now.len() && then.iter().zip(now).all(|(then, now)| values_match(then, now))
         }
         (Value::Object(then), Value::Object(now)) => {
-            then.len() == now.len() && then.iter().all(|(name, then)| now.get(name).is_some_and(|now| fits(then, now)))
+            then.len() == now.len()
+                && then.iter().all(|(name, then)| now.get(name).is_some_and(|now| values_match(then, now)))
         }
         _ => then == now,
     }
 }
 
-fn fits_masked(then: &str, now: &str) -> bool {
+fn text_matches_redacted(then: &str, now: &str) -> bool {
     const MASK: &str = "[masked:";
     let Some((before, after)) = then.split_once(MASK) else { return false };
     let Some(mut rest) = now.strip_prefix(before) else { return false };
@@ -124,11 +130,11 @@ fn fits_masked(then: &str, now: &str) -> bool {
 }
 
 /// What is compared of an event: its data but for what depends on circumstances.
-pub(super) fn compared(moment: &Moment, rules: Rules) -> Value {
+pub(super) fn comparable_data(moment: &NormalizedEvent, rules: CompareRules) -> Value {
     let mut data = data(moment);
     let kind = moment.event.kind();
-    let passed = PASSED_OVER.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter().copied());
-    let unasked = (kind == "asked" && !rules.max_tokens).then_some("max_tokens");
+    let passed = IGNORED_FIELDS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter().copied());
+    let unasked = (kind == "request_started" && !rules.max_tokens).then_some("max_tokens");
     if let Some(fields) = data.as_object_mut() {
         for key in passed.chain(unasked) {
             fields.shift_remove(key);
@@ -140,26 +146,31 @@ pub(super) fn compared(moment: &Moment, rules: Rules) -> Value {
     data
 }
 
-fn data(moment: &Moment) -> Value {
-    let entry = Entry { seq: 0, at: moment.at, agent: String::new(), event: moment.event.clone() };
+fn data(moment: &NormalizedEvent) -> Value {
+    let entry = JournalEntry { seq: 0, at: moment.at, agent: String::new(), event: moment.event.clone() };
     let line = entry.to_json().ok().and_then(|line| serde_json::from_str::<Value>(&line).ok());
     line.and_then(|mut line| line.get_mut("data").map(Value::take)).unwrap_or_default()
 }
 
-fn difference(agent: &str, then: Option<&Moment>, now: Option<&Moment>, all: &[Moment]) -> Difference {
-    let rules = Rules { is_whole: true, max_tokens: true, tools: false };
+fn difference(
+    agent: &str,
+    then: Option<&NormalizedEvent>,
+    now: Option<&NormalizedEvent>,
+    all: &[NormalizedEvent],
+) -> ReplayDifference {
+    let rules = CompareRules { is_complete: true, max_tokens: true, tools: false };
     let last = then.or(all.last());
     let turn = then.or(now).map_or(1, |moment| moment.turn);
-    Difference {
-        place: Place {
+    ReplayDifference {
+        place: EventLocation {
             agent: agent.to_owned(),
             turn,
             event: then.map(|moment| moment.seq),
             after: last.filter(|_| then.is_none()).map(|moment| moment.seq),
         },
         at: last.map(|moment| moment.at),
-        recorded: then.map(|moment| (moment.event.kind(), compared(moment, rules))),
-        replayed: now.map(|moment| (moment.event.kind(), compared(moment, rules))),
+        recorded: then.map(|moment| (moment.event.kind(), comparable_data(moment, rules))),
+        replayed: now.map(|moment| (moment.event.kind(), comparable_data(moment, rules))),
         why: None,
     }
 }
@@ -178,7 +189,7 @@ mod tests {
             ("x [masked:A] y [masked:B] z", "x 1 2 z", false),
             ("same", "other", false),
         ] {
-            assert_eq!(fits(&then.into(), &now.into()), expected, "{then} {now}");
+            assert_eq!(values_match(&then.into(), &now.into()), expected, "{then} {now}");
         }
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
-use crate::plan::difference::{self, unified};
+use crate::plan::diff::{self, unified};
 use crate::record::journal_file;
 
 /// Version of the JSON form.
@@ -17,7 +17,7 @@ const SHOWN_LINES: usize = 60;
 
 /// What came of a replay.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ReplayReport {
     /// The recorded run's id.
     pub run_id: String,
     /// How the recorded run ended; `None` where its journal was cut off before.
@@ -32,18 +32,18 @@ pub struct Report {
     pub left_out: Vec<String>,
     /// The first difference of each agent that has one, the earliest first; where tools ran for real, each result that is
     /// another.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<ReplayDifference>,
     /// What differs between the recorded plan and the one that was replayed.
-    pub plan: Vec<difference::Difference>,
+    pub plan: Vec<diff::PlanChange>,
     /// What stopped the replay itself, if anything did: a signal, or a tool that broke the sandbox.
     pub stopped: Option<Outcome>,
 }
 
 /// Where two runs differ first.
 #[derive(Debug, Clone)]
-pub struct Difference {
+pub struct ReplayDifference {
     /// Where.
-    pub place: Place,
+    pub place: EventLocation,
     /// When that happened in the recorded run.
     pub at: Option<Timestamp>,
     /// The recorded event by its type, and what is compared of it; `None` where the record has no further one.
@@ -56,7 +56,7 @@ pub struct Difference {
 
 /// A place in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct EventLocation {
     /// The agent's id.
     pub agent: String,
     /// Its turn, from 1.
@@ -67,7 +67,7 @@ pub struct Place {
     pub after: Option<u64>,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for EventLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, turn {}", self.agent, self.turn)?;
         let file = journal_file(&self.agent);
@@ -79,7 +79,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-impl Report {
+impl ReplayReport {
     /// Whether nothing differs.
     pub fn is_equal(&self) -> bool {
         self.differences.is_empty() && self.plan.is_empty()
@@ -105,7 +105,7 @@ impl Report {
     }
 
     /// What was compared, in a few words.
-    pub fn figures(&self) -> String {
+    pub fn stats_line(&self) -> String {
         let count = |number: u64, one: &str| match number {
             1 => format!("1 {one}"),
             more => format!("{more} {one}s"),
@@ -123,14 +123,14 @@ impl Report {
             text += &format!("plan: {difference}\n");
         }
         match self.differences.as_slice() {
-            [] if self.plan.is_empty() => text += &format!("equal: {}\n", self.figures()),
-            [] => text += &format!("the recorded conversation stays as it is: {}\n", self.figures()),
+            [] if self.plan.is_empty() => text += &format!("equal: {}\n", self.stats_line()),
+            [] => text += &format!("the recorded conversation stays as it is: {}\n", self.stats_line()),
             [first, others @ ..] => {
                 let (it_differs, too) = match self.plan.is_empty() {
                     true => ("differs first at", "differs too at"),
                     false => ("the conversation would first be another at", "another, too, at"),
                 };
-                text += &format!("{it_differs} {first}\n{}", shortened(&first.diff()));
+                text += &format!("{it_differs} {first}\n{}", truncated_diff(&first.diff()));
                 for other in others {
                     text += &format!("{too} {other}\n");
                 }
@@ -141,7 +141,7 @@ impl Report {
 
     /// For programs.
     pub fn json(&self) -> Value {
-        let differences: Vec<Value> = self.differences.iter().map(Difference::json).collect();
+        let differences: Vec<Value> = self.differences.iter().map(ReplayDifference::json).collect();
         json!({
             "format": FORMAT,
             "run_id": self.run_id,
@@ -158,7 +158,7 @@ impl Report {
     /// subagent's before what its parent made of it.
     pub(super) fn sort(&mut self, keep_all: bool) {
         self.differences.sort_by_key(|difference| {
-            let Place { agent, turn, event, .. } = &difference.place;
+            let EventLocation { agent, turn, event, .. } = &difference.place;
             let at = (difference.at.is_none(), difference.at);
             (at, agent == PARENT, agent.clone(), *turn, event.is_none(), *event)
         });
@@ -167,7 +167,7 @@ impl Report {
     }
 }
 
-impl std::fmt::Display for Difference {
+impl std::fmt::Display for ReplayDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.place)?;
         match (&self.recorded, &self.replayed) {
@@ -185,7 +185,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-impl Difference {
+impl ReplayDifference {
     /// Both events as the hunks of a unified diff; empty where there is none.
     pub fn diff(&self) -> String {
         let shown = |event: &Option<(&'static str, Value)>| match event {
@@ -213,7 +213,7 @@ impl Difference {
 }
 
 /// The beginning of a long diff.
-fn shortened(diff: &str) -> String {
+fn truncated_diff(diff: &str) -> String {
     let more = diff.lines().count().saturating_sub(SHOWN_LINES);
     if more < 2 {
         return diff.to_owned();

@@ -11,13 +11,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::tools::end_all;
+use crate::tools::kill_all;
 
 /// A run that hasn't ended by itself so long after a signal is left where it is. Its journal is whole by then.
-const GRACE: Duration = Duration::from_millis(2_700);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(2_700);
 
 /// How often it is looked whether the process that started us is still there.
-const GLANCE: Duration = Duration::from_millis(300);
+const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// What was caught so far.
 pub struct Signals {
@@ -33,7 +33,7 @@ impl Signals {
     /// # Errors
     /// The system has no thread or descriptor left.
     pub fn catch() -> Result<Self, Error> {
-        Self::catch_within(GRACE)
+        Self::catch_within(SHUTDOWN_GRACE)
     }
 
     /// As [`Self::catch`], with another time to end after a signal.
@@ -52,10 +52,10 @@ impl Signals {
             let _entered = runtime.enter();
             // That it is caught is enough; and what we start doesn't inherit that, as it would if it were ignored.
             let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
-            Caught {
+            SignalStreams {
                 interrupt: signal(SignalKind::interrupt())?,
                 terminate: signal(SignalKind::terminate())?,
-                others: others()?,
+                others: other_signals()?,
                 hangup: if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) },
                 parent: getppid(),
             }
@@ -95,12 +95,12 @@ fn hangup_is_ignored() -> bool {
 
 /// Waits until the process isn't our parent any more: then it has ended. A signal at its end would be simpler, but it
 /// comes at the end of the thread that started us.
-async fn vanished(parent: Option<Pid>) {
+async fn parent_exited(parent: Option<Pid>) {
     match parent {
         None => std::future::pending().await,
         Some(parent) => {
             while getppid() == Some(parent) {
-                tokio::time::sleep(GLANCE).await;
+                tokio::time::sleep(PARENT_POLL_INTERVAL).await;
             }
         }
     }
@@ -108,7 +108,7 @@ async fn vanished(parent: Option<Pid>) {
 
 /// Signals that would end the process by default, and that users, batch systems and the kernel send for that: they count
 /// as SIGTERM. SIGPIPE is ignored; what a mistake in the program raises, such as SIGSEGV, ends it.
-const OTHERS: &[rustix::process::Signal] = &[
+const OTHER_TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
     rustix::process::Signal::QUIT,
     rustix::process::Signal::USR1,
     rustix::process::Signal::USR2,
@@ -119,9 +119,9 @@ const OTHERS: &[rustix::process::Signal] = &[
 ];
 
 /// One stream of them all.
-fn others() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
+fn other_signals() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
     let (tell, told) = tokio::sync::mpsc::channel(1);
-    for kind in OTHERS {
+    for kind in OTHER_TERMINATING_SIGNALS {
         let mut signals = signal(SignalKind::from_raw(kind.as_raw()))?;
         let tell = tell.clone();
         tokio::spawn(async move { while signals.recv().await.is_some() && tell.send(()).await.is_ok() {} });
@@ -129,7 +129,7 @@ fn others() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
     Ok(told)
 }
 
-struct Caught {
+struct SignalStreams {
     interrupt: Signal,
     terminate: Signal,
     others: tokio::sync::mpsc::Receiver<()>,
@@ -138,7 +138,7 @@ struct Caught {
     parent: Option<Pid>,
 }
 
-impl Caught {
+impl SignalStreams {
     async fn next(&mut self) -> u8 {
         // Whoever ignores hang-ups wants to outlive what started it.
         let watched = self.parent.filter(|parent| self.hangup.is_some() && *parent != Pid::INIT);
@@ -153,7 +153,7 @@ impl Caught {
             _ = self.terminate.recv() => 15,
             Some(()) = self.others.recv() => 15,
             _ = hung_up => 1,
-            () = vanished(watched) => 15,
+            () = parent_exited(watched) => 15,
         }
     }
 
@@ -168,7 +168,7 @@ impl Caught {
             Ok(()) => 130,
             Err(_) => 128 + i32::from(first),
         };
-        end_all();
+        kill_all();
         // The journal is whole up to here; what is left of the record can be rebuilt from it.
         #[allow(clippy::exit)]
         std::process::exit(code);

@@ -1,8 +1,8 @@
 //! The limit that ended a run, and what of it was used: what has to be raised for the run to go on.
 
-use super::Before;
+use super::ResumeState;
 use crate::event::{Outcome, RunResult};
-use crate::formats::figures;
+use crate::formats::run_stats;
 use crate::job::Duration;
 use crate::plan::PlannedLimits;
 
@@ -17,7 +17,12 @@ pub struct UsedLimit {
 
 impl UsedLimit {
     /// Finds it in a run that was ended by a limit.
-    pub(super) fn of(before: &Before, result: &RunResult, limits: &PlannedLimits, max_turns: u32) -> Self {
+    pub(super) fn from_result(
+        before: &ResumeState,
+        result: &RunResult,
+        limits: &PlannedLimits,
+        max_turns: u32,
+    ) -> Self {
         let tokens = result.usage.total() as f64;
         let cost = result.cost_usd.unwrap_or_default();
         let found = |name, used, limit| Self { name, used, limit };
@@ -71,7 +76,7 @@ impl UsedLimit {
     pub fn used(&self) -> String {
         let limit = self.limit.unwrap_or(self.used);
         match self.name {
-            "cost_usd" => format!("{} of {} are spent", figures::cost(Some(self.used)), figures::cost(Some(limit))),
+            "cost_usd" => format!("{} of {} are spent", run_stats::cost(Some(self.used)), run_stats::cost(Some(limit))),
             "wall_clock" => format!("it ran for {} of {}", seconds(self.used), seconds(limit)),
             "max_turns" => format!("{} of {limit} turns are used", self.used),
             "tool_calls" => format!("{} of {limit} tool calls are used", self.used),

@@ -15,12 +15,12 @@ pub struct AllowedChanges {
     /// not exist yet.
     pub git_folders: BTreeSet<PathBuf>,
     /// Paths that the job takes the protection off, canonical as far as they exist.
-    pub open: Vec<PathBuf>,
+    pub unprotected: Vec<PathBuf>,
 }
 
 /// What may change at one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Allowed {
+pub(super) enum ChangePermission {
     /// Nothing.
     Nothing,
     /// It leads to something that may change, so the folder may be made.
@@ -39,78 +39,81 @@ pub(super) enum Allowed {
 
 /// A path and where in a git folder it lies.
 #[derive(Debug, Clone)]
-pub(super) struct Spot<'a> {
+pub(super) struct PathPolicy<'a> {
     rules: &'a AllowedChanges,
     pub(super) path: PathBuf,
     /// From the root of the nearest git folder.
-    pub(super) within: Option<PathBuf>,
+    pub(super) path_in_git_dir: Option<PathBuf>,
 }
 
 impl AllowedChanges {
     /// Whether only a part of what lies at or below a path must stay as it is.
     pub(super) fn concerns(&self, path: &Path) -> bool {
-        self.open.iter().any(|open| open.starts_with(path))
+        self.unprotected.iter().any(|open| open.starts_with(path))
             || self.git_folders.iter().any(|folder| path.starts_with(folder))
     }
 
     /// Whether the job opens something strictly below a path.
-    pub(super) fn opens_below(&self, path: &Path) -> bool {
-        self.open.iter().any(|open| open.starts_with(path))
+    pub(super) fn allows_below(&self, path: &Path) -> bool {
+        self.unprotected.iter().any(|open| open.starts_with(path))
     }
 
-    pub(super) fn spot(&self, path: &Path) -> Spot<'_> {
+    pub(super) fn policy_for(&self, path: &Path) -> PathPolicy<'_> {
         let within = self.git_folders.iter().filter_map(|folder| path.strip_prefix(folder).ok());
         // The nearest git folder leaves the shortest rest.
         let within = within.min_by_key(|rest| rest.as_os_str().len()).map(Path::to_owned);
-        Spot { rules: self, path: path.to_owned(), within }
+        PathPolicy { rules: self, path: path.to_owned(), path_in_git_dir: within }
     }
 }
 
-impl Spot<'_> {
+impl PathPolicy<'_> {
     pub(super) fn child(&self, name: &OsStr) -> Self {
         let path = self.path.join(name);
         let within = match self.rules.git_folders.contains(&path) {
             true => Some(PathBuf::new()),
-            false => self.within.as_ref().map(|within| within.join(name)),
+            false => self.path_in_git_dir.as_ref().map(|within| within.join(name)),
         };
-        Self { rules: self.rules, path, within }
+        Self { rules: self.rules, path, path_in_git_dir: within }
     }
 
-    pub(super) fn allowed(&self) -> Allowed {
-        if let Some(within) = &self.within {
-            return in_git_folder(within, self.rules.git);
+    pub(super) fn permission(&self) -> ChangePermission {
+        if let Some(within) = &self.path_in_git_dir {
+            return git_dir_permission(within, self.rules.git);
         }
-        if self.rules.open.iter().any(|open| self.path.starts_with(open)) {
-            return Allowed::Anything;
+        if self.rules.unprotected.iter().any(|open| self.path.starts_with(open)) {
+            return ChangePermission::Anything;
         }
-        if self.rules.open.iter().any(|open| open.starts_with(&self.path)) {
-            return Allowed::FolderOnly;
+        if self.rules.unprotected.iter().any(|open| open.starts_with(&self.path)) {
+            return ChangePermission::FolderOnly;
         }
-        Allowed::Nothing
+        ChangePermission::Nothing
     }
 
     /// Whether this is a git folder that may be made.
     pub(super) fn may_become_repository(&self) -> bool {
-        self.rules.git == GitAccess::Commit && self.within.as_ref().is_some_and(|within| within.as_os_str().is_empty())
+        self.rules.git == GitAccess::Commit
+            && self.path_in_git_dir.as_ref().is_some_and(|within| within.as_os_str().is_empty())
     }
 
     /// Whether it is git's `HEAD`: without it, git takes the folder for none of its own and looks further up.
     pub(super) fn is_head(&self) -> bool {
-        self.within.as_ref().is_some_and(|within| within == Path::new("HEAD"))
+        self.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new("HEAD"))
     }
 }
 
 /// What may change at a path from the root of a git folder, as gitrepository-layout(5) names its parts.
-fn in_git_folder(within: &Path, access: GitAccess) -> Allowed {
+fn git_dir_permission(within: &Path, access: GitAccess) -> ChangePermission {
     let parts: Vec<&str> = within.iter().map(|part| part.to_str().unwrap_or_default()).collect();
     match (parts.as_slice(), access) {
         // Alternates lead to other objects, and commit graphs are believed.
-        (["objects", "info", ..], _) => Allowed::Nothing,
-        (["objects", ..], _) => Allowed::Objects,
-        (["refs", "heads" | "tags", ..] | ["logs", ..], GitAccess::Commit) => Allowed::Files,
-        (["HEAD" | "index" | "COMMIT_EDITMSG" | "ORIG_HEAD"], GitAccess::Commit) => Allowed::File,
-        (["HEAD.lock" | "index.lock"], GitAccess::Commit) => Allowed::Lock,
-        ([name], GitAccess::Commit) if name.starts_with("next-index-") && name.ends_with(".lock") => Allowed::Lock,
-        _ => Allowed::Nothing,
+        (["objects", "info", ..], _) => ChangePermission::Nothing,
+        (["objects", ..], _) => ChangePermission::Objects,
+        (["refs", "heads" | "tags", ..] | ["logs", ..], GitAccess::Commit) => ChangePermission::Files,
+        (["HEAD" | "index" | "COMMIT_EDITMSG" | "ORIG_HEAD"], GitAccess::Commit) => ChangePermission::File,
+        (["HEAD.lock" | "index.lock"], GitAccess::Commit) => ChangePermission::Lock,
+        ([name], GitAccess::Commit) if name.starts_with("next-index-") && name.ends_with(".lock") => {
+            ChangePermission::Lock
+        }
+        _ => ChangePermission::Nothing,
     }
 }

@@ -4,23 +4,23 @@ use std::mem::offset_of;
 
 /// What the kernel does with a call, as seccomp(2) numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum SeccompAction {
     /// It is made.
     Allow,
     /// It fails with this error number; 0 is a success that did nothing.
-    Fail(i32),
+    Errno(i32),
     /// Whoever holds the filter's listener answers.
-    Ask,
+    Notify,
     /// The process is killed.
     Kill,
 }
 
-impl Answer {
+impl SeccompAction {
     fn code(self) -> u32 {
         match self {
             Self::Allow => libc::SECCOMP_RET_ALLOW,
-            Self::Fail(number) => libc::SECCOMP_RET_ERRNO | (number.unsigned_abs() & 0xfff),
-            Self::Ask => libc::SECCOMP_RET_USER_NOTIF,
+            Self::Errno(number) => libc::SECCOMP_RET_ERRNO | (number.unsigned_abs() & 0xfff),
+            Self::Notify => libc::SECCOMP_RET_USER_NOTIF,
             Self::Kill => libc::SECCOMP_RET_KILL_PROCESS,
         }
     }
@@ -28,11 +28,11 @@ impl Answer {
 
 /// Where every condition holds, that is the answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Test<'a>(pub(super) &'a [Condition], pub(super) Answer);
+pub(super) struct ArgRule<'a>(pub(super) &'a [ArgCondition], pub(super) SeccompAction);
 
 /// Of a call's argument, by number, masked with the first value: it is the second. Only the lower half of an argument is
 /// looked at, for those that matter are ints.
-pub(super) type Condition = (usize, u32, u32);
+pub(super) type ArgCondition = (usize, u32, u32);
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -42,25 +42,25 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// A program that grows.
 #[derive(Debug, Default)]
-pub(super) struct Program(Vec<u8>);
+pub(super) struct BpfProgram(Vec<u8>);
 
-impl Program {
+impl BpfProgram {
     /// Begins one that kills on another architecture than `arch`, and knows no call with a number above `last`.
     pub(super) fn new(arch: u32, last: u32) -> Self {
         let mut program = Self::default();
         program.step(LOAD, 0, 0, offset_of!(libc::seccomp_data, arch) as u32);
         program.step(EQUAL, 1, 0, arch);
-        program.step(RETURN, 0, 0, Answer::Kill.code());
+        program.step(RETURN, 0, 0, SeccompAction::Kill.code());
         program.step(LOAD, 0, 0, offset_of!(libc::seccomp_data, nr) as u32);
         program.step(GREATER, 0, 1, last);
-        program.step(RETURN, 0, 0, Answer::Fail(libc::ENOSYS).code());
+        program.step(RETURN, 0, 0, SeccompAction::Errno(libc::ENOSYS).code());
         program
     }
 
     /// Answers a call: by the first test that holds, else by `otherwise`.
-    pub(super) fn on(&mut self, call: libc::c_long, tests: &[Test<'_>], otherwise: Answer) {
+    pub(super) fn add_call(&mut self, call: libc::c_long, tests: &[ArgRule<'_>], otherwise: SeccompAction) {
         let mut body = Self::default();
-        for Test(conditions, answer) in tests {
+        for ArgRule(conditions, answer) in tests {
             for (at, (argument, mask, value)) in conditions.iter().enumerate() {
                 let lower = if cfg!(target_endian = "big") { 4 } else { 0 };
                 body.step(LOAD, 0, 0, (offset_of!(libc::seccomp_data, args) + 8 * argument + lower) as u32);
@@ -79,7 +79,7 @@ impl Program {
 
     /// Ends it: every other call is made.
     pub(super) fn finish(mut self) -> Vec<u8> {
-        self.step(RETURN, 0, 0, Answer::Allow.code());
+        self.step(RETURN, 0, 0, SeccompAction::Allow.code());
         self.0
     }
 

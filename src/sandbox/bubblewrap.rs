@@ -15,11 +15,10 @@ use std::sync::Arc;
 use rustix::fs::MemfdFlags;
 
 use super::landlock::SocketScope;
-use super::layout::{Fixed, Layout};
-use super::private::Private;
-use super::probe::{self, Unfit};
-use super::seccomp;
-use super::{Boundary, Start};
+use super::mounts::{HostPaths, MountLayout};
+use super::scratch_dirs::ScratchDirs;
+use super::tier_probe::{self, ProbeError};
+use super::{PreparedCommand, SandboxPolicy, seccomp};
 use crate::job::Network;
 
 /// What every command gets. No new privileges is bubblewrap's own doing.
@@ -36,39 +35,39 @@ const FLAGS: [&str; 9] = [
 ];
 
 /// The owner of files whose owner has no number here: user_namespaces(7).
-const NOBODY: u32 = 65_534;
+const OVERFLOW_UID: u32 = 65_534;
 
 /// What not every machine lets bubblewrap do.
 #[derive(Debug, Clone, Copy)]
-struct Extras {
+struct OptionalFeatures {
     /// A `/proc` of the sandbox's own. A container that hides parts of its `/proc` forbids it.
-    fresh_processes: bool,
+    new_proc: bool,
     /// No further user namespaces. Versions before 0.8 don't know it.
-    no_further_users: bool,
+    disable_userns: bool,
     /// A report of whether the command was started. Versions before 0.4 don't know it.
-    report: bool,
+    json_status: bool,
 }
 
 /// In the order in which they are tried.
-const EXTRAS: [Extras; 6] = [
-    Extras { fresh_processes: true, no_further_users: true, report: true },
-    Extras { fresh_processes: true, no_further_users: false, report: true },
-    Extras { fresh_processes: true, no_further_users: false, report: false },
-    Extras { fresh_processes: false, no_further_users: true, report: true },
-    Extras { fresh_processes: false, no_further_users: false, report: true },
-    Extras { fresh_processes: false, no_further_users: false, report: false },
+const FEATURE_SETS: [OptionalFeatures; 6] = [
+    OptionalFeatures { new_proc: true, disable_userns: true, json_status: true },
+    OptionalFeatures { new_proc: true, disable_userns: false, json_status: true },
+    OptionalFeatures { new_proc: true, disable_userns: false, json_status: false },
+    OptionalFeatures { new_proc: false, disable_userns: true, json_status: true },
+    OptionalFeatures { new_proc: false, disable_userns: false, json_status: true },
+    OptionalFeatures { new_proc: false, disable_userns: false, json_status: false },
 ];
 
 /// Starts commands through `bwrap`.
 #[derive(Debug)]
 pub(super) struct Bubblewrap {
     program: PathBuf,
-    boundary: Boundary,
-    fixed: Fixed,
+    boundary: SandboxPolicy,
+    fixed: HostPaths,
     /// The calls that commands may make; empty where they aren't known for this machine.
     filter: Vec<u8>,
-    private: Arc<Private>,
-    extras: Extras,
+    private: Arc<ScratchDirs>,
+    extras: OptionalFeatures,
     /// Around commands that share the machine's network, where the kernel has it.
     scope: Option<SocketScope>,
 }
@@ -78,25 +77,30 @@ impl Bubblewrap {
     ///
     /// # Errors
     /// Why it can't be used, in a few words.
-    pub(super) fn reach(boundary: Boundary, private: Arc<Private>) -> Result<(Self, Option<String>), Unusable> {
+    pub(super) fn reach(
+        boundary: SandboxPolicy,
+        private: Arc<ScratchDirs>,
+    ) -> Result<(Self, Option<String>), BubblewrapUnavailable> {
         let program = find(&boundary)?;
-        let shell = probe::shell(&boundary)
-            .ok_or(Unusable { why: "there is no bash to try it with".to_owned(), remedy: Some("Install bash") })?;
-        let fixed = Fixed::find(&boundary);
-        let filter = seccomp::filter(boundary.network);
+        let shell = tier_probe::shell(&boundary).ok_or(BubblewrapUnavailable {
+            why: "there is no bash to try it with".to_owned(),
+            remedy: Some("Install bash"),
+        })?;
+        let fixed = HostPaths::detect(&boundary);
+        let filter = seccomp::bubblewrap_filter(boundary.network);
         let open = boundary.network == Network::Open;
         // A bwrap with the set-user-id bit needs the privileges that the scope would take from it.
         let gains = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);
         let scope = if open && !gains { SocketScope::new().ok() } else { None };
-        let mut this = Self { program, boundary, fixed, filter, private, extras: EXTRAS[0], scope };
-        let deadline = probe::deadline();
+        let mut this = Self { program, boundary, fixed, filter, private, extras: FEATURE_SETS[0], scope };
+        let deadline = tier_probe::deadline();
         let mut first = None;
-        for extras in EXTRAS {
+        for extras in FEATURE_SETS {
             this.extras = extras;
             match this.probe(&shell, deadline) {
                 Ok(()) => {
                     let mut shortfalls = Vec::new();
-                    if !extras.fresh_processes {
+                    if !extras.new_proc {
                         shortfalls.push(
                             "the system doesn't let bubblewrap mount a new /proc, so commands see the names and arguments \
                              of other processes",
@@ -110,24 +114,26 @@ impl Bubblewrap {
                     }
                     return Ok((this, (!shortfalls.is_empty()).then(|| shortfalls.join("; "))));
                 }
-                Err(Unfit::Hangs) => return Err(Unusable { why: Unfit::Hangs.to_string(), remedy: None }),
+                Err(ProbeError::TimedOut) => {
+                    return Err(BubblewrapUnavailable { why: ProbeError::TimedOut.to_string(), remedy: None });
+                }
                 Err(unfit) => first = first.or(Some(unfit)),
             }
         }
         let why = first.map_or_else(String::new, |unfit| unfit.to_string());
         let restriction = restriction(|setting| fs::read_to_string(setting).ok());
-        Err(Unusable {
+        Err(BubblewrapUnavailable {
             why: restriction.map_or(why.clone(), |(what, _)| format!("{why} ({what})")),
             remedy: restriction.map(|(_, remedy)| remedy),
         })
     }
 
-    fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), Unfit> {
+    fn probe(&self, shell: &Path, deadline: std::time::Instant) -> Result<(), ProbeError> {
         // A read-only workspace takes no other kind of mount and fewer of them, so this shows that it can be had, too.
         let mut start = self
             .command(shell, &self.boundary.workspace, &BTreeMap::new(), false)
-            .map_err(|error| Unfit::Fails(error.to_string()))?;
-        probe::run(&mut start.command, !self.filter.is_empty(), deadline)
+            .map_err(|error| ProbeError::Fails(error.to_string()))?;
+        tier_probe::run(&mut start.command, !self.filter.is_empty(), deadline)
     }
 
     /// See [`Sandbox::command`](super::Sandbox::command).
@@ -137,9 +143,10 @@ impl Bubblewrap {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
-    ) -> io::Result<Start> {
-        let Extras { fresh_processes, no_further_users, report } = self.extras;
-        let layout = Layout::new(&self.boundary, &self.fixed, &self.private, read_only, fresh_processes);
+    ) -> io::Result<PreparedCommand> {
+        let OptionalFeatures { new_proc: fresh_processes, disable_userns: no_further_users, json_status: report } =
+            self.extras;
+        let layout = MountLayout::new(&self.boundary, &self.fixed, &self.private, read_only, fresh_processes);
         let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
         if no_further_users {
             arguments.push("--disable-userns".into());
@@ -147,7 +154,7 @@ impl Bubblewrap {
         if self.boundary.network == Network::None {
             arguments.push("--unshare-net".into());
         }
-        arguments.extend(layout.arguments());
+        arguments.extend(layout.bwrap_arguments());
         arguments.extend(["--chdir".into(), folder.as_os_str().to_owned()]);
         // Not in bubblewrap's own environment, where the dynamic linker would heed some of them before there is a
         // sandbox, nor on its command line, which other people can read.
@@ -160,13 +167,13 @@ impl Bubblewrap {
         }
         let mut command = Command::new(&self.program);
         command.env_clear().current_dir("/");
-        let descriptor = written(&arguments)?;
+        let descriptor = arguments_file(&arguments)?;
         command.arg("--args").arg(descriptor.as_raw_fd().to_string());
-        hand_over(&mut command, descriptor);
+        inherit_fd(&mut command, descriptor);
         if !self.filter.is_empty() {
-            let descriptor = in_memory(&self.filter)?;
+            let descriptor = memfd(&self.filter)?;
             command.arg("--seccomp").arg(descriptor.as_raw_fd().to_string());
-            hand_over(&mut command, descriptor);
+            inherit_fd(&mut command, descriptor);
         }
         if let Some(scope) = &self.scope {
             scope.enter(&mut command);
@@ -177,17 +184,17 @@ impl Bubblewrap {
             rustix::io::ioctl_fionbio(&from, true)?;
             let descriptor = OwnedFd::from(to);
             command.arg("--json-status-fd").arg(descriptor.as_raw_fd().to_string());
-            hand_over(&mut command, descriptor);
+            inherit_fd(&mut command, descriptor);
             reader = Some(from);
         }
         command.arg("--").arg(program);
-        Ok(Start { command, is_supervised: false, report: reader })
+        Ok(PreparedCommand { command, is_supervised: false, status_pipe: reader })
     }
 }
 
 /// Why bubblewrap can't be used.
 #[derive(Debug)]
-pub(super) struct Unusable {
+pub(super) struct BubblewrapUnavailable {
     pub(super) why: String,
     /// What helps, as the beginning of a sentence, where that is known.
     pub(super) remedy: Option<&'static str>,
@@ -225,7 +232,7 @@ fn restriction(read: impl Fn(&str) -> Option<String>) -> Option<(&'static str, &
 }
 
 /// A file in memory with the arguments, each with a NUL after it.
-fn written(arguments: &[OsString]) -> io::Result<OwnedFd> {
+fn arguments_file(arguments: &[OsString]) -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
     for argument in arguments {
         if argument.as_bytes().contains(&0) {
@@ -234,10 +241,10 @@ fn written(arguments: &[OsString]) -> io::Result<OwnedFd> {
         bytes.extend_from_slice(argument.as_bytes());
         bytes.push(0);
     }
-    in_memory(&bytes)
+    memfd(&bytes)
 }
 
-fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+fn memfd(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create("legwork", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;
@@ -246,7 +253,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Leaves a descriptor open for the command, and for it alone.
 #[allow(unsafe_code)]
-fn hand_over(command: &mut Command, descriptor: OwnedFd) {
+fn inherit_fd(command: &mut Command, descriptor: OwnedFd) {
     let keep = move || rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).map_err(io::Error::from);
     // SAFETY: between fork and exec only one system call is made.
     unsafe {
@@ -255,23 +262,23 @@ fn hand_over(command: &mut Command, descriptor: OwnedFd) {
 }
 
 /// The first `bwrap` of `PATH` that nobody else could have put there, a command of an earlier run least of all.
-fn find(boundary: &Boundary) -> Result<PathBuf, Unusable> {
+fn find(boundary: &SandboxPolicy) -> Result<PathBuf, BubblewrapUnavailable> {
     let mut distrusted = None;
-    for entry in boundary.path.iter().filter(|entry| entry.is_absolute()) {
+    for entry in boundary.path_dirs.iter().filter(|entry| entry.is_absolute()) {
         let Ok(file) = entry.join("bwrap").canonicalize() else { continue };
         if !file.is_file() || rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
             continue;
         }
         // The way there counts as well as what is there.
         let ways = [entry.canonicalize().unwrap_or_default(), entry.clone(), file.clone()];
-        match ways.iter().find_map(|way| distrust(way, boundary)) {
+        match ways.iter().find_map(|way| distrust_reason(way, boundary)) {
             None => return Ok(file),
             Some(why) => distrusted = distrusted.or_else(|| Some(format!("{} isn't trusted: {why}", file.display()))),
         }
     }
     Err(match distrusted {
-        Some(why) => Unusable { why, remedy: Some("Install bubblewrap where only root can write") },
-        None => Unusable {
+        Some(why) => BubblewrapUnavailable { why, remedy: Some("Install bubblewrap where only root can write") },
+        None => BubblewrapUnavailable {
             why: "there is no `bwrap` in PATH (its package is called bubblewrap)".to_owned(),
             remedy: Some("Install bubblewrap"),
         },
@@ -279,8 +286,8 @@ fn find(boundary: &Boundary) -> Result<PathBuf, Unusable> {
 }
 
 /// Why a path can't be trusted, if it can't.
-fn distrust(path: &Path, boundary: &Boundary) -> Option<String> {
-    let open = std::iter::once(&boundary.workspace).chain(&boundary.write);
+fn distrust_reason(path: &Path, boundary: &SandboxPolicy) -> Option<String> {
+    let open = std::iter::once(&boundary.workspace).chain(&boundary.writable);
     if open.into_iter().any(|open| path.starts_with(open)) {
         return Some(format!("{} lies where commands may write", path.display()));
     }
@@ -291,7 +298,7 @@ fn distrust(path: &Path, boundary: &Boundary) -> Option<String> {
         if metadata.mode() & 0o002 != 0 && !sticky {
             return Some(format!("anyone may write to {}", above.display()));
         }
-        if ![0, own, NOBODY].contains(&metadata.uid()) {
+        if ![0, own, OVERFLOW_UID].contains(&metadata.uid()) {
             return Some(format!("{} belongs to somebody else", above.display()));
         }
     }

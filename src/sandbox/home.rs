@@ -8,13 +8,13 @@ pub struct Toolchain {
     /// The path from the home folder.
     pub path: &'static str,
     /// Files and folders in it that are hidden, because they hold credentials.
-    pub without: &'static [&'static str],
+    pub hidden: &'static [&'static str],
     /// Configuration files in it that are hidden if they hold a credential; `*` stands for any one folder.
-    pub settings: &'static [&'static str],
+    pub config_files: &'static [&'static str],
 }
 
-const fn whole(path: &'static str) -> Toolchain {
-    Toolchain { path, without: &[], settings: &[] }
+const fn without_secrets(path: &'static str) -> Toolchain {
+    Toolchain { path, hidden: &[], config_files: &[] }
 }
 
 /// Words that name a credential in a configuration file, in lower case.
@@ -24,52 +24,56 @@ const MAX_SETTINGS: u64 = 1 << 20;
 
 /// What of the home folder commands can read. The README prints it.
 pub const TOOLCHAINS: &[Toolchain] = &[
-    Toolchain { path: ".asdf", without: &[], settings: &["installs/nodejs/*/etc/npmrc"] },
-    whole(".bun"),
-    whole(".cabal/bin"),
-    Toolchain { path: ".cargo", without: &["credentials", "credentials.toml"], settings: &["config", "config.toml"] },
-    whole(".deno"),
-    Toolchain { path: ".dotnet", without: &["corefx/cryptography"], settings: &[] },
-    whole(".elan"),
-    Toolchain { path: ".fnm", without: &[], settings: &["node-versions/*/installation/etc/npmrc"] },
-    whole(".gem/ruby"),
-    whole(".ghcup"),
-    whole(".goenv"),
-    whole(".jenv"),
-    whole(".juliaup"),
-    whole(".local/bin"),
-    whole(".local/lib"),
-    Toolchain { path: ".local/share/fnm", without: &[], settings: &["node-versions/*/installation/etc/npmrc"] },
-    Toolchain { path: ".local/share/mise", without: &[], settings: &["installs/node/*/etc/npmrc"] },
-    whole(".local/share/pipx"),
-    whole(".local/share/pnpm"),
-    Toolchain { path: ".local/share/uv", without: &["credentials"], settings: &[] },
-    whole(".m2/repository"),
-    Toolchain { path: ".nodenv", without: &[], settings: &["versions/*/etc/npmrc"] },
-    Toolchain { path: ".nvm", without: &[], settings: &["versions/node/*/etc/npmrc"] },
-    whole(".opam"),
-    whole(".phpenv"),
-    whole(".pixi"),
-    whole(".proto"),
-    whole(".pyenv"),
-    whole(".rbenv"),
-    whole(".rustup"),
-    whole(".rvm"),
-    whole(".sdkman"),
-    Toolchain { path: ".stack", without: &["upload"], settings: &["config.yaml"] },
-    whole(".swiftly"),
-    Toolchain { path: ".volta", without: &[], settings: &["tools/image/node/*/etc/npmrc"] },
-    whole("go"),
-    Toolchain { path: "miniconda3", without: &[], settings: &[".condarc", "condarc", "envs/*/.condarc"] },
-    Toolchain { path: "miniforge3", without: &[], settings: &[".condarc", "condarc", "envs/*/.condarc"] },
+    Toolchain { path: ".asdf", hidden: &[], config_files: &["installs/nodejs/*/etc/npmrc"] },
+    without_secrets(".bun"),
+    without_secrets(".cabal/bin"),
+    Toolchain {
+        path: ".cargo",
+        hidden: &["credentials", "credentials.toml"],
+        config_files: &["config", "config.toml"],
+    },
+    without_secrets(".deno"),
+    Toolchain { path: ".dotnet", hidden: &["corefx/cryptography"], config_files: &[] },
+    without_secrets(".elan"),
+    Toolchain { path: ".fnm", hidden: &[], config_files: &["node-versions/*/installation/etc/npmrc"] },
+    without_secrets(".gem/ruby"),
+    without_secrets(".ghcup"),
+    without_secrets(".goenv"),
+    without_secrets(".jenv"),
+    without_secrets(".juliaup"),
+    without_secrets(".local/bin"),
+    without_secrets(".local/lib"),
+    Toolchain { path: ".local/share/fnm", hidden: &[], config_files: &["node-versions/*/installation/etc/npmrc"] },
+    Toolchain { path: ".local/share/mise", hidden: &[], config_files: &["installs/node/*/etc/npmrc"] },
+    without_secrets(".local/share/pipx"),
+    without_secrets(".local/share/pnpm"),
+    Toolchain { path: ".local/share/uv", hidden: &["credentials"], config_files: &[] },
+    without_secrets(".m2/repository"),
+    Toolchain { path: ".nodenv", hidden: &[], config_files: &["versions/*/etc/npmrc"] },
+    Toolchain { path: ".nvm", hidden: &[], config_files: &["versions/node/*/etc/npmrc"] },
+    without_secrets(".opam"),
+    without_secrets(".phpenv"),
+    without_secrets(".pixi"),
+    without_secrets(".proto"),
+    without_secrets(".pyenv"),
+    without_secrets(".rbenv"),
+    without_secrets(".rustup"),
+    without_secrets(".rvm"),
+    without_secrets(".sdkman"),
+    Toolchain { path: ".stack", hidden: &["upload"], config_files: &["config.yaml"] },
+    without_secrets(".swiftly"),
+    Toolchain { path: ".volta", hidden: &[], config_files: &["tools/image/node/*/etc/npmrc"] },
+    without_secrets("go"),
+    Toolchain { path: "miniconda3", hidden: &[], config_files: &[".condarc", "condarc", "envs/*/.condarc"] },
+    Toolchain { path: "miniforge3", hidden: &[], config_files: &[".condarc", "condarc", "envs/*/.condarc"] },
 ];
 
 /// The toolchains that are there, absolute, with what is hidden of each.
 pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> {
     TOOLCHAINS.iter().filter_map(|toolchain| {
         let path = home.join(toolchain.path);
-        let without = toolchain.without.iter().map(|name| path.join(name)).filter(|path| path.exists());
-        let settings = toolchain.settings.iter().flat_map(|name| matching(&path, name));
+        let without = toolchain.hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
+        let settings = toolchain.config_files.iter().flat_map(|name| matching(&path, name));
         let settings = settings.filter(|path| holds_credential(path));
         let hidden = without.chain(settings).collect();
         path.is_dir().then_some((path, hidden))
@@ -108,7 +112,7 @@ fn holds_credential(path: &Path) -> bool {
 
 /// The same as what may be read, where nothing can be left out of a folder: a folder that lacks something is given entry
 /// by entry.
-pub fn readable(home: &Path) -> Vec<PathBuf> {
+pub fn readable_paths(home: &Path) -> Vec<PathBuf> {
     let mut readable = Vec::new();
     for (path, without) in toolchains(home) {
         add_readable(path, &without, &mut readable);
@@ -133,7 +137,7 @@ fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) 
 /// Makes the toolchains of one home folder be found in another, as far as nothing is there, and so the `opened` paths below
 /// the home folder.
 #[cfg(target_os = "linux")]
-pub(super) fn link(home: &Path, other: &Path, opened: &[PathBuf]) {
+pub(super) fn link_toolchains(home: &Path, other: &Path, opened: &[PathBuf]) {
     for path in toolchains(home).map(|(path, _)| path).chain(opened.iter().cloned()) {
         let Ok(name) = path.strip_prefix(home) else { continue };
         let link = other.join(name);
@@ -148,7 +152,7 @@ pub(super) fn link(home: &Path, other: &Path, opened: &[PathBuf]) {
 }
 
 /// Whether an entry of `PATH` can be shown as it is: one that is the home folder, or holds it, would show all of it.
-pub fn is_harmless_entry(entry: &Path, home: Option<&Path>) -> bool {
+pub fn is_safe_path_dir(entry: &Path, home: Option<&Path>) -> bool {
     entry.parent().is_some() && home.is_none_or(|home| !home.starts_with(entry))
 }
 
@@ -170,9 +174,9 @@ mod tests {
             let names = found.iter().map(|path| path.strip_prefix(home.path()).unwrap().display().to_string());
             names.collect::<Vec<_>>()
         };
-        assert_eq!(names(readable(home.path())), [".cargo", ".rustup"]);
+        assert_eq!(names(readable_paths(home.path())), [".cargo", ".rustup"]);
         fs::write(home.path().join(".cargo/credentials.toml"), "token").unwrap();
-        assert_eq!(names(readable(home.path())), [".cargo/bin", ".cargo/config.toml", ".rustup"]);
+        assert_eq!(names(readable_paths(home.path())), [".cargo/bin", ".cargo/config.toml", ".rustup"]);
         let left_out: Vec<_> = toolchains(home.path()).flat_map(|(_, without)| without).collect();
         assert_eq!(names(left_out), [".cargo/credentials.toml"]);
     }
@@ -194,7 +198,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let mut found: Vec<_> = readable(home.path())
+        let mut found: Vec<_> = readable_paths(home.path())
             .into_iter()
             .map(|path| path.strip_prefix(home.path()).unwrap().display().to_string())
             .collect();
@@ -235,7 +239,7 @@ mod tests {
         let (list, rest) = rest.trim_start().split_once("\n\n").unwrap();
         let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());
-        for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.without.iter().chain(toolchain.settings)) {
+        for secret in TOOLCHAINS.iter().flat_map(|toolchain| toolchain.hidden.iter().chain(toolchain.config_files)) {
             let name = secret.rsplit_once("*/").map_or(*secret, |(_, name)| name);
             assert!(rest.contains(&format!("`{name}`")), "{secret}");
         }
@@ -246,7 +250,7 @@ mod tests {
         let home = Some(Path::new("/home/someone"));
         for (entry, harmless) in [("/home/someone/bin", true), ("/home/someone", false), ("/home", false), ("/", false)]
         {
-            assert_eq!(is_harmless_entry(Path::new(entry), home), harmless, "{entry}");
+            assert_eq!(is_safe_path_dir(Path::new(entry), home), harmless, "{entry}");
         }
     }
 }

@@ -5,39 +5,38 @@
 
 pub mod allowed_changes;
 #[cfg(target_os = "linux")]
-mod attendant;
-#[cfg(target_os = "linux")]
 mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
-pub mod git;
 #[cfg(target_os = "linux")]
-mod hidden;
+mod capabilities;
+#[cfg(target_os = "linux")]
+mod chmod_broker;
+#[cfg(target_os = "linux")]
+mod hidden_paths;
 pub mod home;
 #[cfg(target_os = "linux")]
 pub mod landlock;
 #[cfg(target_os = "linux")]
-mod layout;
-#[cfg(target_os = "linux")]
-mod powers;
-#[cfg(target_os = "linux")]
-mod private;
-#[cfg(target_os = "linux")]
-mod probe;
+mod mounts;
 pub mod programs;
-pub mod protected;
+pub mod protected_paths;
 #[cfg(target_os = "linux")]
-mod readable;
-#[cfg(target_os = "linux")]
-pub mod restore;
+mod readable_paths;
 #[cfg(target_os = "linux")]
 pub mod restorer;
+#[cfg(target_os = "linux")]
+mod scratch_dirs;
 #[cfg(target_os = "linux")]
 pub mod seccomp;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
 #[cfg(target_os = "linux")]
-mod watch;
+pub mod tamper_guard;
+#[cfg(target_os = "linux")]
+mod tamper_watch;
+#[cfg(target_os = "linux")]
+mod tier_probe;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,30 +48,30 @@ use std::sync::{Arc, OnceLock};
 
 use self::allowed_changes::AllowedChanges;
 #[cfg(target_os = "linux")]
-use self::private::Private;
+use self::scratch_dirs::ScratchDirs;
 use crate::job::{GitAccess, Network};
 
 /// What the commands of a run may reach; the same for all of them.
 #[derive(Debug, Clone)]
-pub struct Boundary {
+pub struct SandboxPolicy {
     /// The workspace, canonical: what commands may change, protected paths aside.
     pub workspace: PathBuf,
     /// Absolute paths beneath the workspace that stay read-only; some don't exist yet.
     pub protected: Vec<PathBuf>,
     /// Links beneath the workspace that must stay what they are: they can only be looked at after each call.
-    pub links: Vec<PathBuf>,
+    pub protected_links: Vec<PathBuf>,
     /// What may change within what is protected.
-    pub allowed: AllowedChanges,
+    pub allowed_changes: AllowedChanges,
     /// Whether commands reach the network.
     pub network: Network,
     /// Folders beside the system's that commands may read, absolute.
-    pub read: Vec<PathBuf>,
+    pub readable: Vec<PathBuf>,
     /// Folders beside the workspace that commands may change, absolute.
-    pub write: Vec<PathBuf>,
+    pub writable: Vec<PathBuf>,
     /// The home folder of whoever started the run; commands get an empty one in its place.
     pub home: Option<PathBuf>,
     /// The absolute entries of `PATH`.
-    pub path: Vec<PathBuf>,
+    pub path_dirs: Vec<PathBuf>,
 }
 
 /// How commands are confined.
@@ -101,7 +100,7 @@ impl fmt::Display for Tier {
 
 /// What the person at the command line asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum SandboxMode {
     /// The best tier that works, but one of them.
     #[default]
     Auto,
@@ -114,30 +113,30 @@ pub enum Wanted {
 /// Why no tier that would do was reached: for each that was tried, its name and what went wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("commands can't be confined here: {}", reasons.join("; "))]
-pub struct Unreached {
+pub struct SandboxUnavailable {
     /// One for each tier.
     pub reasons: Vec<String>,
     /// What would make the best tier work, as the beginning of a sentence; `None` where nothing is known to.
     pub remedy: Option<&'static str>,
 }
 
-fn unreached(reasons: Vec<String>, remedy: Option<&'static str>) -> Unreached {
-    Unreached { reasons, remedy }
+fn unreached(reasons: Vec<String>, remedy: Option<&'static str>) -> SandboxUnavailable {
+    SandboxUnavailable { reasons, remedy }
 }
 
 /// Something that no command may change was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Breach(pub String);
+pub struct TamperError(pub String);
 
 /// Whether a folder, of which this is the path, is the record of a run that was made there by legwork, and not by a command.
 #[derive(Clone)]
-pub struct IsGenuine(pub Arc<Judge>);
+pub struct RecordVerifier(pub Arc<VerifyRecord>);
 
 /// Judges an open folder by its path.
-pub type Judge = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;
+pub type VerifyRecord = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;
 
-impl fmt::Debug for IsGenuine {
+impl fmt::Debug for RecordVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IsGenuine")
     }
@@ -146,12 +145,12 @@ impl fmt::Debug for IsGenuine {
 /// How the commands of one run are started.
 #[derive(Debug)]
 pub struct Sandbox {
-    kind: Kind,
-    shortfall: Option<String>,
+    kind: Backend,
+    degradation: Option<String>,
     git: GitAccess,
     #[cfg(target_os = "linux")]
-    watch: Option<watch::Watch>,
-    breach: OnceLock<Breach>,
+    watch: Option<tamper_watch::TamperWatch>,
+    tamper_error: OnceLock<TamperError>,
     failure: OnceLock<String>,
     /// Folders that commands may change.
     writable: Vec<PathBuf>,
@@ -162,7 +161,7 @@ pub struct Sandbox {
 
 /// A command that is about to be started.
 #[derive(Debug)]
-pub struct Start {
+pub struct PreparedCommand {
     /// The caller adds its arguments, standard streams and its own steps before exec; `arg0` and `env` aren't for it, for
     /// it may be another program that starts this one.
     pub command: Command,
@@ -170,14 +169,14 @@ pub struct Start {
     pub is_supervised: bool,
     /// Where the program that makes the sandbox says that the command has begun and ended; without a line of its end, the
     /// command was never started.
-    pub report: Option<PipeReader>,
+    pub status_pipe: Option<PipeReader>,
 }
 
 #[derive(Debug)]
-enum Kind {
-    Open(Tier),
+enum Backend {
+    Unconfined(Tier),
     #[cfg(target_os = "linux")]
-    Landlock(landlock::Landlock, Arc<Private>),
+    Landlock(landlock::Landlock, Arc<ScratchDirs>),
     #[cfg(target_os = "linux")]
     Bubblewrap(Box<bubblewrap::Bubblewrap>),
 }
@@ -185,22 +184,22 @@ enum Kind {
 impl Sandbox {
     /// For a run without commands: nothing is looked for and nothing is started.
     pub fn unused() -> Self {
-        Self::new(Kind::Open(Tier::Unused), None)
+        Self::new(Backend::Unconfined(Tier::Unused), None)
     }
 
     /// No confinement: commands can do whatever we can do.
     pub fn off() -> Self {
-        Self::new(Kind::Open(Tier::Off), None)
+        Self::new(Backend::Unconfined(Tier::Off), None)
     }
 
-    fn new(kind: Kind, shortfall: Option<String>) -> Self {
+    fn new(kind: Backend, shortfall: Option<String>) -> Self {
         Self {
             kind,
-            shortfall,
+            degradation: shortfall,
             git: GitAccess::Read,
             #[cfg(target_os = "linux")]
             watch: None,
-            breach: OnceLock::new(),
+            tamper_error: OnceLock::new(),
             failure: OnceLock::new(),
             writable: Vec::new(),
             held: None,
@@ -212,45 +211,45 @@ impl Sandbox {
     ///
     /// # Errors
     /// Where no tier that would do works.
-    pub fn reach(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
-        let writable = std::iter::once(&boundary.workspace).chain(&boundary.write).cloned().collect();
-        let sandbox = if wanted == Wanted::Off { Self::off() } else { Self::confined(wanted, boundary)? };
+    pub fn detect(wanted: SandboxMode, boundary: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        let writable = std::iter::once(&boundary.workspace).chain(&boundary.writable).cloned().collect();
+        let sandbox = if wanted == SandboxMode::Off { Self::off() } else { Self::detect_tier(wanted, boundary)? };
         Ok(Self { writable, ..sandbox })
     }
 
     #[cfg(target_os = "linux")]
-    fn confined(wanted: Wanted, boundary: Boundary) -> Result<Self, Unreached> {
-        let private = Private::create(&boundary)
+    fn detect_tier(wanted: SandboxMode, boundary: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        let private = ScratchDirs::create(&boundary)
             .map_err(|error| unreached(vec![format!("no folder can be made for HOME and /tmp ({error})")], None))?;
         let private = Arc::new(private);
         let (first, remedy) = match bubblewrap::Bubblewrap::reach(boundary.clone(), Arc::clone(&private)) {
-            Ok((bubblewrap, shortfall)) => return Ok(Self::new(Kind::Bubblewrap(Box::new(bubblewrap)), shortfall)),
+            Ok((bubblewrap, shortfall)) => return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), shortfall)),
             Err(unusable) => (format!("bubblewrap can't be used: {}", unusable.why), unusable.remedy),
         };
-        if wanted == Wanted::Required {
+        if wanted == SandboxMode::Required {
             return Err(unreached(vec![first], remedy));
         }
-        match Self::landlocked(boundary, &private) {
+        match Self::prepare_landlock(boundary, &private) {
             Ok(landlock) => {
                 let mut shortfall = first;
-                for missing in landlock.missing() {
+                for missing in landlock.limitations() {
                     shortfall.push_str("; this kernel doesn't keep commands from ");
                     shortfall.push_str(missing);
                 }
-                Ok(Self::new(Kind::Landlock(landlock, private), Some(shortfall)))
+                Ok(Self::new(Backend::Landlock(landlock, private), Some(shortfall)))
             }
             Err(why) => Err(unreached(vec![first, format!("landlock can't be used: {why}")], remedy)),
         }
     }
 
     #[cfg(target_os = "linux")]
-    fn landlocked(mut boundary: Boundary, private: &Private) -> Result<landlock::Landlock, String> {
+    fn prepare_landlock(mut boundary: SandboxPolicy, private: &ScratchDirs) -> Result<landlock::Landlock, String> {
         let home = boundary.home.as_ref().and_then(|home| home.canonicalize().ok());
         if let Some(home) = home.filter(|home| home.parent().is_some()) {
             // Another folder is the home one there, so the toolchains and what was opened are looked for in it.
-            let opened: Vec<PathBuf> = boundary.read.iter().chain(&boundary.write).cloned().collect();
-            home::link(&home, &private.home(), &opened);
-            boundary.read.extend(home::readable(&home));
+            let opened: Vec<PathBuf> = boundary.readable.iter().chain(&boundary.writable).cloned().collect();
+            home::link_toolchains(&home, &private.home(), &opened);
+            boundary.readable.extend(home::readable_paths(&home));
         }
         let landlock = landlock::Landlock::prepare(&boundary, &private.home()).map_err(|error| error.to_string())?;
         landlock.probe()?;
@@ -258,18 +257,24 @@ impl Sandbox {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn confined(_: Wanted, _: Boundary) -> Result<Self, Unreached> {
+    fn confined(_: SandboxMode, _: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
         Err(unreached(vec!["there is no sandbox for this system yet".to_owned()], None))
     }
 
     /// Begins to look after each call at what the tier can't hold: protected paths that aren't there yet, say. The record
     /// of the run lies in `record`, within the folder of all runs, `out`. `judge` tells records of other runs from planted ones.
     #[must_use]
-    pub fn watching(self, boundary: &Boundary, out: &Path, record: &Path, judge: Option<IsGenuine>) -> Self {
+    pub fn with_tamper_watch(
+        self,
+        boundary: &SandboxPolicy,
+        out: &Path,
+        record: &Path,
+        judge: Option<RecordVerifier>,
+    ) -> Self {
         #[cfg(target_os = "linux")]
-        if let Kind::Landlock(..) | Kind::Bubblewrap(_) = self.kind {
-            let watch = watch::Watch::new(boundary, self.tier(), out, record, judge);
-            return Self { watch: Some(watch), git: boundary.allowed.git, ..self };
+        if let Backend::Landlock(..) | Backend::Bubblewrap(_) = self.kind {
+            let watch = tamper_watch::TamperWatch::new(boundary, self.tier(), out, record, judge);
+            return Self { watch: Some(watch), git: boundary.allowed_changes.git, ..self };
         }
         let _ = (boundary, out, record, judge);
         self
@@ -278,13 +283,13 @@ impl Sandbox {
     /// Has another process put back what [`Sandbox::watching`] looks at, where this program is killed before it did. For
     /// this very program alone: it is started once more, and has to call [`restorer::restore`] then.
     #[must_use]
-    pub fn restoring_when_killed(self) -> Self {
+    pub fn with_restorer(self) -> Self {
         #[cfg(target_os = "linux")]
         if let Some(watch) = self.watch {
             // Bubblewrap ends commands by itself.
-            let ends_late = matches!(self.kind, Kind::Bubblewrap(_));
+            let ends_late = matches!(self.kind, Backend::Bubblewrap(_));
             let restorer = restorer::Restorer::new(ends_late, self.held.clone());
-            return Self { watch: Some(watch.restored_by(restorer)), ..self };
+            return Self { watch: Some(watch.with_restorer(restorer)), ..self };
         }
         self
     }
@@ -292,23 +297,23 @@ impl Sandbox {
     /// The tier that was reached.
     pub fn tier(&self) -> Tier {
         match &self.kind {
-            Kind::Open(tier) => *tier,
+            Backend::Unconfined(tier) => *tier,
             #[cfg(target_os = "linux")]
-            Kind::Landlock(..) => Tier::Landlock,
+            Backend::Landlock(..) => Tier::Landlock,
             #[cfg(target_os = "linux")]
-            Kind::Bubblewrap(_) => Tier::Bubblewrap,
+            Backend::Bubblewrap(_) => Tier::Bubblewrap,
         }
     }
 
     /// What is lacking to the best, in one sentence without a full stop; `None` where nothing is, or where nobody asked
     /// for a sandbox.
-    pub fn shortfall(&self) -> Option<&str> {
-        self.shortfall.as_deref()
+    pub fn degradation(&self) -> Option<&str> {
+        self.degradation.as_deref()
     }
 
     /// Keeps a descriptor open for as long as any process of a command lives, even where this program is killed.
     #[must_use]
-    pub fn holding(self, held: OwnedFd) -> Self {
+    pub fn keeping_open(self, held: OwnedFd) -> Self {
         Self { held: Some(Arc::new(held)), ..self }
     }
 
@@ -328,19 +333,19 @@ impl Sandbox {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
-    ) -> io::Result<Start> {
+    ) -> io::Result<PreparedCommand> {
         #[cfg(target_os = "linux")]
         if let Some(watch) = &self.watch {
-            watch.begin()?;
+            watch.command_starting()?;
         }
         match &self.kind {
-            Kind::Open(_) => {
+            Backend::Unconfined(_) => {
                 let mut command = Command::new(program);
                 command.current_dir(folder).env_clear().envs(variables);
                 Ok(self.supervised(command))
             }
             #[cfg(target_os = "linux")]
-            Kind::Landlock(landlock, private) => {
+            Backend::Landlock(landlock, private) => {
                 let mut command = Command::new(program);
                 command.current_dir(folder).env_clear().envs(variables).env("HOME", private.home());
                 let mut start = self.supervised(command);
@@ -348,26 +353,26 @@ impl Sandbox {
                 Ok(start)
             }
             #[cfg(target_os = "linux")]
-            Kind::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
+            Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
         }
     }
 
     /// A command whose process tree is ended by a process of its own.
     #[cfg(target_os = "linux")]
-    fn supervised(&self, mut command: Command) -> Start {
-        let line = self.watch.as_ref().and_then(watch::Watch::line);
+    fn supervised(&self, mut command: Command) -> PreparedCommand {
+        let line = self.watch.as_ref().and_then(tamper_watch::TamperWatch::liveness_pipe);
         supervisor::supervise(&mut command, [self.held.clone(), line]);
-        Start { command, is_supervised: true, report: None }
+        PreparedCommand { command, is_supervised: true, status_pipe: None }
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn supervised(&self, command: Command) -> Start {
-        Start { command, is_supervised: false, report: None }
+    fn supervised(&self, command: Command) -> PreparedCommand {
+        PreparedCommand { command, is_supervised: false, report: None }
     }
 
     /// What a failed command's output has to be read with, where it was kept from changing a git folder.
-    pub fn explain(&self, output: &str) -> Option<&'static str> {
-        let is_confined = !matches!(self.kind, Kind::Open(_));
+    pub fn explain_failure(&self, output: &str) -> Option<&'static str> {
+        let is_confined = !matches!(self.kind, Backend::Unconfined(_));
         let is_denied = ["Read-only file system", "Permission denied"].iter().any(|why| output.contains(why));
         let is_about_git = output.contains(".git") || output.contains("object");
         match self.git {
@@ -387,16 +392,16 @@ impl Sandbox {
     ///
     /// # Errors
     /// The first breach, again and again: the run must end.
-    pub fn inspect(&self) -> Result<(), Breach> {
+    pub fn check_tampering(&self) -> Result<(), TamperError> {
         #[cfg(target_os = "linux")]
-        if let Some(found) = self.watch.as_ref().and_then(watch::Watch::end) {
-            return Err(self.breach.get_or_init(|| found).clone());
+        if let Some(found) = self.watch.as_ref().and_then(tamper_watch::TamperWatch::command_ended) {
+            return Err(self.tamper_error.get_or_init(|| found).clone());
         }
-        self.breach().cloned().map_or(Ok(()), Err)
+        self.tamper_error().cloned().map_or(Ok(()), Err)
     }
 
     /// Takes note that a command couldn't be started for want of something that this machine lacks: the run must end.
-    pub fn fail(&self, why: String) {
+    pub fn record_start_failure(&self, why: String) {
         let _ = self.failure.set(why);
     }
 
@@ -406,7 +411,7 @@ impl Sandbox {
     }
 
     /// The breach that was found, if one was.
-    pub fn breach(&self) -> Option<&Breach> {
-        self.breach.get()
+    pub fn tamper_error(&self) -> Option<&TamperError> {
+        self.tamper_error.get()
     }
 }

@@ -19,7 +19,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 
-use super::restore::Guard;
+use super::tamper_guard::TamperGuard;
 
 /// What the program is started with to be this process; no command of the command line.
 pub const ARGUMENT: &str = "restore-after-kill";
@@ -27,34 +27,34 @@ pub const ARGUMENT: &str = "restore-after-kill";
 const HEADER: u64 = 2;
 /// When to look in bubblewrap's tier: the kernel ends the commands together with bubblewrap, but says nothing of when that
 /// is done.
-const LOOKS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(450)];
+const CHECK_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(450)];
 
 /// How long its end is waited for when the run has ended.
-const REAPED_WITHIN: Duration = Duration::from_millis(200);
+const REAP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The process of this run; 0 for none.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
+static RESTORER_PID: AtomicI32 = AtomicI32::new(0);
 
 /// Whether a child of ours is that process: then no command has left it.
 pub fn is_restorer(process: Pid) -> bool {
-    process.as_raw_nonzero().get() == PROCESS.load(Ordering::Relaxed)
+    process.as_raw_nonzero().get() == RESTORER_PID.load(Ordering::Relaxed)
 }
 
 /// Our end of the line.
 #[derive(Debug)]
 pub(super) struct Restorer {
     /// Whether commands end with bubblewrap, and not before the pipe does.
-    ends_late: bool,
+    commands_outlive_pipe: bool,
     /// The record's lock: the run can't be resumed before all is put back.
-    held: Option<Arc<OwnedFd>>,
-    started: Mutex<Option<Started>>,
+    record_lock: Option<Arc<OwnedFd>>,
+    started: Mutex<Option<RestorerProcess>>,
 }
 
 #[derive(Debug)]
-struct Started {
+struct RestorerProcess {
     process: Child,
     /// The writing end of the pipe.
-    line: Option<Arc<OwnedFd>>,
+    liveness_pipe: Option<Arc<OwnedFd>>,
     memory: File,
     /// Of the guard that the memory holds.
     fingerprint: Option<u64>,
@@ -62,14 +62,14 @@ struct Started {
 
 impl Restorer {
     pub(super) fn new(ends_late: bool, held: Option<Arc<OwnedFd>>) -> Self {
-        Self { ends_late, held, started: Mutex::default() }
+        Self { commands_outlive_pipe: ends_late, record_lock: held, started: Mutex::default() }
     }
 
     /// From now on a comparison with the guard is due when this program ends.
     ///
     /// # Errors
     /// Where the process can't be started: then no command may be, either.
-    pub(super) fn arm(&self, guard: &Guard) -> io::Result<()> {
+    pub(super) fn arm(&self, guard: &TamperGuard) -> io::Result<()> {
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         // One that somebody has killed is of no use.
         let is_there = started.as_mut().is_some_and(|started| matches!(started.process.try_wait(), Ok(None)));
@@ -88,7 +88,7 @@ impl Restorer {
             started.memory.write_all(&guard.snapshot())?;
             started.fingerprint = Some(fingerprint);
         }
-        started.memory.write_all_at(&[1, u8::from(self.ends_late)], 0)
+        started.memory.write_all_at(&[1, u8::from(self.commands_outlive_pipe)], 0)
     }
 
     /// All was compared.
@@ -100,20 +100,20 @@ impl Restorer {
     }
 
     /// What the process waits for the end of: to be held open by whatever outlives this program and ends commands.
-    pub(super) fn line(&self) -> Option<Arc<OwnedFd>> {
+    pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        started.as_ref().and_then(|started| started.line.clone())
+        started.as_ref().and_then(|started| started.liveness_pipe.clone())
     }
 
     #[allow(unsafe_code)]
-    fn start(&self, guard: &Guard) -> io::Result<Started> {
+    fn start(&self, guard: &TamperGuard) -> io::Result<RestorerProcess> {
         let make = |flags| rustix::fs::memfd_create("legwork-restore", MemfdFlags::CLOEXEC | flags);
         // Some systems allow no other, and kernels before 6.3 don't know it.
         let memory = File::from(make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?);
         memory.write_all_at(&[0, 0], 0)?;
         let (reader, writer) = io::pipe()?;
         let roots = guard.roots();
-        let kept: Vec<Arc<OwnedFd>> = roots.into_iter().chain(self.held.clone()).collect();
+        let kept: Vec<Arc<OwnedFd>> = roots.into_iter().chain(self.record_lock.clone()).collect();
         let inherited: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).chain([memory.as_raw_fd()]).collect();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("legwork").arg(ARGUMENT).arg(memory.as_raw_fd().to_string());
@@ -138,22 +138,22 @@ impl Restorer {
         }
         let process = command.spawn()?;
         drop(kept);
-        PROCESS.store(i32::try_from(process.id()).unwrap_or_default(), Ordering::Relaxed);
-        Ok(Started { process, line: Some(Arc::new(OwnedFd::from(writer))), memory, fingerprint: None })
+        RESTORER_PID.store(i32::try_from(process.id()).unwrap_or_default(), Ordering::Relaxed);
+        Ok(RestorerProcess { process, liveness_pipe: Some(Arc::new(OwnedFd::from(writer))), memory, fingerprint: None })
     }
 }
 
-impl Drop for Started {
+impl Drop for RestorerProcess {
     fn drop(&mut self) {
         // It ends when the line does, at once where nothing is due. Not every first process of a container reaps what is
         // left to it.
-        self.line = None;
+        self.liveness_pipe = None;
         let begun = Instant::now();
-        while matches!(self.process.try_wait(), Ok(None)) && begun.elapsed() < REAPED_WITHIN {
+        while matches!(self.process.try_wait(), Ok(None)) && begun.elapsed() < REAP_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         let id = i32::try_from(self.process.id()).unwrap_or_default();
-        let _ = PROCESS.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = RESTORER_PID.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -161,7 +161,7 @@ impl Drop for Started {
 ///
 /// # Errors
 /// Where there is no such memory.
-pub fn restore(descriptor: &str) -> io::Result<()> {
+pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     let number: u32 = descriptor.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut memory = File::open(format!("/proc/self/fd/{number}"))?;
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
@@ -173,16 +173,16 @@ pub fn restore(descriptor: &str) -> io::Result<()> {
     }
     let mut bytes = Vec::new();
     memory.read_to_end(&mut bytes)?;
-    let guard = Guard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+    let guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
     drop(bytes);
     if ends_late {
-        for pause in LOOKS {
+        for pause in CHECK_DELAYS {
             std::thread::sleep(pause);
-            let _ = guard.inspect(false);
+            let _ = guard.check(false);
         }
     } else {
         // There is nobody left to hear of it.
-        let _ = guard.inspect(false);
+        let _ = guard.check(false);
     }
     Ok(())
 }

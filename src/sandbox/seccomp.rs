@@ -6,7 +6,7 @@
 
 use libc::{EOPNOTSUPP, EPERM, c_long};
 
-use super::bpf::{Answer, Program, Test};
+use super::bpf::{ArgRule, BpfProgram, SeccompAction};
 use crate::job::Network;
 
 /// The architecture as `<linux/audit.h>` numbers it; 0 where no filter is known.
@@ -19,8 +19,8 @@ const ARCH: u32 = if cfg!(all(target_arch = "x86_64", target_endian = "little"))
 };
 /// The newest call that is known here, `mseal`. x32's calls have numbers far above.
 const LAST: u32 = 462;
-const DENIED: Answer = Answer::Fail(EPERM);
-const UNKNOWN: Answer = Answer::Fail(libc::ENOSYS);
+const DENY: SeccompAction = SeccompAction::Errno(EPERM);
+const NOT_IMPLEMENTED: SeccompAction = SeccompAction::Errno(libc::ENOSYS);
 const ALL: u32 = u32::MAX;
 /// The bits of a mode that let others act as the file's owner or group.
 const SET_ID: u32 = 0o6000;
@@ -37,7 +37,7 @@ const NAMESPACES: u32 = (libc::CLONE_NEWCGROUP
 const CLONE_NEWTIME: i32 = 0x80;
 
 /// Calls that fail whatever their arguments.
-const NEVER: &[c_long] = &[
+const DENIED_CALLS: &[c_long] = &[
     // Secrets of the kernel's keyring, which outlive processes and cross namespaces.
     libc::SYS_add_key,
     libc::SYS_keyctl,
@@ -96,7 +96,7 @@ const NEVER: &[c_long] = &[
 ];
 
 /// Calls that act as on a kernel without them, for which programs have another way.
-const MISSING: &[c_long] = &[
+const NOT_IMPLEMENTED_CALLS: &[c_long] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -108,35 +108,35 @@ const MISSING: &[c_long] = &[
 /// The filter of a command in namespaces of its own, as `bwrap --seccomp` takes it; empty where the architecture isn't
 /// known here. Without a network it still has the loopback interface of its own namespace, but no unix sockets, which
 /// would reach any server whose socket it can see.
-pub fn filter(network: Network) -> Vec<u8> {
-    let Some(mut program) = begin() else { return Vec::new() };
+pub fn bubblewrap_filter(network: Network) -> Vec<u8> {
+    let Some(mut program) = base_program() else { return Vec::new() };
     let families: &[i32] = match network {
         Network::None => &[libc::AF_INET, libc::AF_INET6],
         Network::Open => &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX],
     };
-    sockets(&mut program, families, true);
-    plain_modes(&mut program, libc::SYS_fchmod, 1);
-    plain_modes(&mut program, libc::SYS_fchmodat, 2);
-    plain_modes(&mut program, SYS_FCHMODAT2, 2);
+    allow_sockets(&mut program, families, true);
+    deny_set_id_modes(&mut program, libc::SYS_fchmod, 1);
+    deny_set_id_modes(&mut program, libc::SYS_fchmodat, 2);
+    deny_set_id_modes(&mut program, SYS_FCHMODAT2, 2);
     #[cfg(target_arch = "x86_64")]
-    plain_modes(&mut program, libc::SYS_chmod, 1);
-    opens(&mut program, false);
-    requests(&mut program, &[]);
+    deny_set_id_modes(&mut program, libc::SYS_chmod, 1);
+    restrict_opens(&mut program, false);
+    deny_ioctls(&mut program, &[]);
     program.finish()
 }
 
 /// The filter of a command that shares everything with the machine but what landlock, at version `abi`, keeps from it.
 /// Who asks to change a file's mode or times, which landlock doesn't know, gets its answer from the filter's listener.
 /// Empty where the architecture isn't known here.
-pub(super) fn filter_alone(network: Network, abi: i32) -> Vec<u8> {
-    let Some(mut program) = begin() else { return Vec::new() };
+pub(super) fn landlock_filter(network: Network, abi: i32) -> Vec<u8> {
+    let Some(mut program) = base_program() else { return Vec::new() };
     match network {
-        Network::None => sockets(&mut program, &[], false),
+        Network::None => allow_sockets(&mut program, &[], false),
         // Unix sockets reach any server whose path is known, Docker's as well, which would be a way out.
-        Network::Open => sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
+        Network::Open => allow_sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
     }
-    for call in ASKED {
-        program.on(*call, &[], Answer::Ask);
+    for call in NOTIFIED_CALLS {
+        program.add_call(*call, &[], SeccompAction::Notify);
     }
     for call in [
         libc::SYS_setxattr,
@@ -146,14 +146,14 @@ pub(super) fn filter_alone(network: Network, abi: i32) -> Vec<u8> {
         libc::SYS_lremovexattr,
         libc::SYS_fremovexattr,
     ] {
-        program.on(call, &[], Answer::Fail(EOPNOTSUPP));
+        program.add_call(call, &[], SeccompAction::Errno(EOPNOTSUPP));
     }
     for call in SYSTEM_V {
-        program.on(*call, &[], DENIED);
+        program.add_call(*call, &[], DENY);
     }
     // What is the runner's as well as others': each is only for the process or thread that calls, which is 0.
-    for call in OF_PROCESSES {
-        program.on(*call, &[Test(&[(0, ALL, 0)], Answer::Allow)], DENIED);
+    for call in PROCESS_TARGET_CALLS {
+        program.add_call(*call, &[ArgRule(&[(0, ALL, 0)], SeccompAction::Allow)], DENY);
     }
     // These take processes, groups and users by number; 0 is one's own, but one's own user is the runner's, too.
     for (call, kinds) in [
@@ -161,15 +161,15 @@ pub(super) fn filter_alone(network: Network, abi: i32) -> Vec<u8> {
         (libc::SYS_ioprio_set, [IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP]),
     ] {
         let own = kinds.map(|kind| [(0, ALL, kind), (1, ALL, 0)]);
-        program.on(call, &own.each_ref().map(|is| Test(is, Answer::Allow)), DENIED);
+        program.add_call(call, &own.each_ref().map(|is| ArgRule(is, SeccompAction::Allow)), DENY);
     }
     // Before its third version landlock knew nothing of truncation.
     let knows_truncation = abi >= 3;
     if !knows_truncation {
-        program.on(libc::SYS_truncate, &[], DENIED);
+        program.add_call(libc::SYS_truncate, &[], DENY);
     }
-    opens(&mut program, !knows_truncation);
-    requests(&mut program, MARKING);
+    restrict_opens(&mut program, !knows_truncation);
+    deny_ioctls(&mut program, FILE_FLAG_IOCTLS);
     program.finish()
 }
 
@@ -191,7 +191,7 @@ const SYSTEM_V: &[c_long] = &[
 ];
 
 /// Limits, scheduling and places in memory of a process, which is the first argument.
-const OF_PROCESSES: &[c_long] = &[
+const PROCESS_TARGET_CALLS: &[c_long] = &[
     libc::SYS_prlimit64,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setscheduler,
@@ -209,7 +209,7 @@ const IOPRIO_WHO_PROCESS: u32 = 1;
 const IOPRIO_WHO_PGRP: u32 = 2;
 
 /// Changes of modes, owners and times.
-const ASKED: &[c_long] = &[
+const NOTIFIED_CALLS: &[c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     SYS_FCHMODAT2,
@@ -234,30 +234,34 @@ const ASKED: &[c_long] = &[
 pub(super) const SYS_FCHMODAT2: c_long = 452;
 
 /// Requests that put words into a terminal's mouth, see ioctl_tty(2).
-const TERMINAL: [u32; 2] = [0x5412, 0x541c];
+const TERMINAL_INJECTION_IOCTLS: [u32; 2] = [0x5412, 0x541c];
 /// Requests that change a file through a descriptor that was opened for reading, see `<linux/fs.h>`: SETFLAGS and its
 /// 32-bit form, FSSETXATTR, SETVERSION, ENABLE_VERITY.
-const MARKING: &[u32] = &[0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4008_7602, 0x4080_6685];
+const FILE_FLAG_IOCTLS: &[u32] = &[0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4008_7602, 0x4080_6685];
 
-fn begin() -> Option<Program> {
+fn base_program() -> Option<BpfProgram> {
     if ARCH == 0 {
         return None;
     }
-    let mut program = Program::new(ARCH, LAST);
-    for call in NEVER {
-        program.on(*call, &[], DENIED);
+    let mut program = BpfProgram::new(ARCH, LAST);
+    for call in DENIED_CALLS {
+        program.add_call(*call, &[], DENY);
     }
-    for call in MISSING {
-        program.on(*call, &[], UNKNOWN);
+    for call in NOT_IMPLEMENTED_CALLS {
+        program.add_call(*call, &[], NOT_IMPLEMENTED);
     }
-    program.on(libc::SYS_unshare, &[Test(&[(0, NAMESPACES, 0)], Answer::Allow)], DENIED);
+    program.add_call(libc::SYS_unshare, &[ArgRule(&[(0, NAMESPACES, 0)], SeccompAction::Allow)], DENY);
     // The signal of clone(2) is in the lowest byte, where NEWTIME isn't a flag.
-    program.on(libc::SYS_clone, &[Test(&[(0, NAMESPACES & !0xff, 0)], Answer::Allow)], DENIED);
+    program.add_call(libc::SYS_clone, &[ArgRule(&[(0, NAMESPACES & !0xff, 0)], SeccompAction::Allow)], DENY);
     let personalities = PERSONALITIES.map(|kind| [(0, ALL, kind)]);
-    program.on(libc::SYS_personality, &personalities.each_ref().map(|is| Test(is, Answer::Allow)), DENIED);
-    plain_modes(&mut program, libc::SYS_mknodat, 2);
+    program.add_call(
+        libc::SYS_personality,
+        &personalities.each_ref().map(|is| ArgRule(is, SeccompAction::Allow)),
+        DENY,
+    );
+    deny_set_id_modes(&mut program, libc::SYS_mknodat, 2);
     #[cfg(target_arch = "x86_64")]
-    plain_modes(&mut program, libc::SYS_mknod, 1);
+    deny_set_id_modes(&mut program, libc::SYS_mknod, 1);
     Some(program)
 }
 
@@ -267,47 +271,48 @@ const PERSONALITIES: [u32; 4] = [0, 0x0002_0000, 0x0004_0000, ALL];
 
 /// Denies a call that would let others act as a file's owner or group: whoever can make such a file leaves a way into
 /// this account behind.
-fn plain_modes(program: &mut Program, call: c_long, mode: usize) {
-    program.on(call, &[Test(&[(mode, SET_ID, 0)], Answer::Allow)], DENIED);
+fn deny_set_id_modes(program: &mut BpfProgram, call: c_long, mode: usize) {
+    program.add_call(call, &[ArgRule(&[(mode, SET_ID, 0)], SeccompAction::Allow)], DENY);
 }
 
 /// Denies the same where a file is made by opening it, and where asked, truncation by opening for reading.
-fn opens(program: &mut Program, deny_truncation: bool) {
+fn restrict_opens(program: &mut BpfProgram, deny_truncation: bool) {
     let makes = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
     let truncates = libc::O_TRUNC as u32;
     let mut open = |call, flags: usize| {
         let reads = [(flags, truncates | libc::O_ACCMODE as u32, truncates)];
         let tests = [
-            Test(&reads, DENIED),
-            Test(&[(flags, makes, 0)], Answer::Allow),
-            Test(&[(flags + 1, SET_ID, 0)], Answer::Allow),
+            ArgRule(&reads, DENY),
+            ArgRule(&[(flags, makes, 0)], SeccompAction::Allow),
+            ArgRule(&[(flags + 1, SET_ID, 0)], SeccompAction::Allow),
         ];
-        program.on(call, if deny_truncation { &tests } else { &tests[1..] }, DENIED);
+        program.add_call(call, if deny_truncation { &tests } else { &tests[1..] }, DENY);
     };
     open(libc::SYS_openat, 2);
     #[cfg(target_arch = "x86_64")]
     open(libc::SYS_open, 1);
     #[cfg(target_arch = "x86_64")]
-    plain_modes(program, libc::SYS_creat, 1);
+    deny_set_id_modes(program, libc::SYS_creat, 1);
 }
 
 /// Denies requests to terminals, and others.
-fn requests(program: &mut Program, others: &[u32]) {
-    let conditions: Vec<_> = TERMINAL.iter().chain(others).map(|request| [(1, ALL, *request)]).collect();
-    let tests: Vec<_> = conditions.iter().map(|is| Test(is, DENIED)).collect();
-    program.on(libc::SYS_ioctl, &tests, Answer::Allow);
+fn deny_ioctls(program: &mut BpfProgram, others: &[u32]) {
+    let conditions: Vec<_> =
+        TERMINAL_INJECTION_IOCTLS.iter().chain(others).map(|request| [(1, ALL, *request)]).collect();
+    let tests: Vec<_> = conditions.iter().map(|is| ArgRule(is, DENY)).collect();
+    program.add_call(libc::SYS_ioctl, &tests, SeccompAction::Allow);
 }
 
 /// Allows stream and datagram sockets of some families, pairs, and where asked the socket by which getifaddrs(3) reads
 /// addresses.
-fn sockets(program: &mut Program, families: &[i32], addresses: bool) {
+fn allow_sockets(program: &mut BpfProgram, families: &[i32], addresses: bool) {
     let kinds = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET];
     let of_kind = |family: i32| kinds.map(|kind| [(0, ALL, family as u32), (1, 0xf, kind as u32)]);
     let mut conditions: Vec<_> = families.iter().flat_map(|family| of_kind(*family)).collect();
     if addresses {
         conditions.push([(0, ALL, libc::AF_NETLINK as u32), (2, ALL, libc::NETLINK_ROUTE as u32)]);
     }
-    let tests: Vec<_> = conditions.iter().map(|are| Test(are, Answer::Allow)).collect();
-    program.on(libc::SYS_socket, &tests, DENIED);
-    program.on(libc::SYS_socketpair, &[Test(&[(0, ALL, libc::AF_UNIX as u32)], Answer::Allow)], DENIED);
+    let tests: Vec<_> = conditions.iter().map(|are| ArgRule(are, SeccompAction::Allow)).collect();
+    program.add_call(libc::SYS_socket, &tests, DENY);
+    program.add_call(libc::SYS_socketpair, &[ArgRule(&[(0, ALL, libc::AF_UNIX as u32)], SeccompAction::Allow)], DENY);
 }

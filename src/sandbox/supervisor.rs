@@ -23,13 +23,13 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kil
 
 /// How long the supervisor tries to end a tree. A process that the kernel can't end (it waits for a device), or that isn't
 /// ours to end (it has other rights), is given up then.
-const PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest pause between two looks for what is left.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How many processes are found in one look; those beyond are found by the next one.
 const FOUND: usize = 4096;
 /// The signals that ask the supervisor to end the tree.
-const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+const TERMINATION_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 /// Puts a supervisor before a command. `held` stays open for as long as the supervisor lives, at most two of them: the lock
 /// of the run's record isn't free before the run's processes have ended, and nothing is restored before that. To be called before any other step that is taken between fork and
@@ -45,7 +45,7 @@ pub(super) fn supervise(command: &mut Command, held: [Option<Arc<OwnedFd>>; 2]) 
         let supervisor = getpid();
         let before = block_signals()?;
         match fork()? {
-            Some(command) => outlive(command, runner, held),
+            Some(command) => run_supervisor(command, runner, held),
             None => {
                 set_signals(&before)?;
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -60,7 +60,7 @@ pub(super) fn supervise(command: &mut Command, held: [Option<Arc<OwnedFd>>; 2]) 
 }
 
 /// Asks a supervisor to end its tree.
-pub fn ask_to_end(supervisor: Pid) {
+pub fn request_termination(supervisor: Pid) {
     for signal in [Signal::TERM, Signal::CONT] {
         // It may be gone already. One that somebody has stopped hears nothing until it goes on.
         let _ = kill_process(supervisor, signal);
@@ -79,24 +79,24 @@ fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// The supervisor's own life.
-fn outlive(command: Pid, runner: Pid, held: [RawFd; 2]) -> ! {
+fn run_supervisor(command: Pid, runner: Pid, held: [RawFd; 2]) -> ! {
     // The pipes of the command's output and of its start among them: whoever reads them waits for their end.
     close_all_but(held);
     let mut ended = None;
     while ended.is_none() && getppid() == Some(runner) {
-        let is_asked = next_signal(None).is_some_and(|signal| ENDING.contains(&signal));
+        let is_asked = next_signal(None).is_some_and(|signal| TERMINATION_SIGNALS.contains(&signal));
         reap(command, &mut ended);
         if is_asked {
             break;
         }
     }
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        if reap(command, &mut ended) == Left::Nothing {
+    while begun.elapsed() < KILL_TIMEOUT {
+        if reap(command, &mut ended) == Remaining::Nothing {
             break;
         }
-        end_tree();
-        if reap(command, &mut ended) == Left::Nothing {
+        kill_tree();
+        if reap(command, &mut ended) == Remaining::Nothing {
             break;
         }
         next_signal(Some(PAUSE));
@@ -105,26 +105,26 @@ fn outlive(command: Pid, runner: Pid, held: [RawFd; 2]) -> ! {
 }
 
 #[derive(PartialEq, Eq)]
-enum Left {
+enum Remaining {
     Something,
     Nothing,
 }
 
 /// Takes note of all children that have ended, those of others that were left to us included.
-fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> Left {
+fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> Remaining {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((process, status))) if process == command => *ended = Some(status),
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Ok(None) => return Left::Something,
-            Err(_) => return Left::Nothing,
+            Ok(None) => return Remaining::Something,
+            Err(_) => return Remaining::Nothing,
         }
     }
 }
 
 /// Kills all that descends from this process. First every one is stopped, parents before their children: one that is
 /// stopped starts nothing more and doesn't see the others end, so that none takes another's place.
-fn end_tree() {
+fn kill_tree() {
     let own = getpid();
     // Each with the parent that it was found at.
     let mut found = [(0, 0); FOUND];

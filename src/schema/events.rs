@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::form::each;
+use super::editor_schema::each;
 use crate::event::{Event, FORMAT};
 
 /// The schema of one line of a journal as this legwork writes it, draft 2020-12. What `data` holds follows from `type`:
@@ -21,7 +21,7 @@ pub fn event_schema() -> Value {
         }));
     }
     let mut types = generator.take_definitions(true);
-    types.values_mut().for_each(close);
+    types.values_mut().for_each(deny_unknown_fields);
     pin_format(&mut types);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -55,7 +55,7 @@ pub fn event_schema() -> Value {
 }
 
 /// What is written holds no other fields than these.
-fn close(schema: &mut Value) {
+fn deny_unknown_fields(schema: &mut Value) {
     each(schema, &mut |parts| {
         if parts.get("type") == Some(&json!("object")) && parts.contains_key("properties") {
             parts.entry("additionalProperties").or_insert(json!(false));

@@ -12,9 +12,9 @@ use crate::diagnostic::{Diagnostic, Severity, Source};
 use crate::job::{Duration, INPUT_NAME_PATTERN, MAX_DURATION, NAME_PATTERN, PATH_PATTERN, is_input_name, is_name};
 use crate::lints;
 use crate::providers::replay::Script;
-use crate::template::{Folder, leaves};
+use crate::template::{JobDir, leaves_dir};
 use crate::tools::TOOLS;
-use crate::yaml::{self, Kind, Node};
+use crate::yaml::{self, Node, NodeKind};
 
 /// How much of what `validate` finds under a code the schema can see, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-name", Sees::Some, "a name that is made from the file's isn't in the file"),
     ("bad-reference", Sees::Nothing, "in a schema"),
     ("bad-schema", Sees::Nothing, "a schema of schemas would be another file, and sees no expressions and references"),
-    ("bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
+    ("bad-bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
     ("duplicate-check", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
     ("duplicate-path", Sees::Nothing, "two spellings of one path"),
     ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),
@@ -39,24 +39,24 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("empty-prompt", Sees::Some, "in a file"),
     ("include-cycle", Sees::Nothing, "in files"),
     ("macro-arguments", Sees::Nothing, "in a template"),
-    ("names-alike", Sees::Some, "a variable's name is made from the input's"),
+    ("confusable-names", Sees::Some, "a variable's name is made from the input's"),
     ("not-a-template", Sees::Some, "what is a tag takes a reader of templates"),
-    ("not-in-command", Sees::Nothing, "in a template"),
-    ("option-not-taken", Sees::Some, "what single models take is a table of ours, and depends on the agent"),
+    ("unsupported-tag-in-command", Sees::Nothing, "in a template"),
+    ("unsupported-option", Sees::Some, "what single models take is a table of ours, and depends on the agent"),
     ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
     ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
     (
-        "protected-path",
+        "bad-protected-path",
         Sees::Some,
         "what is protected by default is no matter of form, and a pattern with all wildcards says less",
     ),
     ("render-failed", Sees::Nothing, "in a template"),
-    ("rule-test", Sees::Nothing, "a test of the rules takes a reader of the shell's language"),
+    ("rule-test-failed", Sees::Nothing, "a test of the rules takes a reader of the shell's language"),
     ("secret-in-template", Sees::Nothing, "in a template"),
     ("shell-syntax", Sees::Nothing, "takes a reader of the shell's language"),
     ("template-syntax", Sees::Nothing, "in a template"),
     ("too-many-includes", Sees::Nothing, "in files"),
-    ("uncounted-cost", Sees::Nothing, "depends on where the model is asked"),
+    ("untracked-cost", Sees::Nothing, "depends on where the model is asked"),
     ("undefined-variable", Sees::Nothing, "in a template"),
     ("unknown-filter", Sees::Nothing, "in a template"),
     ("unknown-function", Sees::Nothing, "in a template"),
@@ -65,8 +65,8 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("unknown-test", Sees::Nothing, "in a template"),
     ("unreadable-file", Sees::Nothing, "in the folder"),
     ("untrusted-in-system", Sees::Nothing, "in a template"),
-    ("value-in-quotes", Sees::Nothing, "in a template"),
-    ("window-too-small", Sees::Nothing, "a schema can't compare two numbers, and knows no table of windows"),
+    ("misplaced-value", Sees::Nothing, "in a template"),
+    ("context-window-too-small", Sees::Nothing, "a schema can't compare two numbers, and knows no table of windows"),
 ];
 
 /// Jobs that show such differences where no fixture does: the file's name, and what follows the model.
@@ -113,7 +113,7 @@ fn faults(validator: &Validator, job: &Value, document: &Node) -> Vec<Fault> {
     let found = |error: jsonschema::ValidationError<'_>| {
         let pointer = error.instance_path().to_string();
         let node = pointer.split('/').skip(1).fold(document.clone(), |node, part| match node.kind() {
-            Kind::List => node.items().nth(part.parse().unwrap()).unwrap(),
+            NodeKind::List => node.items().nth(part.parse().unwrap()).unwrap(),
             _ => node.get(&part.replace("~1", "/").replace("~0", "~")).unwrap(),
         });
         let nodes: Vec<Node> = match error.kind() {
@@ -127,8 +127,8 @@ fn faults(validator: &Validator, job: &Value, document: &Node) -> Vec<Fault> {
             _ => vec![node],
         };
         let with_key = |node: &Node| {
-            let span = node.place().span;
-            let key = node.own_key().map_or(span.clone(), |key| key.place().span);
+            let span = node.place().range;
+            let key = node.own_key().map_or(span.clone(), |key| key.place().range);
             key.start.min(span.start)..span.end
         };
         Fault {
@@ -153,7 +153,7 @@ fn it_agrees_with_validate_on_every_finding() {
     let files = fixtures().into_iter().map(|path| {
         let shown = path.strip_prefix(root()).unwrap().display().to_string();
         let source = Source::new(path.file_name().unwrap().to_string_lossy(), std::fs::read_to_string(&path).unwrap());
-        (shown, source, Folder::open(path.parent().unwrap()).ok())
+        (shown, source, JobDir::open(path.parent().unwrap()).ok())
     });
     let shown = SHOWN.iter().map(|(name, text)| {
         (format!("{text:?}"), Source::new(*name, format!("model: anthropic/claude-sonnet-5-5\n{text}")), None)
@@ -171,9 +171,9 @@ fn it_agrees_with_validate_on_every_finding() {
         let checked = lints::check(&source, folder.as_ref());
         let errors: Vec<_> = checked.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
         let meets = |fault: &Fault, finding: &Diagnostic| {
-            let places = std::iter::once(&finding.place).chain(finding.labels.iter().map(|label| &label.place));
+            let places = std::iter::once(&finding.span).chain(finding.labels.iter().map(|label| &label.span));
             let mut here = places.filter(|place| Arc::ptr_eq(&place.source, &source));
-            here.any(|place| fault.spans.iter().any(|span| overlap(span, &place.span)))
+            here.any(|place| fault.spans.iter().any(|span| overlap(span, &place.range)))
         };
         for fault in &faults {
             let is_found = errors.iter().any(|finding| meets(fault, finding));
@@ -185,7 +185,7 @@ fn it_agrees_with_validate_on_every_finding() {
             let is_seen = faults.iter().any(sees);
             seen.entry(finding.code).or_default()[usize::from(is_seen)] += 1;
             if !is_seen {
-                let (line, column) = finding.place.start();
+                let (line, column) = finding.span.start();
                 unseen.push((finding.code, format!("{shown}:{line}:{column}: {}", finding.message)));
             }
         }
@@ -295,7 +295,7 @@ fn it_never_refuses_a_good_rule() {
         let options = json!({ "allow": [rule] });
         let node = yaml::read::<Node>(&Source::new("options", options.to_string())).value.unwrap();
         let accepts = validator.is_valid(&options);
-        if (bash.options)(Some(&node)).findings.is_empty() {
+        if (bash.parse_options)(Some(&node)).findings.is_empty() {
             assert!(accepts, "{rule:?}");
             good += 1;
         } else if !accepts {
@@ -309,7 +309,7 @@ fn it_never_refuses_a_good_rule() {
 fn it_never_refuses_a_good_path_or_name() {
     let path = pattern(PATH_PATTERN);
     for text in texts(&["/", ".", "..", "./", "a", " ", "\n", "é"], 5_000) {
-        assert!(text.is_empty() || leaves(&text) || path.is_valid(&json!(text)), "{text:?}");
+        assert!(text.is_empty() || leaves_dir(&text) || path.is_valid(&json!(text)), "{text:?}");
     }
     for text in ["/etc", "..", "../a", "./../a", "", "a\0b"] {
         assert!(!path.is_valid(&json!(text)), "{text:?}");
@@ -396,9 +396,10 @@ fn an_editor_finds_what_it_shows() {
 
 #[test]
 fn the_models_to_begin_with_have_prices() {
-    for model in known::MODELS {
-        let model = crate::lints::model_argument(model, &crate::providers::named::Servers::default()).unwrap();
-        assert!(crate::price::Prices::new().knows(model.item()) && model.retired().is_none(), "{model}");
+    for model in dynamic_enums::EXAMPLE_MODELS {
+        let model =
+            crate::lints::model_argument(model, &crate::providers::user_servers::UserServers::default()).unwrap();
+        assert!(crate::pricing::Prices::new().has_price(model.price_key()) && model.retirement().is_none(), "{model}");
     }
 }
 

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use minijinja::machinery::{Span, ast};
 
 use super::exports::{Exports, Signature};
-use super::loader::{Loader, Role};
-use super::placed::{captured, captures};
-use super::scopes::{Meaning, Scopes, Visible};
-use super::{Names, Origin};
-use crate::diagnostic::{Diagnostic, Place};
+use super::loader::{Loader, TextRole};
+use super::scopes::{NameBinding, Scopes, VisibleNames};
+use super::value_placement::{captured_output, captured_output_finding};
+use super::{TemplateVariables, TextOrigin};
+use crate::diagnostic::{Diagnostic, SourceSpan};
 
 /// One walk through one text.
 #[derive(Debug)]
-pub(super) struct Walk {
-    pub(super) role: Role,
+pub(super) struct TemplateChecker {
+    pub(super) role: TextRole,
     /// The texts that are being walked, the outermost first and this one last.
-    pub(super) trail: Vec<String>,
-    origin: Origin,
+    pub(super) include_stack: Vec<String>,
+    origin: TextOrigin,
     pub(super) scopes: Scopes,
     /// Names that are macros and nothing else.
     macros: BTreeMap<String, Signature>,
@@ -30,15 +30,15 @@ pub(super) struct Walk {
 /// Filters that show the names of a mapping's parts, or how many there are, and none of its values.
 const SHOW_NAMES: &[&str] = &["count", "first", "join", "last", "length", "list", "sort"];
 
-impl Walk {
-    pub(super) fn new(origin: Origin, role: Role, visible: &Visible, trail: Vec<String>) -> Self {
+impl TemplateChecker {
+    pub(super) fn new(origin: TextOrigin, role: TextRole, visible: &VisibleNames, trail: Vec<String>) -> Self {
         let (macros, modules) = (BTreeMap::new(), BTreeMap::new());
-        Self { role, trail, origin, scopes: Scopes::new(visible), macros, modules }
+        Self { role, include_stack: trail, origin, scopes: Scopes::new(visible), macros, modules }
     }
 
     /// The names that are set at this point, beside the job's variables.
-    pub(super) fn visible(&mut self) -> Arc<Visible> {
-        self.scopes.flat()
+    pub(super) fn visible(&mut self) -> Arc<VisibleNames> {
+        self.scopes.all_visible()
     }
 
     pub(super) fn template(mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
@@ -55,12 +55,12 @@ impl Walk {
         self.statements(loader, statements);
     }
 
-    pub(super) fn place(&self, span: Span) -> Place {
+    pub(super) fn place(&self, span: Span) -> SourceSpan {
         self.at(span.start_offset as usize..span.end_offset as usize)
     }
 
     /// The place of a range of bytes of the text.
-    pub(super) fn at(&self, range: Range<usize>) -> Place {
+    pub(super) fn at(&self, range: Range<usize>) -> SourceSpan {
         self.origin.place(range)
     }
 
@@ -71,7 +71,7 @@ impl Walk {
     }
 
     /// The place of a name that begins its span, as in `upper(x)`.
-    pub(super) fn start_of(&self, span: Span, name: &str) -> Place {
+    pub(super) fn start_of(&self, span: Span, name: &str) -> SourceSpan {
         let start = span.start_offset as usize;
         self.origin.place(start..start + name.len())
     }
@@ -79,14 +79,14 @@ impl Walk {
     fn set(&mut self, name: &str) {
         self.macros.remove(name);
         self.modules.remove(name);
-        self.scopes.set(name, Meaning::Other);
+        self.scopes.set(name, NameBinding::Other);
     }
 
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.scopes.get(name).is_some()
     }
 
-    fn within(&mut self, names: &[&str], walk: impl FnOnce(&mut Self)) {
+    fn in_scope(&mut self, names: &[&str], walk: impl FnOnce(&mut Self)) {
         self.scopes.push(names);
         walk(self);
         self.scopes.pop();
@@ -96,9 +96,9 @@ impl Walk {
     fn root<'a>(&self, expression: &ast::Expr<'a>) -> Option<&'a str> {
         let ast::Expr::Var(name) = expression else { return None };
         match self.scopes.get(name.id) {
-            Some(Meaning::Inputs) => Some("inputs"),
-            Some(Meaning::Other) => None,
-            None => (name.id == "inputs" || Names::parts(name.id).is_some()).then_some(name.id),
+            Some(NameBinding::Inputs) => Some("inputs"),
+            Some(NameBinding::Other) => None,
+            None => (name.id == "inputs" || TemplateVariables::parts(name.id).is_some()).then_some(name.id),
         }
     }
 
@@ -107,9 +107,9 @@ impl Walk {
     }
 
     /// An expression of which only the names of its parts can be seen, if it is `inputs`.
-    fn names_of(&mut self, loader: &mut Loader<'_>, expression: &ast::Expr<'_>) {
+    fn names_only(&mut self, loader: &mut Loader<'_>, expression: &ast::Expr<'_>) {
         if self.is_inputs(expression) {
-            loader.uses.all = true;
+            loader.used_inputs.all = true;
         } else {
             self.expression(loader, expression);
         }
@@ -120,7 +120,7 @@ impl Walk {
         if let ast::Expr::Var(name) = target
             && self.is_inputs(value)
         {
-            self.scopes.set(name.id, Meaning::Inputs);
+            self.scopes.set(name.id, NameBinding::Inputs);
             return;
         }
         self.expression(loader, value);
@@ -135,30 +135,30 @@ impl Walk {
 
     fn statement(&mut self, loader: &mut Loader<'_>, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
-        if self.role == Role::Command
-            && let Some((tag, span)) = captures(statement)
+        if self.role == TextRole::Command
+            && let Some((tag, span)) = captured_output(statement)
         {
-            loader.report(captured(tag, self.place(span)));
+            loader.report(captured_output_finding(tag, self.place(span)));
         }
         match statement {
             Stmt::Template(it) => self.statements(loader, &it.children),
             Stmt::EmitExpr(it) => self.expression(loader, &it.expr),
-            Stmt::EmitRaw(it) => self.braces(loader, it.raw, it.span()),
+            Stmt::EmitRaw(it) => self.single_braces(loader, it.raw, it.span()),
             Stmt::ForLoop(it) => {
-                self.names_of(loader, &it.iter);
-                self.within(&["loop"], |walk| {
+                self.names_only(loader, &it.iter);
+                self.in_scope(&["loop"], |walk| {
                     walk.target(loader, &it.target);
                     walk.optional(loader, it.filter_expr.as_ref());
                     walk.statements(loader, &it.body);
                 });
-                self.within(&[], |walk| walk.statements(loader, &it.else_body));
+                self.in_scope(&[], |walk| walk.statements(loader, &it.else_body));
             }
             Stmt::IfCond(it) => {
                 self.expression(loader, &it.expr);
                 self.statements(loader, &it.true_body);
                 self.statements(loader, &it.false_body);
             }
-            Stmt::WithBlock(it) => self.within(&[], |walk| {
+            Stmt::WithBlock(it) => self.in_scope(&[], |walk| {
                 for (target, value) in &it.assignments {
                     walk.assign(loader, target, value);
                 }
@@ -167,7 +167,7 @@ impl Walk {
             Stmt::Set(it) => self.assign(loader, &it.target, &it.expr),
             Stmt::SetBlock(it) => {
                 self.optional(loader, it.filter.as_ref());
-                self.within(&[], |walk| walk.statements(loader, &it.body));
+                self.in_scope(&[], |walk| walk.statements(loader, &it.body));
                 self.target(loader, &it.target);
             }
             Stmt::AutoEscape(it) => {
@@ -178,7 +178,7 @@ impl Walk {
                 self.expression(loader, &it.filter);
                 self.statements(loader, &it.body);
             }
-            Stmt::Block(it) => self.within(&["super", "self"], |walk| walk.statements(loader, &it.body)),
+            Stmt::Block(it) => self.in_scope(&["super", "self"], |walk| walk.statements(loader, &it.body)),
             Stmt::Import(it) => {
                 let exports = self.imported(loader, &it.expr);
                 self.target(loader, &it.name);
@@ -227,7 +227,7 @@ impl Walk {
         for default in &declared.defaults {
             self.expression(loader, default);
         }
-        self.within(&["caller"], |walk| {
+        self.in_scope(&["caller"], |walk| {
             for argument in &declared.args {
                 walk.target(loader, argument);
             }
@@ -254,11 +254,11 @@ impl Walk {
         Some((path.to_owned(), loader.exports(path)?))
     }
 
-    fn report_missing(&self, loader: &mut Loader<'_>, name: &str, place: Place, what: &str, exports: &Exports) {
+    fn report_missing(&self, loader: &mut Loader<'_>, name: &str, place: SourceSpan, what: &str, exports: &Exports) {
         let finding = Diagnostic::error("undefined-variable", place, format!("{what} `{name}`"));
         let names = || exports.keys().map(String::as_str);
         let listed = || names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        loader.report(match crate::diagnostic::nearest(name, names()) {
+        loader.report(match crate::diagnostic::suggest_name(name, names()) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")),
             None if exports.is_empty() => finding.help("it defines nothing: add a macro or a `{% set %}` to it"),
             None => finding.help(format!("it defines {}", listed())),
@@ -266,7 +266,7 @@ impl Walk {
     }
 
     /// Inputs in text that were meant to be tags.
-    fn braces(&mut self, loader: &mut Loader<'_>, raw: &str, span: Span) {
+    fn single_braces(&mut self, loader: &mut Loader<'_>, raw: &str, span: Span) {
         const START: &str = "{inputs.";
         if !raw.contains(START) {
             return;
@@ -278,10 +278,10 @@ impl Walk {
             if loader.declared(name).is_none_or(|declared| declared.is_secret) {
                 continue;
             }
-            loader.uses.add(name);
+            loader.used_inputs.add(name);
             let range = start + at..start + at + raw[at..].find('}').map_or(0, |end| end + 1);
             let finding = Diagnostic::warning(
-                "one-brace",
+                "single-brace",
                 self.at(range),
                 format!("`{{inputs.{name}}}` is no tag: it stays in the text as it is"),
             );
@@ -341,9 +341,9 @@ impl Walk {
             Expr::Const(_) => {}
             Expr::Var(it) => self.variable(loader, it.id, it.span()),
             Expr::GetAttr(it) => match self.root(&it.expr) {
-                Some(root) => self.part(loader, root, it.name, Self::end_of(it.span(), it.name)),
+                Some(root) => self.attribute(loader, root, it.name, Self::end_of(it.span(), it.name)),
                 None => {
-                    self.module_part(loader, &it.expr, it.name, it.span());
+                    self.module_member(loader, &it.expr, it.name, it.span());
                     self.expression(loader, &it.expr);
                 }
             },
@@ -353,7 +353,7 @@ impl Walk {
                     _ => None,
                 };
                 match (self.root(&it.expr), constant) {
-                    (Some(root), Some(name)) => self.part(loader, root, name, quoted(it.subscript_expr.span())),
+                    (Some(root), Some(name)) => self.attribute(loader, root, name, quoted(it.subscript_expr.span())),
                     _ => {
                         self.expression(loader, &it.expr);
                         self.expression(loader, &it.subscript_expr);
@@ -370,7 +370,7 @@ impl Walk {
             Expr::BinOp(it) => {
                 self.expression(loader, &it.left);
                 match it.op {
-                    ast::BinOpKind::In => self.names_of(loader, &it.right),
+                    ast::BinOpKind::In => self.names_only(loader, &it.right),
                     _ => self.expression(loader, &it.right),
                 }
             }
@@ -378,7 +378,7 @@ impl Walk {
                 self.expression(loader, &it.expr);
                 for op in &it.ops {
                     match op.op {
-                        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => self.names_of(loader, &op.expr),
+                        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => self.names_only(loader, &op.expr),
                         _ => self.expression(loader, &op.expr),
                     }
                 }
@@ -390,11 +390,11 @@ impl Walk {
             }
             Expr::Filter(it) => {
                 match (&it.expr, it.args.as_slice()) {
-                    (Some(value), _) if SHOW_NAMES.contains(&it.name) => self.names_of(loader, value),
+                    (Some(value), _) if SHOW_NAMES.contains(&it.name) => self.names_only(loader, value),
                     (Some(value), [ast::CallArg::Pos(Expr::Const(part))])
                         if it.name == "attr" && self.is_inputs(value) && part.value.as_str().is_some() =>
                     {
-                        self.part(loader, "inputs", part.value.as_str().unwrap_or_default(), quoted(part.span()));
+                        self.attribute(loader, "inputs", part.value.as_str().unwrap_or_default(), quoted(part.span()));
                     }
                     (value, _) => self.optional(loader, value.as_ref()),
                 }
@@ -403,7 +403,7 @@ impl Walk {
                 self.arguments(loader, &it.args);
             }
             Expr::Test(it) => {
-                self.names_of(loader, &it.expr);
+                self.names_only(loader, &it.expr);
                 self.test(loader, it.name, self.start_of(it.span(), it.name));
                 self.arguments(loader, &it.args);
             }
@@ -442,7 +442,7 @@ impl Walk {
     }
 
     /// A part of an imported file.
-    fn module_part(&self, loader: &mut Loader<'_>, value: &ast::Expr<'_>, name: &str, span: Span) {
+    fn module_member(&self, loader: &mut Loader<'_>, value: &ast::Expr<'_>, name: &str, span: Span) {
         if let ast::Expr::Var(module) = value
             && let Some(exports) = self.modules.get(module.id)
             && !exports.contains_key(name)
@@ -453,7 +453,7 @@ impl Walk {
     }
 
     /// Whether a macro takes what it is given.
-    fn signature(&self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
+    fn check_macro_call(&self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
         let found = match call.identify_call() {
             ast::CallType::Function(name) => self.macros.get(name).map(|signature| (name, signature)),
             ast::CallType::Method(ast::Expr::Var(module), name) => {
@@ -472,11 +472,11 @@ impl Walk {
     }
 
     fn call(&mut self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
-        self.signature(loader, call);
+        self.check_macro_call(loader, call);
         match call.identify_call() {
             ast::CallType::Function(name) => self.function(loader, name, call.expr.span()),
             ast::CallType::Method(value, name) => {
-                self.module_part(loader, value, name, call.expr.span());
+                self.module_member(loader, value, name, call.expr.span());
                 self.expression(loader, value);
                 if self.has_no_methods(value) {
                     let place = self.at(Self::end_of(call.expr.span(), name));

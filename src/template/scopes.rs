@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// What a name that was set stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Meaning {
+pub(super) enum NameBinding {
     /// The same as `inputs`, as after `{% set all = inputs %}`.
     Inputs,
     /// Anything else.
@@ -13,23 +13,23 @@ pub(super) enum Meaning {
 }
 
 /// Names and what they stand for.
-pub(super) type Visible = BTreeMap<String, Meaning>;
+pub(super) type VisibleNames = BTreeMap<String, NameBinding>;
 
 /// Scopes, the innermost last.
 #[derive(Debug)]
 pub(super) struct Scopes {
-    stack: Vec<Visible>,
+    stack: Vec<VisibleNames>,
     /// All of them in one, as long as nothing changes.
-    flat: Option<Arc<Visible>>,
+    flat: Option<Arc<VisibleNames>>,
 }
 
 impl Scopes {
-    pub(super) fn new(visible: &Visible) -> Self {
+    pub(super) fn new(visible: &VisibleNames) -> Self {
         Self { stack: vec![visible.clone()], flat: None }
     }
 
     /// Takes a name in. What may be `inputs` in one branch is taken for it after the branch.
-    pub(super) fn set(&mut self, name: &str, meaning: Meaning) {
+    pub(super) fn set(&mut self, name: &str, meaning: NameBinding) {
         let Some(scope) = self.stack.last_mut() else { return };
         if scope.get(name).is_none_or(|known| meaning < *known) {
             scope.insert(name.to_owned(), meaning);
@@ -37,12 +37,12 @@ impl Scopes {
         }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Meaning> {
+    pub(super) fn get(&self, name: &str) -> Option<NameBinding> {
         self.stack.iter().rev().find_map(|scope| scope.get(name)).copied()
     }
 
     pub(super) fn push(&mut self, names: &[&str]) {
-        self.stack.push(names.iter().map(|name| ((*name).to_owned(), Meaning::Other)).collect());
+        self.stack.push(names.iter().map(|name| ((*name).to_owned(), NameBinding::Other)).collect());
         self.flat = None;
     }
 
@@ -52,7 +52,7 @@ impl Scopes {
     }
 
     /// All names that are set at this point.
-    pub(super) fn flat(&mut self) -> Arc<Visible> {
+    pub(super) fn all_visible(&mut self) -> Arc<VisibleNames> {
         let stack = &self.stack;
         let flatten = || Arc::new(stack.iter().flatten().map(|(name, meaning)| (name.clone(), *meaning)).collect());
         self.flat.get_or_insert_with(flatten).clone()

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::yaml::{self, Spanned};
 
-fn names() -> Names {
-    Names { inputs: vec!["topic".to_owned(), "files".to_owned()], ..Names::default() }
+fn names() -> TemplateVariables {
+    TemplateVariables { inputs: vec!["topic".to_owned(), "files".to_owned()], ..TemplateVariables::default() }
 }
 
 pub(super) fn values(topic: &str) -> Value {
@@ -18,14 +18,14 @@ pub(super) fn values(topic: &str) -> Value {
 
 pub(super) fn node(text: &str) -> Spanned<String> {
     let source = Source::new("job.yaml", serde_json::to_string(text).unwrap());
-    yaml::read::<Spanned<String>>(&source).whole().unwrap()
+    yaml::read::<Spanned<String>>(&source).into_result().unwrap()
 }
 
 fn render(text: &str, values: &Value) -> Result<String, Box<Diagnostic>> {
     let names = names();
     let node = node(text);
     let mut loader = Loader::new(None, &names);
-    let template = loader.text(&node.node, &node.value, Role::Prompt);
+    let template = loader.text(&node.node, &node.value, TextRole::Prompt);
     let (templates, findings) = loader.finish();
     assert!(findings.is_empty(), "{findings:?}");
     templates.engine(values).render(&template)
@@ -56,7 +56,7 @@ fn rendering_ends() {
 #[test]
 fn a_failure_has_its_place() {
     let finding = render("line one\nand {{ inputs.topic + 1 }}", &values("x")).unwrap_err();
-    let text = &finding.place.source.text[finding.place.span.clone()];
+    let text = &finding.span.source.text[finding.span.range.clone()];
     assert!(text.contains("inputs.topic") && !text.contains("and"), "{text}");
 }
 
@@ -71,11 +71,11 @@ fn includes_are_rendered_from_memory() {
     let outer = tempfile::tempdir().unwrap();
     std::fs::write(outer.path().join("a.md"), "a\r\n{% include 'b.md' %}\n").unwrap();
     std::fs::write(outer.path().join("b.md"), "{{ inputs.topic }}").unwrap();
-    let folder = Folder::open(outer.path()).unwrap();
+    let folder = JobDir::open(outer.path()).unwrap();
     let names = names();
     let mut loader = Loader::new(Some(&folder), &names);
     let node = node("a.md");
-    let template = loader.file("a.md", node.place(), Role::Prompt).unwrap();
+    let template = loader.file("a.md", node.place(), TextRole::Prompt).unwrap();
     let (templates, findings) = loader.finish();
     assert!(findings.is_empty(), "{findings:?}");
     drop(outer);
@@ -87,15 +87,15 @@ fn includes_are_rendered_from_memory() {
 fn a_failure_in_an_include_is_placed_there() {
     let outer = tempfile::tempdir().unwrap();
     std::fs::write(outer.path().join("a.md"), "fine\n{{ inputs.topic | int }}").unwrap();
-    let folder = Folder::open(outer.path()).unwrap();
+    let folder = JobDir::open(outer.path()).unwrap();
     let names = names();
     let mut loader = Loader::new(Some(&folder), &names);
     let node = node("{% include 'a.md' %}");
-    let template = loader.text(&node.node, &node.value, Role::Prompt);
+    let template = loader.text(&node.node, &node.value, TextRole::Prompt);
     let (templates, _) = loader.finish();
     let finding = templates.engine(&values("x")).render(&template).unwrap_err();
-    assert!(finding.place.source.name.ends_with("a.md"));
-    assert_eq!(finding.place.start().0, 2);
+    assert!(finding.span.source.name.ends_with("a.md"));
+    assert_eq!(finding.span.start().0, 2);
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn a_thicket_of_includes_is_walked_in_bounded_time() {
         std::fs::write(outer.path().join(format!("f{number}.md")), text).unwrap();
     }
     std::fs::write(outer.path().join("f40.md"), "end").unwrap();
-    let folder = Folder::open(outer.path()).unwrap();
+    let folder = JobDir::open(outer.path()).unwrap();
     let names = names();
     let mut loader = Loader::new(Some(&folder), &names);
     let node = node("f0.md");
-    let template = loader.file("f0.md", node.place(), Role::Prompt).unwrap();
+    let template = loader.file("f0.md", node.place(), TextRole::Prompt).unwrap();
     let (templates, findings) = loader.finish();
     assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["too-many-includes"]);
     assert_eq!(templates.engine(&values("x")).render(&template).unwrap_err().code, "render-failed");
@@ -122,7 +122,7 @@ fn without_a_folder_no_file_is_read() {
     let names = names();
     let mut loader = Loader::new(None, &names);
     let node = node("a.md");
-    assert!(loader.file("a.md", node.place(), Role::Prompt).is_none());
+    assert!(loader.file("a.md", node.place(), TextRole::Prompt).is_none());
     assert_eq!(loader.finish().1[0].code, "unreadable-file");
 }
 
@@ -151,15 +151,15 @@ fn the_longest_chains_that_pass_fit_a_small_stack() {
 fn a_mistake_at_a_letter_of_several_bytes_is_placed_at_the_whole_letter() {
     let outer = tempfile::tempdir().unwrap();
     std::fs::write(outer.path().join("a.md"), "über {{ 😀 }}").unwrap();
-    let folder = Folder::open(outer.path()).unwrap();
+    let folder = JobDir::open(outer.path()).unwrap();
     let names = names();
     let mut loader = Loader::new(Some(&folder), &names);
     let node = node("a.md");
-    loader.file("a.md", node.place(), Role::Prompt);
+    loader.file("a.md", node.place(), TextRole::Prompt);
     let written = self::node("über {{ 😀 }}");
-    loader.text(&written.node, &written.value, Role::Prompt);
+    loader.text(&written.node, &written.value, TextRole::Prompt);
     let findings = loader.finish().1;
-    let marked: Vec<&str> = findings.iter().map(|found| &found.place.source.text[found.place.span.clone()]).collect();
+    let marked: Vec<&str> = findings.iter().map(|found| &found.span.source.text[found.span.range.clone()]).collect();
     assert_eq!(marked, ["😀", "😀"]);
 }
 
@@ -232,11 +232,12 @@ fn guards_change_nothing() {
             assert!(text.starts_with("{% do"), "{text}");
             continue;
         };
-        let guarded = Guarded::new(&root.children);
-        let templates = Templates { guarded: BTreeMap::from([("text".to_owned(), guarded)]), ..Templates::default() };
+        let guarded = InstrumentedTemplate::new(&root.children);
+        let templates =
+            Templates { instrumented: BTreeMap::from([("text".to_owned(), guarded)]), ..Templates::default() };
         let template = Template { name: "text".to_owned(), is_command: false };
         let rendered = templates.engine(&values).render(&template);
-        let shown = &templates.guarded["text"].text;
+        let shown = &templates.instrumented["text"].text;
         failed.extend(rendered.as_ref().err().map(|finding| (text, finding.message.clone())));
         assert_eq!(rendered.as_deref().ok(), unguarded(text, &values).as_deref(), "{text}\n{shown}\n{rendered:?}");
     }

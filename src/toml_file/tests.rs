@@ -2,22 +2,22 @@ use super::*;
 
 /// What is found in a file with two known keys and a table of named tables, as `line:column code: message`.
 fn found(text: &str) -> Vec<String> {
-    let source = source("x.toml", text.as_bytes()).unwrap();
-    let (reading, root) = Reading::parse(&source);
-    let mut fields = Fields::new(&reading, root.get_ref(), 0..0);
+    let source = read_source("x.toml", text.as_bytes()).unwrap();
+    let (reading, root) = TomlReader::parse(&source);
+    let mut fields = TableReader::new(&reading, root.get_ref(), 0..0);
     fields.text("name");
     fields.number("rate");
     fields.count("tokens");
-    for (_, mut entry) in fields.named("models") {
+    for (_, mut entry) in fields.named_tables("models") {
         if entry.number("input").is_none() {
             entry.missing("input", "say it");
         }
-        entry.list("tiers").into_iter().for_each(Fields::finish);
+        entry.tables("tiers").into_iter().for_each(TableReader::finish);
         entry.finish();
     }
     fields.finish();
     let shown = |finding: Diagnostic| {
-        let (line, column) = finding.place.start();
+        let (line, column) = finding.span.start();
         format!("{line}:{column} {}: {}", finding.code, finding.message)
     };
     reading.finish().into_iter().map(shown).collect()
@@ -92,8 +92,8 @@ fn every_mistake_of_syntax_says_what_to_do() {
         ("name", "KEY = \"VALUE\""),
         ("{\"name\": 1}", "KEY = \"VALUE\""),
     ] {
-        let source = source("x.toml", text.as_bytes()).unwrap();
-        let findings = Reading::parse(&source).0.finish();
+        let source = read_source("x.toml", text.as_bytes()).unwrap();
+        let findings = TomlReader::parse(&source).0.finish();
         let first = findings.first().unwrap();
         assert!(first.help.as_deref().is_some_and(|is| is.contains(help)), "{text}\n{first:?}");
     }
@@ -101,8 +101,8 @@ fn every_mistake_of_syntax_says_what_to_do() {
 
 #[test]
 fn what_is_no_text_is_refused() {
-    assert_eq!(source("x", b"a\0").unwrap_err().code, "toml-syntax");
-    assert_eq!(source("x", b"a = '\xff'").unwrap_err().code, "not-utf8");
+    assert_eq!(read_source("x", b"a\0").unwrap_err().code, "toml-syntax");
+    assert_eq!(read_source("x", b"a = '\xff'").unwrap_err().code, "not-utf8");
     assert!(!found(&"[".repeat(100_000)).is_empty());
     assert!(!found(&format!("name = {}", "[".repeat(100_000))).is_empty());
     assert!(!found("name = \"\u{1b}[2J\"").is_empty());

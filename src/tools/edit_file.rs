@@ -9,19 +9,19 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounds::first;
-use super::input::{parse, schema, truth};
-use super::replace::MAX_FILE;
-use super::write_file::refuse_masks;
-use super::{Builtin, Memory, Refusal, Scope, Tool, Workspace, off_thread, options};
-use crate::mask::Mask;
+use super::input::{lenient_bool, parse, schema};
+use super::write_file::reject_redacted_text;
+use super::{Builtin, Tool, ToolContext, ToolError, ToolState, Workspace, options, run_blocking};
+use crate::redaction::Redactor;
+use crate::text::truncate::first;
+use crate::workspace::atomic_write::MAX_FILE;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "edit_file",
     reads_only: false,
     parent_only: false,
-    subject: Some("path"),
-    options: options::none,
+    subject_field: Some("path"),
+    parse_options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(EditFile)),
 };
@@ -29,7 +29,7 @@ pub(super) const BUILTIN: Builtin = Builtin {
 /// How many places are named where a text occurs several times.
 const PLACES: usize = 10;
 /// Lines shown before and after a change.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 /// The most lines of a change that are shown.
 const SHOWN: usize = 40;
 /// The largest file, in bytes, that is searched for text that is almost the one to replace.
@@ -39,7 +39,7 @@ const MAX_NEAR_COMPARISONS: usize = 10_000_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Input {
+struct EditFileInput {
     /// Path of the file, from the workspace.
     #[serde(alias = "file_path")]
     path: String,
@@ -50,7 +50,7 @@ struct Input {
     #[serde(alias = "new_string", alias = "new_str")]
     new_text: String,
     /// Replace every occurrence. Default: false.
-    #[serde(default, deserialize_with = "truth")]
+    #[serde(default, deserialize_with = "lenient_bool")]
     replace_all: Option<bool>,
 }
 
@@ -69,45 +69,50 @@ impl Tool for EditFile {
     }
 
     fn input_schema(&self) -> Value {
-        schema::<Input>()
+        schema::<EditFileInput>()
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
-            let input: Input = parse(input)?;
-            let (workspace, memory, mask) = (scope.workspace.clone(), scope.memory.clone(), scope.mask.clone());
-            off_thread(move || edit(&input, &workspace, &memory, &mask)).await
+            let input: EditFileInput = parse(input)?;
+            let (workspace, memory, mask) = (scope.workspace.clone(), scope.state.clone(), scope.mask.clone());
+            run_blocking(move || edit(&input, &workspace, &memory, &mask)).await
         })
     }
 }
 
-fn edit(input: &Input, workspace: &Workspace, memory: &Memory, mask: &Mask) -> Result<String, Refusal> {
-    refuse_masks(&input.path)?;
-    refuse_masks(&input.old_text)?;
-    refuse_masks(&input.new_text)?;
+fn edit(
+    input: &EditFileInput,
+    workspace: &Workspace,
+    memory: &ToolState,
+    mask: &Redactor,
+) -> Result<String, ToolError> {
+    reject_redacted_text(&input.path)?;
+    reject_redacted_text(&input.old_text)?;
+    reject_redacted_text(&input.new_text)?;
     if input.old_text.is_empty() {
-        return Err(Refusal::new("`old_text` is empty; write_file creates or replaces a whole file"));
+        return Err(ToolError::new("`old_text` is empty; write_file creates or replaces a whole file"));
     }
     if input.old_text == input.new_text {
-        return Err(Refusal::new("`old_text` and `new_text` are the same"));
+        return Err(ToolError::new("`old_text` and `new_text` are the same"));
     }
     let mut target = workspace.target(&input.path)?;
     let path = target.path.clone();
     let shown = path.display();
-    workspace.locked(&path, || {
+    workspace.with_path_lock(&path, || {
         let before = target.read()?;
-        if memory.changed(&target.path, &before) {
-            return Err(Refusal(format!("`{shown}` has changed since you last saw it; read it again")));
+        if memory.has_changed(&target.path, &before) {
+            return Err(ToolError(format!("`{shown}` has changed since you last saw it; read it again")));
         }
-        let change = replace(&before, input).map_err(|why| Refusal(format!("`{shown}`: {why}")))?;
+        let change = replace(&before, input).map_err(|why| ToolError(format!("`{shown}`: {why}")))?;
         target.write(&change.after)?;
-        memory.saw(&target.path, &change.after);
+        memory.record_file(&target.path, &change.after);
         Ok(change.describe(&shown.to_string(), mask))
     })
 }
 
 #[derive(Debug)]
-struct Change {
+struct Edit {
     after: Vec<u8>,
     /// Byte offset of the first replacement.
     at: usize,
@@ -116,7 +121,7 @@ struct Change {
     count: usize,
 }
 
-fn replace(before: &[u8], input: &Input) -> Result<Change, String> {
+fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
     let mut old = Cow::Borrowed(input.old_text.as_str());
     let mut new = Cow::Borrowed(input.new_text.as_str());
     let mut found = occurrences(before, old.as_bytes());
@@ -127,7 +132,7 @@ fn replace(before: &[u8], input: &Input) -> Result<Change, String> {
             found = occurrences(before, crlf.as_bytes());
             old = Cow::Owned(crlf);
         }
-        if only_crlf_around(before, &found.first, old.len()) {
+        if uses_crlf_near(before, &found.first, old.len()) {
             new = Cow::Owned(with_crlf(&new));
         }
     }
@@ -161,7 +166,7 @@ fn replace(before: &[u8], input: &Input) -> Result<Change, String> {
         rest = at + old.len();
     }
     after.extend_from_slice(&before[rest..]);
-    Ok(Change { after, at: found.first[0], length: new.len(), count: found.count })
+    Ok(Edit { after, at: found.first[0], length: new.len(), count: found.count })
 }
 
 /// Where a text occurs, not overlapping.
@@ -188,7 +193,7 @@ fn with_crlf(text: &str) -> String {
 }
 
 /// Whether the line ends at the first place of the change are CRLF: within it, else the next one, else the one before.
-fn only_crlf_around(content: &[u8], found: &[usize], length: usize) -> bool {
+fn uses_crlf_near(content: &[u8], found: &[usize], length: usize) -> bool {
     let Some(at) = found.first() else { return false };
     let next = content[*at..].iter().position(|byte| *byte == b'\n').map(|end| at + end);
     let end = next.or_else(|| content[..(at + length).min(content.len())].iter().rposition(|byte| *byte == b'\n'));
@@ -220,9 +225,9 @@ fn not_found(bytes: &[u8], text: &str) -> String {
     };
     let hint = if let Some(at) = like(|line, wanted| line == wanted) {
         format!("the lines from {} on differ only in line ends or in empty lines around them", at + 1)
-    } else if let Some(at) = like(|line, wanted| squeezed(line) == squeezed(wanted)) {
+    } else if let Some(at) = like(|line, wanted| collapse_whitespace(line) == collapse_whitespace(wanted)) {
         format!("the lines from {} on differ only in white space", at + 1)
-    } else if text.lines().all(numbered) && !text.trim().is_empty() {
+    } else if text.lines().all(has_line_number) && !text.trim().is_empty() {
         "leave out the line numbers that read_file shows".to_owned()
     } else {
         "read the file again and copy the text exactly".to_owned()
@@ -248,29 +253,29 @@ fn not_utf8(bytes: &[u8], shown: &str, text: &str) -> Option<String> {
     ))
 }
 
-fn squeezed(line: &str) -> String {
+fn collapse_whitespace(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn numbered(line: &str) -> bool {
+fn has_line_number(line: &str) -> bool {
     line.trim_start().split_once('\t').is_some_and(|(number, _)| number.parse::<u64>().is_ok())
 }
 
-impl Change {
+impl Edit {
     /// The change with some lines around it, numbered.
-    fn describe(&self, path: &str, mask: &Mask) -> String {
+    fn describe(&self, path: &str, mask: &Redactor) -> String {
         let text = String::from_utf8_lossy(&self.after);
         let first_line = line_of(&self.after, self.at);
         let last_line = line_of(&self.after, (self.at + self.length).max(self.at + 1) - 1);
-        let start = first_line.saturating_sub(AROUND + 1);
-        let count = (last_line + AROUND - start).min(SHOWN);
+        let start = first_line.saturating_sub(CONTEXT_LINES + 1);
+        let count = (last_line + CONTEXT_LINES - start).min(SHOWN);
         let mut report = match self.count {
             1 => format!("edited `{path}`; it now reads:\n"),
             count => format!("replaced {count} occurrences in `{path}`; the first now reads:\n"),
         };
         for (index, line) in text.lines().enumerate().skip(start).take(count) {
             // Writing to a String can't fail.
-            let _ = writeln!(report, "{:>6}\t{}", index + 1, first(&mask.text(line), 500));
+            let _ = writeln!(report, "{:>6}\t{}", index + 1, first(&mask.redact(line), 500));
         }
         report.pop();
         report
@@ -279,14 +284,14 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
-    use crate::tools::toolbox::tests::Bench;
+    use crate::tools::toolbox::tests::ToolHarness;
 
     fn input(path: &str, old: &str, new: &str, all: bool) -> String {
         serde_json::json!({ "path": path, "old_text": old, "new_text": new, "replace_all": all }).to_string()
     }
 
-    fn bench(content: &str) -> Bench {
-        let bench = Bench::new(&["edit_file", "read_file", "write_file"]);
+    fn bench(content: &str) -> ToolHarness {
+        let bench = ToolHarness::new(&["edit_file", "read_file", "write_file"]);
         bench.write("f", content);
         bench
     }
@@ -369,7 +374,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_are_no_text_stay_as_they_are() {
-        let bench = Bench::new(&["edit_file"]);
+        let bench = ToolHarness::new(&["edit_file"]);
         bench.write("f", b"caf\xe9 = 1\n");
         bench.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
         assert_eq!(std::fs::read(bench.path("f")).unwrap(), b"caf\xe9 = 2\n");

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::sandbox::programs;
 
 /// Variables that every command may see, besides `LC_*`: they say where programs are and how to speak, and hold no secret.
-const HARMLESS: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+const ALWAYS_PASSED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
 /// Variables that no job can grant: the providers' keys and addresses, which can hold a password, and the files by which
 /// a step of a GitHub workflow changes later steps.
@@ -29,7 +29,7 @@ pub const WITHHELD: [&str; 13] = [
 
 /// What keeps git from writing what nobody asked for: a fresher index after `git status` and `git diff`, and housekeeping
 /// after `git commit`, which changes more of a git folder than commands may.
-const GIT: [(&str, &str); 8] = [
+const GIT_VARIABLES: [(&str, &str); 8] = [
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_CONFIG_COUNT", "3"),
     ("GIT_CONFIG_KEY_0", "diff.autoRefreshIndex"),
@@ -41,8 +41,8 @@ const GIT: [(&str, &str); 8] = [
 ];
 
 /// Whether every command may see a variable.
-pub fn is_for_all(name: &str) -> bool {
-    HARMLESS.contains(&name) || name.starts_with("LC_")
+pub fn is_always_passed(name: &str) -> bool {
+    ALWAYS_PASSED.contains(&name) || name.starts_with("LC_")
 }
 
 /// The variables that a command starts with, and nothing else.
@@ -64,7 +64,7 @@ impl Environment {
     /// adds each secret input `name` as `INPUT_NAME`.
     pub fn from(snapshot: &BTreeMap<String, String>, granted: &[String], secrets: &[(String, String)]) -> Self {
         let visible = |name: &str| {
-            let named = is_for_all(name) || granted.iter().any(|known| known == name);
+            let named = is_always_passed(name) || granted.iter().any(|known| known == name);
             named && !WITHHELD.contains(&name)
         };
         let mut variables: BTreeMap<_, _> = snapshot
@@ -82,7 +82,7 @@ impl Environment {
         variables.insert("PATH".to_owned(), path);
         // There is no terminal, so nothing should try to paint on one.
         variables.insert("TERM".to_owned(), "dumb".to_owned());
-        for (name, value) in GIT {
+        for (name, value) in GIT_VARIABLES {
             variables.insert(name.to_owned(), value.to_owned());
         }
         for (name, value) in secrets {
@@ -93,7 +93,7 @@ impl Environment {
 
     /// Where `bash` is: looked for once. Folders of `PATH` are passed over that are relative, or that lie in the workspace
     /// or another folder which commands may change.
-    pub(super) fn shell(&self, workspace: &Path, writable: &[PathBuf]) -> &Path {
+    pub(crate) fn shell(&self, workspace: &Path, writable: &[PathBuf]) -> &Path {
         self.shell.get_or_init(|| {
             let path = self.variables.get("PATH").map_or("", String::as_str);
             let writable = [&[workspace.to_owned()], writable].concat();

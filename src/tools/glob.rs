@@ -13,15 +13,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{check_length, parse, schema};
-use super::search::Search;
-use super::{Builtin, CallLimits, Refusal, Scope, Tool, Workspace, off_thread_until, options};
+use super::{Builtin, CallLimits, Tool, ToolContext, ToolError, Workspace, options, run_blocking_until};
+use crate::workspace::walk::FileWalk;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "glob",
     reads_only: true,
     parent_only: false,
-    subject: Some("pattern"),
-    options: options::none,
+    subject_field: Some("pattern"),
+    parse_options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(Glob)),
 };
@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 48_000;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Input {
+struct GlobInput {
     /// Pattern from `path`, such as `src/**/*.rs` or `*.{md,txt}`. `*` and `?` stay within a name, `**/` stands for any
     /// folders.
     pattern: String,
@@ -57,33 +57,34 @@ impl Tool for Glob {
     }
 
     fn input_schema(&self) -> Value {
-        schema::<Input>()
+        schema::<GlobInput>()
     }
 
     fn reads_only(&self) -> bool {
         true
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
-            let input: Input = parse(input)?;
+            let input: GlobInput = parse(input)?;
             let (workspace, limits) = (scope.workspace.clone(), scope.limits.clone());
-            off_thread_until(scope.limits, move || find(&input, &workspace, &limits)).await
+            run_blocking_until(scope.limits, move || find(&input, &workspace, &limits)).await
         })
     }
 }
 
-fn find(input: &Input, workspace: &Workspace, limits: &CallLimits) -> Result<String, Refusal> {
+fn find(input: &GlobInput, workspace: &Workspace, limits: &CallLimits) -> Result<String, ToolError> {
     let base = input.path.as_deref().unwrap_or(".");
-    let (base, pattern) = split(base, &input.pattern, workspace)?;
+    let (base, pattern) = split_literal_prefix(base, &input.pattern, workspace)?;
     let matcher = matcher(&pattern)?;
     let folders = !pattern.contains("**");
-    let hidden = names_dot(&pattern);
-    let search = Search { workspace, limits, base: workspace.find_present(&base)?, hidden, only: None };
+    let hidden = matches_hidden(&pattern);
+    let search =
+        FileWalk { workspace, limits, base: workspace.resolve_existing(&base)?, include_hidden: hidden, filter: None };
     if search.base.kind() != Some(FileType::Directory) {
-        return Err(Refusal(format!("`{}` is not a folder", search.base.path.display())));
+        return Err(ToolError(format!("`{}` is not a folder", search.base.path.display())));
     }
-    let mut found = Newest::default();
+    let mut found = NewestMatches::default();
     let stopped = search.walk(|entry| {
         let path = &entry.path;
         let base = &search.base.path;
@@ -96,7 +97,7 @@ fn find(input: &Input, workspace: &Workspace, limits: &CallLimits) -> Result<Str
             #[allow(clippy::unnecessary_cast)]
             let modified = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
             let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            found.add(Found { modified, path: Reverse(path.clone()), is_folder });
+            found.add(GlobMatch { modified, path: Reverse(path.clone()), is_folder });
         }
         Ok(())
     })?;
@@ -105,7 +106,7 @@ fn find(input: &Input, workspace: &Workspace, limits: &CallLimits) -> Result<Str
 
 /// Something that matches; the newer is the greater, and of two as old the one whose name comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct GlobMatch {
     /// Seconds and nanoseconds.
     modified: (i64, i64),
     path: Reverse<PathBuf>,
@@ -114,13 +115,13 @@ struct Found {
 
 /// The newest of all that match, in memory that doesn't grow with their number.
 #[derive(Default)]
-struct Newest {
-    kept: BinaryHeap<Reverse<Found>>,
+struct NewestMatches {
+    kept: BinaryHeap<Reverse<GlobMatch>>,
     count: usize,
 }
 
-impl Newest {
-    fn add(&mut self, found: Found) {
+impl NewestMatches {
+    fn add(&mut self, found: GlobMatch) {
         self.count += 1;
         self.kept.push(Reverse(found));
         if self.kept.len() > MAX_PATHS {
@@ -154,15 +155,15 @@ impl Newest {
     }
 }
 
-fn matcher(pattern: &str) -> Result<GlobMatcher, Refusal> {
+fn matcher(pattern: &str) -> Result<GlobMatcher, ToolError> {
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    Ok(glob.map_err(|error| Refusal(format!("bad pattern: {error}")))?.compile_matcher())
+    Ok(glob.map_err(|error| ToolError(format!("bad pattern: {error}")))?.compile_matcher())
 }
 
 /// Takes the folders that a pattern begins with into the path, so that only they are walked.
-fn split(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, String), Refusal> {
+fn split_literal_prefix(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, String), ToolError> {
     if pattern.is_empty() {
-        return Err(Refusal::new("`pattern` is empty"));
+        return Err(ToolError::new("`pattern` is empty"));
     }
     check_length("pattern", pattern)?;
     let absolute = pattern.starts_with('/');
@@ -174,7 +175,7 @@ fn split(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, St
         let name = part.as_os_str().to_string_lossy();
         let literal = !name.contains(['*', '?', '[', '{', '\\']);
         if matches!(part, Component::ParentDir) && !rest.as_os_str().is_empty() {
-            return Err(Refusal::new("bad pattern: `..` after a wildcard"));
+            return Err(ToolError::new("bad pattern: `..` after a wildcard"));
         }
         if literal && rest.as_os_str().is_empty() && parts.peek().is_some() {
             base.push(part);
@@ -188,7 +189,7 @@ fn split(base: &str, pattern: &str, workspace: &Workspace) -> Result<(String, St
 }
 
 /// Whether a pattern asks for hidden files by name.
-fn names_dot(pattern: &str) -> bool {
+fn matches_hidden(pattern: &str) -> bool {
     pattern.starts_with('.') || ["/.", "{.", ",."].iter().any(|dot| pattern.contains(dot))
 }
 
@@ -196,11 +197,11 @@ fn names_dot(pattern: &str) -> bool {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use crate::tools::toolbox::tests::Bench;
+    use crate::tools::toolbox::tests::ToolHarness;
 
     /// Files with ages in minutes.
-    fn bench(files: &[(&str, u64)]) -> Bench {
-        let bench = Bench::new(&["glob"]);
+    fn bench(files: &[(&str, u64)]) -> ToolHarness {
+        let bench = ToolHarness::new(&["glob"]);
         for (path, age) in files {
             bench.write(path, "");
             let file = std::fs::File::open(bench.path(path)).unwrap();
@@ -209,7 +210,7 @@ mod tests {
         bench
     }
 
-    async fn find(bench: &Bench, pattern: &str) -> String {
+    async fn find(bench: &ToolHarness, pattern: &str) -> String {
         bench.ok("glob", &serde_json::json!({ "pattern": pattern }).to_string()).await
     }
 

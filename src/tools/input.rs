@@ -8,7 +8,7 @@ use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Refusal;
+use super::ToolError;
 
 /// The input's JSON Schema as providers take it: one object without references, titles or notes for programs.
 pub(super) fn schema<T: JsonSchema>() -> Value {
@@ -17,7 +17,7 @@ pub(super) fn schema<T: JsonSchema>() -> Value {
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    tidy(&mut schema);
+    simplify(&mut schema);
     if let Value::Object(object) = &mut schema {
         object.shift_remove("title");
         object.shift_remove("description");
@@ -26,7 +26,7 @@ pub(super) fn schema<T: JsonSchema>() -> Value {
 }
 
 /// Removes what says nothing to a model: number formats, `null` for what can be left out.
-fn tidy(schema: &mut Value) {
+fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             if object.get("format").is_some_and(Value::is_string) {
@@ -55,9 +55,9 @@ fn tidy(schema: &mut Value) {
                 object.insert("type".to_owned(), "string".into());
                 object.insert("enum".to_owned(), words);
             }
-            object.values_mut().for_each(tidy);
+            object.values_mut().for_each(simplify);
         }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Array(items) => items.iter_mut().for_each(simplify),
         _ => {}
     }
 }
@@ -68,11 +68,11 @@ fn words(options: Option<&Value>) -> Option<Value> {
 }
 
 /// Reads an input. Where that fails, the model is told why and what is expected.
-pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Result<T, Refusal> {
+pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Result<T, ToolError> {
     serde_json::from_str(input.get()).map_err(|error| {
         let error = error.to_string();
         let what = error.rsplit_once(" at line ").map_or(error.as_str(), |(what, _)| what);
-        Refusal(format!("bad input: {what}; expected {}", outline(&schema::<T>())))
+        ToolError(format!("bad input: {what}; expected {}", describe(&schema::<T>())))
     })
 }
 
@@ -80,15 +80,15 @@ pub(super) fn parse<T: DeserializeOwned + JsonSchema>(input: &RawValue) -> Resul
 const LONGEST_PATTERN: usize = 16_000;
 
 /// Refuses a pattern that is too long to be compiled.
-pub(super) fn check_length(name: &str, pattern: &str) -> Result<(), Refusal> {
+pub(super) fn check_length(name: &str, pattern: &str) -> Result<(), ToolError> {
     if pattern.len() > LONGEST_PATTERN {
-        return Err(Refusal(format!("`{name}` is longer than 16,000 bytes")));
+        return Err(ToolError(format!("`{name}` is longer than 16,000 bytes")));
     }
     Ok(())
 }
 
 /// A schema in one short line, such as `{"path": string, "limit"?: integer}`.
-pub(super) fn outline(schema: &Value) -> String {
+pub(super) fn describe(schema: &Value) -> String {
     if let Some(options) = schema["enum"].as_array() {
         return options.iter().map(Value::to_string).collect::<Vec<_>>().join(" | ");
     }
@@ -98,18 +98,18 @@ pub(super) fn outline(schema: &Value) -> String {
             let properties = schema["properties"].as_object().into_iter().flatten();
             let members = properties.map(|(name, schema)| {
                 let mark = if required.iter().any(|known| known == name.as_str()) { "" } else { "?" };
-                format!("\"{name}\"{mark}: {}", outline(schema))
+                format!("\"{name}\"{mark}: {}", describe(schema))
             });
             format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
         }
-        Some("array") => format!("[{}, ...]", outline(&schema["items"])),
+        Some("array") => format!("[{}, ...]", describe(&schema["items"])),
         Some(kind) => kind.to_owned(),
         None => "any value".to_owned(),
     }
 }
 
 /// A whole number that can be left out. `"5"` and `5.0` are taken for 5: models write them, and nothing else can be meant.
-pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(super) fn lenient_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     struct Whole;
 
     impl<'de> Visitor<'de> for Whole {
@@ -145,7 +145,7 @@ pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 /// A truth value that can be left out. `"true"` is taken for true, in the same spirit as in [`whole`].
-pub(super) fn truth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+pub(super) fn lenient_bool<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     struct Truth;
 
     impl<'de> Visitor<'de> for Truth {
@@ -187,7 +187,7 @@ mod tests {
         path: String,
         /// How
         /// many.
-        #[serde(default, deserialize_with = "whole")]
+        #[serde(default, deserialize_with = "lenient_integer")]
         limit: Option<u64>,
         /// Whether.
         #[serde(default)]

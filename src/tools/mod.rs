@@ -1,38 +1,22 @@
 //! What an agent can do. A new tool is one file here and one line in [`TOOLS`].
 
-#[cfg(target_os = "linux")]
-mod ancestry;
 pub(crate) mod bash;
-pub(crate) mod beneath;
-mod bounds;
-pub mod command;
-#[cfg(target_os = "linux")]
-mod crowd;
-pub mod descriptors;
+pub mod check_command;
 mod edit_file;
 pub mod environment;
 mod glob;
 mod grep;
-pub(crate) mod ignored;
 mod input;
-mod kept;
-mod memory;
 mod options;
-mod orphans;
-mod output;
-mod process;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
-mod races;
+mod path_swap_races;
 mod read_file;
-mod replace;
-mod resolve;
-mod search;
 pub mod submit_result;
 pub mod task;
 mod todo;
+mod tool_state;
 pub mod toolbox;
-pub mod workspace;
 mod write_file;
 
 use std::sync::Arc;
@@ -46,18 +30,18 @@ use serde_json::value::RawValue;
 
 use self::environment::Environment;
 use self::toolbox::CallLimits;
-use self::workspace::Workspace;
 use crate::diagnostic::{Rule, rule};
-use crate::mask::Mask;
+use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
+use crate::workspace::Workspace;
 use crate::yaml;
 
-pub use memory::{Memory, Seen};
-pub use orphans::end_all;
-pub use todo::{Status, TodoItem};
+pub use crate::process::reaper::kill_all;
+pub use todo::{TodoItem, TodoStatus};
+pub use tool_state::{FileVersion, ToolState};
 
 /// How long a tool that only reads may take to notice that its time is up.
-const GRACE: Duration = Duration::from_secs(1);
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
 /// A built-in tool, as [`TOOLS`] lists it.
 pub struct Builtin {
@@ -68,10 +52,10 @@ pub struct Builtin {
     /// Whether only the parent may have it.
     pub parent_only: bool,
     /// The field of its input that says what a call is about; `None` where no single one does.
-    pub subject: Option<&'static str>,
+    pub subject_field: Option<&'static str>,
     /// Checks a job's options (`None`: the tool was named without any) and gives them in their canonical form: complete,
     /// null where the tool has none.
-    pub options: fn(Option<&yaml::Node>) -> yaml::Decoded<Value>,
+    pub parse_options: fn(Option<&yaml::Node>) -> yaml::Decoded<Value>,
     /// JSON Schema of the options as a job writes them; `None` where the tool has none.
     pub options_schema: fn() -> Option<Value>,
     /// Makes the tool from canonical options.
@@ -80,10 +64,10 @@ pub struct Builtin {
 
 /// What can be wrong with a tool's options, beside those that the reader of YAML finds in any file.
 pub const RULES: &[Rule] = &[
-    rule!(Error "tool-options"),
-    rule!(Error "bash-rule"),
-    rule!(Error "rule-test"),
-    rule!(Warning "nothing-allowed"),
+    rule!(Error "unexpected-tool-options"),
+    rule!(Error "bad-bash-rule"),
+    rule!(Error "rule-test-failed"),
+    rule!(Warning "empty-allow"),
 ];
 
 /// All built-in tools.
@@ -100,7 +84,7 @@ pub static TOOLS: &[Builtin] = &[
 
 /// A tool that an agent was granted, as the plan holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Grant {
+pub struct ToolGrant {
     /// The tool's name.
     pub name: String,
     /// Its options, checked and complete; null where the tool has none.
@@ -145,38 +129,38 @@ pub trait Tool: Send + Sync {
 
     /// Takes note of a call that was answered before the run was cut off: whatever it left in the agent's memory is there
     /// again. Nothing else may happen.
-    fn recall(&self, input: &RawValue, memory: &Memory) {
+    fn restore_state(&self, input: &RawValue, memory: &ToolState) {
         let _ = (input, memory);
     }
 
     /// Does it.
     ///
     /// # Errors
-    /// A [`Refusal`] tells the model what went wrong; it never ends the run.
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>>;
+    /// A [`ToolError`] tells the model what went wrong; it never ends the run.
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>>;
 }
 
 /// What the model is told about a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal(pub String);
+pub struct ToolError(pub String);
 
-impl Refusal {
-    fn new(text: impl Into<String>) -> Self {
+impl ToolError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 }
 
 /// What a call may use.
 #[derive(Debug)]
-pub struct Scope<'a> {
+pub struct ToolContext<'a> {
     /// The provider's id of the call.
     pub call_id: &'a str,
     /// The folder that the tools work in.
     pub workspace: &'a Arc<Workspace>,
     /// What the agent remembers from call to call.
-    pub memory: &'a Arc<Memory>,
+    pub state: &'a Arc<ToolState>,
     /// The run's secrets, for output that is too much to be kept unmasked.
-    pub mask: &'a Mask,
+    pub mask: &'a Redactor,
     /// What commands see.
     pub environment: &'a Environment,
     /// How commands are confined.
@@ -190,9 +174,9 @@ pub struct Scope<'a> {
 const MAX_FILE_CALLS: usize = 8;
 
 /// Runs file work where waiting for a disk holds nobody up. Further calls wait while [`MAX_FILE_CALLS`] are at work.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
     static PERMITS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(MAX_FILE_CALLS);
     // It is never closed.
     let permit = PERMITS.acquire().await.ok();
@@ -202,25 +186,25 @@ async fn off_thread<T: Send + 'static>(
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(error) => Err(Refusal(format!("the tool broke: {error}"))),
+        Err(error) => Err(ToolError(format!("the tool broke: {error}"))),
     }
 }
 
 /// As [`off_thread`], for work that changes nothing: nobody waits for it much longer than the call may take. It looks for
 /// its end itself, but a slow disk or a slow expression can keep it from that.
-async fn off_thread_until<T: Send + 'static>(
+async fn run_blocking_until<T: Send + 'static>(
     limits: &CallLimits,
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
     let over = async {
         tokio::select! {
             () = limits.cancel.cancelled() => {}
             () = tokio::time::sleep_until(limits.deadline.into()) => {}
         }
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(CANCEL_GRACE).await;
     };
     tokio::select! {
-        done = off_thread(work) => done,
-        () = over => Err(Refusal::new(limits.over().unwrap_or("the run's time is up"))),
+        done = run_blocking(work) => done,
+        () = over => Err(ToolError::new(limits.stop_reason().unwrap_or("the run's time is up"))),
     }
 }

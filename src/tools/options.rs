@@ -16,7 +16,8 @@ pub(super) fn schema<T: JsonSchema>() -> Value {
 /// For tools that have no options.
 pub(super) fn none(node: Option<&Node>) -> Decoded<Value> {
     let findings = node.filter(|node| !node.is_null()).map(|node| {
-        Diagnostic::error("tool-options", node.place(), "this tool has no options").help("write only its name")
+        Diagnostic::error("unexpected-tool-options", node.place(), "this tool has no options")
+            .help("write only its name")
     });
-    Decoded { value: Some(Value::Null), findings: findings.into_iter().collect(), holes: Vec::new() }
+    Decoded { value: Some(Value::Null), findings: findings.into_iter().collect(), gaps: Vec::new() }
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
-use super::{Refusal, Scope, Tool};
-use crate::data::Submission;
+use super::{Tool, ToolContext, ToolError};
+use crate::json_schema::ToolSchema;
 
 /// What a model is told of a submission that fits.
 const TAKEN: &str = "Taken: the data fits and is the result by now. Go on if there is more to do, or end; another call \
@@ -21,9 +21,9 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 /// The tool of one agent, whose data has a schema of its own.
 #[derive(Debug)]
 pub struct SubmitResult {
-    submission: Arc<Submission>,
+    submission: Arc<ToolSchema>,
     /// The greatest size of the data as JSON, in characters.
-    most: Option<usize>,
+    max_chars: Option<usize>,
     /// One validation at a time: one that takes too long can't be stopped.
     idle: Arc<Semaphore>,
 }
@@ -37,29 +37,29 @@ impl SubmitResult {
     /// # Errors
     /// Says what is wrong with the schema.
     pub fn new(schema: &Value, most: Option<usize>) -> Result<Self, String> {
-        Ok(Self { submission: Arc::new(Submission::new(schema)?), most, idle: Arc::new(Semaphore::new(1)) })
+        Ok(Self { submission: Arc::new(ToolSchema::new(schema)?), max_chars: most, idle: Arc::new(Semaphore::new(1)) })
     }
 
     /// The data out of a call's input that was accepted before.
     pub fn accepted(&self, input: &RawValue) -> Option<Value> {
-        self.submission.data(input).ok()
+        self.submission.parse_data(input).ok()
     }
 
     /// Validates a call's input, in a thread that is left behind where it takes longer than that.
-    async fn check(&self, input: &RawValue, limit: Duration) -> Result<(), Refusal> {
+    async fn check(&self, input: &RawValue, limit: Duration) -> Result<(), ToolError> {
         let idle = tokio::time::timeout(limit, Arc::clone(&self.idle).acquire_owned());
         let Ok(Ok(permit)) = idle.await else {
-            return Err(Refusal::new("Not taken. The validation of an earlier submission is still going on."));
+            return Err(ToolError::new("Not taken. The validation of an earlier submission is still going on."));
         };
-        let (submission, owned, most) = (Arc::clone(&self.submission), input.to_owned(), self.most);
+        let (submission, owned, most) = (Arc::clone(&self.submission), input.to_owned(), self.max_chars);
         let work = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             validate(&submission, &owned, most)
         });
         match tokio::time::timeout(limit, work).await {
             Ok(Ok(done)) => done,
-            Ok(Err(error)) => Err(Refusal(format!("Not taken. The validation failed: {error}"))),
-            Err(_) => Err(Refusal(format!(
+            Ok(Err(error)) => Err(ToolError(format!("Not taken. The validation failed: {error}"))),
+            Err(_) => Err(ToolError(format!(
                 "Not taken. Validating the data took longer than {} seconds: the schema applies too many parts of itself to \
                  nested data. Submit data with less nesting.",
                 limit.as_secs()
@@ -69,13 +69,13 @@ impl SubmitResult {
 }
 
 /// Tells the model everything that keeps data from being the result.
-fn validate(submission: &Submission, input: &RawValue, most: Option<usize>) -> Result<(), Refusal> {
+fn validate(submission: &ToolSchema, input: &RawValue, most: Option<usize>) -> Result<(), ToolError> {
     let data = submission
-        .read(input)
-        .map_err(|why| Refusal(format!("Not taken. {why}\nFix all of it and submit the whole data again.")))?;
+        .read_validated(input)
+        .map_err(|why| ToolError(format!("Not taken. {why}\nFix all of it and submit the whole data again.")))?;
     let length = data.to_string().chars().count();
     match most {
-        Some(most) if length > most => Err(Refusal(format!(
+        Some(most) if length > most => Err(ToolError(format!(
             "Not taken. The data has {length} characters as JSON, and can have {most} at most. Submit less: leave out \
              what can be found in a file, or put it into one and say which."
         ))),
@@ -103,7 +103,7 @@ impl Tool for SubmitResult {
         true
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
             let left = scope.limits.deadline.saturating_duration_since(Instant::now());
             self.check(input, MAX_TIME.min(left)).await.map(|()| TAKEN.to_owned())
@@ -119,7 +119,7 @@ mod tests {
 
     fn read(tool: &SubmitResult, input: &Value) -> Result<Value, String> {
         let input = RawValue::from_string(input.to_string()).unwrap();
-        let checked = validate(&tool.submission, &input, tool.most).map_err(|Refusal(why)| why);
+        let checked = validate(&tool.submission, &input, tool.max_chars).map_err(|ToolError(why)| why);
         checked.map(|()| tool.accepted(&input).unwrap())
     }
 
@@ -156,9 +156,9 @@ mod tests {
         let input = |depth| RawValue::from_string(nested(depth).to_string()).unwrap();
         tool.check(&input(3), MAX_TIME).await.unwrap();
         // Its thread takes some seconds, and works on.
-        let Refusal(why) = tool.check(&input(18), Duration::ZERO).await.unwrap_err();
+        let ToolError(why) = tool.check(&input(18), Duration::ZERO).await.unwrap_err();
         assert!(why.contains("took longer than 0 seconds"), "{why}");
-        let Refusal(why) = tool.check(&input(3), Duration::from_millis(1)).await.unwrap_err();
+        let ToolError(why) = tool.check(&input(3), Duration::from_millis(1)).await.unwrap_err();
         assert!(why.contains("still going on"), "{why}");
     }
 }

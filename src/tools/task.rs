@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::input::{parse, schema};
-use super::{Builtin, Refusal, Scope, Tool, options};
+use super::{Builtin, Tool, ToolContext, ToolError, options};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: Task::NAME,
     reads_only: false,
     parent_only: true,
-    subject: Some("description"),
-    options: options::none,
+    subject_field: Some("description"),
+    parse_options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(Task::new([]))),
 };
@@ -38,10 +38,10 @@ impl TaskInput {
     ///
     /// # Errors
     /// Says what is wrong with it and what is expected. Whether there is such an agent is not looked at.
-    pub fn read(input: &RawValue) -> Result<Self, Refusal> {
+    pub fn read(input: &RawValue) -> Result<Self, ToolError> {
         let task: Self = parse(input)?;
         if task.prompt.trim().is_empty() {
-            return Err(Refusal::new(
+            return Err(ToolError::new(
                 "bad input: `prompt` is empty; the subagent sees nothing else, so say what it is to do",
             ));
         }
@@ -105,7 +105,7 @@ impl Tool for Task {
         schema
     }
 
-    fn call<'a>(&'a self, _: &'a RawValue, _: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
-        Box::pin(async { Err(Refusal::new("no subagent can be started from here")) })
+    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+        Box::pin(async { Err(ToolError::new("no subagent can be started from here")) })
     }
 }

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounds::first;
 use super::input::{parse, schema};
-use super::{Builtin, Memory, Refusal, Scope, Tool, options};
+use super::{Builtin, Tool, ToolContext, ToolError, ToolState, options};
+use crate::text::truncate::first;
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "todo",
     reads_only: false,
     parent_only: false,
-    subject: None,
-    options: options::none,
+    subject_field: None,
+    parse_options: options::none,
     options_schema: || None,
     build: |_| Ok(Box::new(Todo)),
 };
@@ -33,13 +33,13 @@ pub struct TodoItem {
     #[serde(alias = "content")]
     pub text: String,
     /// How far it is.
-    pub status: Status,
+    pub status: TodoStatus,
 }
 
 /// How far a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum TodoStatus {
     /// Not begun.
     Pending,
     /// Being done.
@@ -51,7 +51,7 @@ pub enum Status {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Input {
+struct TodoInput {
     /// All steps, in order; they replace the plan as it was.
     #[serde(alias = "todos")]
     items: Vec<TodoItem>,
@@ -71,29 +71,32 @@ impl Tool for Todo {
     }
 
     fn input_schema(&self) -> Value {
-        schema::<Input>()
+        schema::<TodoInput>()
     }
 
-    fn recall(&self, input: &RawValue, memory: &Memory) {
-        if let Ok(Input { items }) = parse(input) {
+    fn restore_state(&self, input: &RawValue, memory: &ToolState) {
+        if let Ok(TodoInput { items }) = parse(input) {
             memory.set_todo(items);
         }
     }
 
-    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move {
-            let Input { items } = parse(input)?;
+            let TodoInput { items } = parse(input)?;
             if items.len() > MAX_ITEMS {
-                return Err(Refusal(format!("a plan has at most {MAX_ITEMS} steps")));
+                return Err(ToolError(format!("a plan has at most {MAX_ITEMS} steps")));
             }
             if let Some(item) = items.iter().find(|item| item.text.chars().count() > MAX_TEXT) {
-                return Err(Refusal(format!("a step has at most {MAX_TEXT} characters: {}...", first(&item.text, 40))));
+                return Err(ToolError(format!(
+                    "a step has at most {MAX_TEXT} characters: {}...",
+                    first(&item.text, 40)
+                )));
             }
             if items.iter().any(|item| item.text.trim().is_empty()) {
-                return Err(Refusal::new("a step has no text"));
+                return Err(ToolError::new("a step has no text"));
             }
             let text = render(&items);
-            scope.memory.set_todo(items);
+            scope.state.set_todo(items);
             Ok(text)
         })
     }
@@ -106,9 +109,9 @@ fn render(items: &[TodoItem]) -> String {
     }
     let lines = items.iter().map(|item| {
         let mark = match item.status {
-            Status::Pending => "[ ]",
-            Status::InProgress => "[>]",
-            Status::Done => "[x]",
+            TodoStatus::Pending => "[ ]",
+            TodoStatus::InProgress => "[>]",
+            TodoStatus::Done => "[x]",
         };
         format!("{mark} {}", item.text)
     });
@@ -118,11 +121,11 @@ fn render(items: &[TodoItem]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::toolbox::tests::Bench;
+    use crate::tools::toolbox::tests::ToolHarness;
 
     #[tokio::test]
     async fn the_plan_is_replaced_whole() {
-        let bench = Bench::new(&["todo"]);
+        let bench = ToolHarness::new(&["todo"]);
         bench
             .ok(
                 "todo",
@@ -139,12 +142,15 @@ mod tests {
         let items = bench.toolbox.todo();
         let text = bench.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
         assert_eq!(text, "a step has no text");
-        assert_eq!(items.iter().map(|item| item.status).collect::<Vec<_>>(), [Status::Done, Status::InProgress]);
+        assert_eq!(
+            items.iter().map(|item| item.status).collect::<Vec<_>>(),
+            [TodoStatus::Done, TodoStatus::InProgress]
+        );
     }
 
     #[test]
     fn the_schema_names_the_words() {
-        let status = &schema::<Input>()["properties"]["items"]["items"]["properties"]["status"];
+        let status = &schema::<TodoInput>()["properties"]["items"]["items"]["properties"]["status"];
         assert_eq!(status["enum"], serde_json::json!(["pending", "in_progress", "done"]));
     }
 }

@@ -5,27 +5,28 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser};
 
-use super::build::{clip, options};
-use super::{bytes, mend};
-use crate::diagnostic::{Place, Source};
+use super::parse::{clamp_range, options};
+use super::{syntax_recovery, utf8};
+use crate::diagnostic::{Source, SourceSpan};
 
 /// What marks such a comment.
-const MARK: &str = "legwork:";
+const DIRECTIVE_PREFIX: &str = "legwork:";
 
 /// The comments in which `legwork:` stands, from their `#` to the end of their lines, in order. What only looks like
 /// a comment, in quotes or in a text behind `|`, is none. Where the syntax is wrong, what can't be read has none.
-pub fn comments(source: &Arc<Source>) -> Vec<Place> {
+pub fn directive_comments(source: &Arc<Source>) -> Vec<SourceSpan> {
     let text = &source.text;
-    if !text.contains(MARK) || text.len() > bytes::MAX_BYTES || text.contains('\0') {
+    if !text.contains(DIRECTIVE_PREFIX) || text.len() > utf8::MAX_BYTES || text.contains('\0') {
         return Vec::new();
     }
     let spans = match marked(text) {
         Ok(spans) => spans,
-        Err(()) => {
-            mend::mend(source, text.clone()).ok().and_then(|mended| marked(&mended.text).ok()).unwrap_or_default()
-        }
+        Err(()) => syntax_recovery::recover_syntax(source, text.clone())
+            .ok()
+            .and_then(|mended| marked(&mended.text).ok())
+            .unwrap_or_default(),
     };
-    spans.into_iter().map(|span| Place { source: Arc::clone(source), span }).collect()
+    spans.into_iter().map(|span| SourceSpan { source: Arc::clone(source), range: span }).collect()
 }
 
 fn marked(text: &str) -> Result<Vec<Range<usize>>, ()> {
@@ -35,9 +36,9 @@ fn marked(text: &str) -> Result<Vec<Range<usize>>, ()> {
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(drop)?;
         if matches!(event, Event::Comment(..)) {
-            let span = clip(text, span.byte_range().unwrap_or(0..0));
+            let span = clamp_range(text, span.byte_range().unwrap_or(0..0));
             let comment = text[span.clone()].trim_end();
-            if comment.contains(MARK) {
+            if comment.contains(DIRECTIVE_PREFIX) {
                 found.push(span.start..span.start + comment.len());
             }
         }
@@ -50,8 +51,8 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<(String, (usize, usize))> {
-        let places = comments(&Source::new("f.yaml", text));
-        places.iter().map(|place| (place.source.text[place.span.clone()].to_owned(), place.start())).collect()
+        let places = directive_comments(&Source::new("f.yaml", text));
+        places.iter().map(|place| (place.source.text[place.range.clone()].to_owned(), place.start())).collect()
     }
 
     #[test]

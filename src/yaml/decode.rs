@@ -5,31 +5,31 @@ use std::fmt::Display;
 use serde::Deserializer;
 use serde::de::Visitor;
 
-use super::access::{Entries, Items, Variant};
-use super::fault::{Fault, Said};
+use super::decode_error::{DecodeError, ErrorDetail};
+use super::decode_recovery::NodeDeserializer;
 use super::node::NODE;
-use super::recover::Walker;
 use super::scalar::{self, Scalar};
+use super::serde_access::{EnumVariant, ListAccess, MappingAccess};
 use super::spanned::SPANNED;
 use super::tree::{Content, Style};
-use crate::diagnostic::unquoted;
+use crate::diagnostic::strip_typographic_quotes;
 
 /// What a count expects that may be unlimited (a `Deserialize` written by hand says so itself).
-pub const COUNT: &str = "a whole number, or `none`";
+pub const EXPECTED_COUNT: &str = "a whole number, or `none`";
 
 /// What an amount expects that may be unlimited.
-pub const AMOUNT: &str = "a number, or `none`";
+pub const EXPECTED_AMOUNT: &str = "a number, or `none`";
 
 /// The mapping entries that a walker stands on; none for a hole.
-fn pairs<'a>(walker: Walker<'a>) -> Option<&'a [(u32, u32)]> {
+fn pairs<'a>(walker: NodeDeserializer<'a>) -> Option<&'a [(u32, u32)]> {
     match walker.content() {
-        _ if walker.is_hole() => Some(&[]),
+        _ if walker.is_placeholder() => Some(&[]),
         Content::Mapping(pairs) => Some(pairs),
         _ => None,
     }
 }
 
-impl Walker<'_> {
+impl NodeDeserializer<'_> {
     /// The meaning of a scalar; `None` for anything else.
     fn scalar(self) -> Option<Scalar> {
         match self.content() {
@@ -51,18 +51,18 @@ impl Walker<'_> {
     }
 
     /// `12` where a string is wanted: quotes mend it.
-    fn no_string(self, expected: &str) -> Fault {
+    fn expected_string(self, expected: &str) -> DecodeError {
         match (self.content(), self.scalar()) {
             (Content::Scalar { text, .. }, Some(value)) if value != Scalar::Null && self.is_plain() => {
                 let quoted = format!("\"{text}\"");
                 let help = Some(format!("put it in quotes: {quoted}"));
-                Fault::WrongType { expected: expected.to_owned(), help, fix: Some(quoted) }
+                DecodeError::WrongType { expected: expected.to_owned(), help, fix: Some(quoted) }
             }
-            _ => Fault::wrong_type(expected),
+            _ => DecodeError::wrong_type(expected),
         }
     }
 
-    fn no_boolean(self) -> Fault {
+    fn expected_boolean(self) -> DecodeError {
         let expected = "a boolean".to_owned();
         let meant = match self.string().unwrap_or_default().to_lowercase().as_str() {
             _ if !self.is_plain() => None,
@@ -73,42 +73,42 @@ impl Walker<'_> {
         match meant {
             Some(meant) => {
                 let help = Some("in YAML 1.2 the booleans are `true` and `false`".to_owned());
-                Fault::WrongType { expected, help, fix: Some(meant.to_owned()) }
+                DecodeError::WrongType { expected, help, fix: Some(meant.to_owned()) }
             }
-            None => Fault::WrongType { expected, help: None, fix: None },
+            None => DecodeError::WrongType { expected, help: None, fix: None },
         }
     }
 
-    fn no_list(self) -> Fault {
+    fn expected_list(self) -> DecodeError {
         match self.node().text() {
             // Not `-5`, nor `--option`.
             Some(text) if self.is_plain() && text.starts_with('-') && text[1..].starts_with(char::is_alphabetic) => {
-                Fault::WrongType {
+                DecodeError::WrongType {
                     expected: "a list".to_owned(),
                     help: Some("a space is missing after the `-`: write `- item`".to_owned()),
                     fix: None,
                 }
             }
-            Some(text) if !text.is_empty() && text.len() < 40 && self.is_plain() => Fault::WrongType {
+            Some(text) if !text.is_empty() && text.len() < 40 && self.is_plain() => DecodeError::WrongType {
                 expected: "a list".to_owned(),
                 help: Some(format!("a list of one item is written `[{text}]`")),
                 fix: None,
             },
-            _ => Fault::wrong_type("a list"),
+            _ => DecodeError::wrong_type("a list"),
         }
     }
 
     /// A number in quotes, or with underscores, where one is expected: what to do, and the number.
-    pub(super) fn number_meant(self, expected: &str) -> Option<(String, String)> {
+    pub(super) fn intended_number(self, expected: &str) -> Option<(String, String)> {
         let whole = match expected {
-            "an integer" | COUNT => true,
-            "a number" | AMOUNT => false,
+            "an integer" | EXPECTED_COUNT => true,
+            "a number" | EXPECTED_AMOUNT => false,
             _ => return None,
         };
         let text = self.string()?;
         let (number, help) = match self.node().without_underscores() {
-            None if unquoted(&text).is_some() => {
-                (unquoted(&text).unwrap_or_default().to_owned(), "write it without quotes:")
+            None if strip_typographic_quotes(&text).is_some() => {
+                (strip_typographic_quotes(&text).unwrap_or_default().to_owned(), "write it without quotes:")
             }
             Some(number) => (number, "numbers have no underscores in YAML 1.2; write"),
             None if !self.is_plain() => (text, "write it without quotes:"),
@@ -123,12 +123,12 @@ impl Walker<'_> {
     }
 
     /// What to write where something else was expected.
-    pub(super) fn instead(self, expected: &str) -> String {
+    pub(super) fn replacement_help(self, expected: &str) -> String {
         match (expected, self.content()) {
             ("a string", Content::Scalar { .. }) => "write a text, or `\"\"` for an empty one".to_owned(),
             ("a string", ..) => "write a text; in quotes, if it begins with a bracket or a dash".to_owned(),
             ("an integer", ..) => "write a whole number, such as 10".to_owned(),
-            ("a number" | AMOUNT, ..) => "write a number, such as 1.5".to_owned(),
+            ("a number" | EXPECTED_AMOUNT, ..) => "write a number, such as 1.5".to_owned(),
             ("a boolean", ..) => "write `true` or `false`".to_owned(),
             ("a list", Content::Mapping(_)) => "begin each item with `- `".to_owned(),
             ("a list", ..) => "write `[ITEM, ITEM]`, or `[]` for an empty one".to_owned(),
@@ -139,48 +139,48 @@ impl Walker<'_> {
         }
     }
 
-    fn integer<T>(self, least: T, greatest: T) -> Result<T, Fault>
+    fn integer<T>(self, least: T, greatest: T) -> Result<T, DecodeError>
     where
         T: TryFrom<i128> + Display + Copy,
     {
         let out_of_range = |value: i128| {
             let bound = if value < 0 { format!("at least {least}") } else { format!("at most {greatest}") };
             let help = format!("write a whole number of {bound}");
-            Fault::helped("out-of-range", format!("expected an integer of {bound}, found {value}"), help)
+            DecodeError::with_help("out-of-range", format!("expected an integer of {bound}, found {value}"), help)
         };
         match self.scalar() {
-            _ if self.is_hole() => T::try_from(1).map_err(|_| Fault::PartDropped),
+            _ if self.is_placeholder() => T::try_from(1).map_err(|_| DecodeError::PartDropped),
             Some(Scalar::Integer(value)) => T::try_from(value).map_err(|_| out_of_range(value)),
-            _ => Err(Fault::wrong_type("an integer")),
+            _ => Err(DecodeError::wrong_type("an integer")),
         }
     }
 
-    fn number(self) -> Result<f64, Fault> {
+    fn number(self) -> Result<f64, DecodeError> {
         match self.scalar() {
-            _ if self.is_hole() => Ok(1.0),
+            _ if self.is_placeholder() => Ok(1.0),
             Some(Scalar::Integer(value)) => Ok(value as f64),
             Some(Scalar::Number(value)) if value.is_finite() => Ok(value),
             Some(Scalar::Number(_)) => Err(self.not_finite()),
-            _ => Err(Fault::wrong_type("a number")),
+            _ => Err(DecodeError::wrong_type("a number")),
         }
     }
 
-    fn not_finite(self) -> Fault {
+    fn not_finite(self) -> DecodeError {
         let message = format!("expected a finite number, found {}", self.describe());
-        Fault::helped("out-of-range", message, "write a number, such as 1.5")
+        DecodeError::with_help("out-of-range", message, "write a number, such as 1.5")
     }
 }
 
 macro_rules! integers {
     ($($deserialize:ident $visit:ident $type:ident)*) => {$(
-        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
             visitor.$visit(self.integer($type::MIN, $type::MAX)?)
         }
     )*};
 }
 
-impl<'de> Deserializer<'de> for Walker<'_> {
-    type Error = Fault;
+impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
+    type Error = DecodeError;
 
     integers! {
         deserialize_i8 visit_i8 i8
@@ -195,8 +195,8 @@ impl<'de> Deserializer<'de> for Walker<'_> {
         deserialize_u128 visit_u128 u128
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        if self.is_hole() {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if self.is_placeholder() {
             return visitor.visit_unit();
         }
         match self.content() {
@@ -212,111 +212,115 @@ impl<'de> Deserializer<'de> for Walker<'_> {
                     _ => visitor.visit_f64(value as f64),
                 },
             },
-            Content::List(items) => visitor.visit_seq(Items::new(self, items, false)),
-            Content::Mapping(pairs) => visitor.visit_map(Entries::new(self, pairs, None)),
-            Content::Alias(_) | Content::Broken => Err(Fault::PartDropped),
+            Content::List(items) => visitor.visit_seq(ListAccess::new(self, items, false)),
+            Content::Mapping(pairs) => visitor.visit_map(MappingAccess::new(self, pairs, None)),
+            Content::Alias(_) | Content::Invalid => Err(DecodeError::PartDropped),
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.scalar() {
-            _ if self.is_hole() => visitor.visit_bool(false),
+            _ if self.is_placeholder() => visitor.visit_bool(false),
             Some(Scalar::Boolean(value)) => visitor.visit_bool(value),
-            _ => Err(self.no_boolean()),
+            _ => Err(self.expected_boolean()),
         }
     }
 
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_f64(self.number()?)
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_f64(self.number()?)
     }
 
-    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         let text = self.string();
         let mut letters = text.iter().flat_map(|text| text.chars());
         match (letters.next(), letters.next()) {
-            _ if self.is_hole() => visitor.visit_char(' '),
+            _ if self.is_placeholder() => visitor.visit_char(' '),
             (Some(letter), None) => visitor.visit_char(letter),
-            _ => Err(self.no_string("a single character")),
+            _ => Err(self.expected_string("a single character")),
         }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.content() {
-            _ if self.is_hole() => visitor.visit_str(""),
+            _ if self.is_placeholder() => visitor.visit_str(""),
             Content::Scalar { text, value: Scalar::String, .. } => visitor.visit_str(text),
-            _ => Err(self.no_string("a string")),
+            _ => Err(self.expected_string("a string")),
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.scalar() {
-            _ if self.is_hole() => visitor.visit_none(),
+            _ if self.is_placeholder() => visitor.visit_none(),
             Some(Scalar::Null) => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.scalar() {
-            _ if self.is_hole() => visitor.visit_unit(),
+            _ if self.is_placeholder() => visitor.visit_unit(),
             Some(Scalar::Null) => visitor.visit_unit(),
-            _ => Err(Fault::wrong_type("null")),
+            _ => Err(DecodeError::wrong_type("null")),
         }
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_unit(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
         if name == NODE {
-            self.node().hand_over();
+            self.node().pass_to_visitor();
             return visitor.visit_unit();
         }
         if name == SPANNED {
-            self.node().hand_over();
+            self.node().pass_to_visitor();
         }
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.content() {
-            _ if self.is_hole() => visitor.visit_seq(Items::new(self, &[], false)),
-            Content::List(items) => visitor.visit_seq(Items::new(self, items, false)),
-            _ => Err(self.no_list()),
+            _ if self.is_placeholder() => visitor.visit_seq(ListAccess::new(self, &[], false)),
+            Content::List(items) => visitor.visit_seq(ListAccess::new(self, items, false)),
+            _ => Err(self.expected_list()),
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, DecodeError> {
         match self.content() {
-            _ if self.is_hole() => visitor.visit_seq(Items::made_up(self, length)),
-            Content::List(items) if items.len() == length => visitor.visit_seq(Items::new(self, items, true)),
+            _ if self.is_placeholder() => visitor.visit_seq(ListAccess::placeholders(self, length)),
+            Content::List(items) if items.len() == length => visitor.visit_seq(ListAccess::new(self, items, true)),
             Content::List(items) => {
                 let message = format!("expected a list of {length} items, found {}", items.len());
                 let help = Some(format!("write {length} items"));
-                Err(Fault::Said(Box::new(Said { code: "wrong-type", message, help, fix: None })))
+                Err(DecodeError::Detailed(Box::new(ErrorDetail { code: "wrong-type", message, help, fix: None })))
             }
-            _ => Err(Fault::wrong_type(format!("a list of {length} items"))),
+            _ => Err(DecodeError::wrong_type(format!("a list of {length} items"))),
         }
     }
 
@@ -325,14 +329,14 @@ impl<'de> Deserializer<'de> for Walker<'_> {
         _: &'static str,
         length: usize,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DecodeError> {
         self.deserialize_tuple(length, visitor)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match pairs(self) {
-            Some(pairs) => visitor.visit_map(Entries::new(self, pairs, None)),
-            None => Err(Fault::wrong_type("a mapping")),
+            Some(pairs) => visitor.visit_map(MappingAccess::new(self, pairs, None)),
+            None => Err(DecodeError::wrong_type("a mapping")),
         }
     }
 
@@ -341,10 +345,10 @@ impl<'de> Deserializer<'de> for Walker<'_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DecodeError> {
         match pairs(self) {
-            Some(pairs) => visitor.visit_map(Entries::new(self, pairs, Some(fields))),
-            None => Err(Fault::wrong_type("a mapping")),
+            Some(pairs) => visitor.visit_map(MappingAccess::new(self, pairs, Some(fields))),
+            None => Err(DecodeError::wrong_type("a mapping")),
         }
     }
 
@@ -353,11 +357,11 @@ impl<'de> Deserializer<'de> for Walker<'_> {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_enum(Variant::of(self, variants)?)
+    ) -> Result<V::Value, DecodeError> {
+        visitor.visit_enum(EnumVariant::of(self, variants)?)
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_unit()
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::MAX_FINDINGS;
-use crate::diagnostic::{Diagnostic, Unshown};
+use crate::diagnostic::{Diagnostic, OmittedFindings};
 
 /// How many are kept before the sorting.
 const MAX_KEPT: usize = 1000;
@@ -17,7 +17,7 @@ pub(super) struct Findings {
     /// All there were, those that are only counted included: their message as a hash, for there can be very many.
     seen: HashSet<(&'static str, usize, usize, u64)>,
     /// Those that aren't kept.
-    more: Unshown,
+    more: OmittedFindings,
 }
 
 impl Findings {
@@ -25,12 +25,12 @@ impl Findings {
     pub(super) fn push(&mut self, finding: Diagnostic) {
         let mut message = DefaultHasher::new();
         finding.message.hash(&mut message);
-        let Range { start, end } = finding.place.span;
+        let Range { start, end } = finding.span.range;
         if !self.seen.insert((finding.code, start, end, message.finish())) {
             return;
         }
         // What was found in a part may have been bounded there.
-        if self.list.len() < MAX_KEPT && finding.unshown.is_none() {
+        if self.list.len() < MAX_KEPT && finding.omitted.is_none() {
             self.list.push(finding);
         } else {
             self.more.add(&finding);
@@ -38,7 +38,7 @@ impl Findings {
     }
 
     /// Takes in all that was found elsewhere.
-    pub(super) fn take(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         other.list.into_iter().for_each(|finding| self.push(finding));
         self.more.errors += other.more.errors;
         self.more.warnings += other.more.warnings;
@@ -46,7 +46,7 @@ impl Findings {
     }
 
     /// Notes that the search ended before everything was found.
-    pub(super) fn cut_short(&mut self) {
+    pub(super) fn mark_truncated(&mut self) {
         self.more.at_least = true;
     }
 
@@ -58,18 +58,18 @@ impl Findings {
     /// All of them, sorted by place; those beyond the bound as a number.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         if let Some(first) = self.list.first() {
-            let source = Arc::clone(&first.place.source);
+            let source = Arc::clone(&first.span.source);
             self.list.sort_by_key(|finding| {
-                let elsewhere = !Arc::ptr_eq(&finding.place.source, &source);
-                (elsewhere, finding.place.span.start, finding.place.span.end)
+                let elsewhere = !Arc::ptr_eq(&finding.span.source, &source);
+                (elsewhere, finding.span.range.start, finding.span.range.end)
             });
         }
         let mut unshown = self.more;
         self.list.iter().skip(MAX_FINDINGS).for_each(|finding| unshown.add(finding));
-        if unshown != Unshown::default() {
-            let next = self.list.get(MAX_FINDINGS).or(self.list.last()).map(|finding| finding.place.clone());
+        if unshown != OmittedFindings::default() {
+            let next = self.list.get(MAX_FINDINGS).or(self.list.last()).map(|finding| finding.span.clone());
             self.list.truncate(MAX_FINDINGS);
-            self.list.extend(next.map(|place| unshown.finding(place)));
+            self.list.extend(next.map(|place| unshown.to_diagnostic(place)));
         }
         self.list
     }

@@ -15,45 +15,45 @@
 //! - `Deserialize` written by hand may take a [`Node`], call [`report`] as often as it likes, and fail with
 //!   [`invalid`].
 
-mod access;
-mod build;
-mod bytes;
 mod comments;
 mod decode;
-mod fault;
+mod decode_error;
+mod decode_recovery;
 mod findings;
-mod mend;
 mod node;
-mod offsets;
-mod recover;
+mod parse;
+mod parse_messages;
+mod recovery_gaps;
 mod scalar;
-mod spaces;
+mod scalar_spans;
+mod serde_access;
 mod spanned;
-mod syntax;
+mod syntax_recovery;
 #[cfg(test)]
 mod tests;
-mod torn;
 mod tree;
-mod write;
+mod unicode_spaces;
+mod utf8;
+mod writer;
 
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use self::build::Built;
+use self::parse::ParseOutcome;
 
-pub use bytes::{MAX_BYTES, read_bytes};
-pub use comments::comments;
-pub use decode::{AMOUNT, COUNT};
-pub use fault::invalid;
-pub use node::{Kind, Node};
-pub use offsets::Places;
-pub use recover::report;
+pub use comments::directive_comments;
+pub use decode::{EXPECTED_AMOUNT, EXPECTED_COUNT};
+pub use decode_error::coded_error;
+pub use decode_recovery::report;
+pub use node::{Node, NodeKind};
+pub use scalar_spans::ScalarSpanMap;
 pub use spanned::Spanned;
-pub use tree::Synonyms;
-pub use write::written;
+pub use tree::KeyAliases;
+pub use utf8::{MAX_BYTES, read_bytes};
+pub use writer::to_yaml;
 
-use crate::diagnostic::{Diagnostic, Place, Rule, Severity, Source, rule};
+use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan, rule};
 
 /// What can be wrong with a file that is read, before anybody asks what it means. Numbers out of their range are a
 /// lint's, too.
@@ -61,11 +61,11 @@ pub const RULES: &[Rule] = &[
     rule!(Error "yaml-syntax"),
     rule!(Error "too-deep"),
     rule!(Error "too-large"),
-    rule!(Error "too-many"),
+    rule!(Error "too-many-findings"),
     rule!(Error "empty-file"),
     rule!(Error "not-utf8"),
     rule!(Error "unreadable"),
-    rule!(Error "second-document"),
+    rule!(Error "multiple-documents"),
     rule!(Error "unknown-anchor"),
     rule!(Error "cyclic-alias"),
     rule!(Error "unknown-tag"),
@@ -96,7 +96,7 @@ pub struct Decoded<T> {
     pub findings: Vec<Diagnostic>,
     /// Where the value holds made-up parts, or lacks parts that the text has. What a check says about these places
     /// is noise.
-    pub holes: Vec<Place>,
+    pub gaps: Vec<SourceSpan>,
 }
 
 impl<T> Decoded<T> {
@@ -104,7 +104,7 @@ impl<T> Decoded<T> {
     ///
     /// # Errors
     /// All findings, where one of them is an error.
-    pub fn whole(self) -> Result<T, Vec<Diagnostic>> {
+    pub fn into_result(self) -> Result<T, Vec<Diagnostic>> {
         match self.value {
             Some(value) if !self.findings.iter().any(|finding| finding.severity == Severity::Error) => Ok(value),
             _ => Err(self.findings),
@@ -119,10 +119,10 @@ pub fn read<T: DeserializeOwned>(source: &Arc<Source>) -> Decoded<T> {
 
 /// As [`read`]. An unknown key that has a synonym among those that its mapping can have, and lacks, counts as that one,
 /// as a misspelt one does.
-pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, synonyms: Synonyms) -> Decoded<T> {
-    let Built { tree, found, holes } = build::tree(source, synonyms);
-    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), holes } };
-    let mut decoded = recover::decode(&Node::root(tree), found);
-    decoded.holes.extend(holes);
+pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, synonyms: KeyAliases) -> Decoded<T> {
+    let ParseOutcome { tree, found, gaps: holes } = parse::parse_document(source, synonyms);
+    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), gaps: holes } };
+    let mut decoded = decode_recovery::decode(&Node::root(tree), found);
+    decoded.gaps.extend(holes);
     decoded
 }

@@ -9,18 +9,18 @@ use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::findings::{Findings, excerpt};
-use super::offsets::Places;
 use super::scalar::{self, Scalar};
+use super::scalar_spans::ScalarSpanMap;
 use super::tree::{Content, Style, Tree};
-use super::{Decoded, recover};
-use crate::diagnostic::Place;
+use super::{Decoded, decode_recovery};
+use crate::diagnostic::SourceSpan;
 
 /// The name by which [`Node`] makes itself known to our deserializer.
 pub(super) const NODE: &str = "$legwork::yaml::Node";
 
 thread_local! {
     /// Carries a node from the deserializer to the visitor that it calls next.
-    static HANDED: RefCell<Option<Node>> = const { RefCell::new(None) };
+    static PASSED_NODE: RefCell<Option<Node>> = const { RefCell::new(None) };
 }
 
 /// A part of a document, not decoded. Cloning is cheap: the document is shared.
@@ -28,12 +28,12 @@ thread_local! {
 pub struct Node {
     pub(super) tree: Arc<Tree>,
     pub(super) index: u32,
-    pub(super) made_up: bool,
+    pub(super) is_placeholder: bool,
 }
 
 /// What a [`Node`] is, by the core schema; aliases are followed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind<'a> {
+pub enum NodeKind<'a> {
     /// `null`, `~` or nothing at all.
     Null,
     /// `true` or `false`.
@@ -50,64 +50,64 @@ pub enum Kind<'a> {
     Mapping,
     /// A mistake that is already reported, such as an unknown anchor or a missing key. A `Deserialize` that meets it
     /// may fail with any error: it won't be shown.
-    Broken,
+    Invalid,
 }
 
 impl Node {
     pub(super) fn root(tree: Arc<Tree>) -> Self {
         let index = tree.root;
-        Self { tree, index, made_up: false }
+        Self { tree, index, is_placeholder: false }
     }
 
     fn sibling(&self, index: u32) -> Self {
-        Self { tree: Arc::clone(&self.tree), index, made_up: self.made_up }
+        Self { tree: Arc::clone(&self.tree), index, is_placeholder: self.is_placeholder }
     }
 
     /// Where it stands; of an alias, the alias. The place of a missing value (`key:`) is its key.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> SourceSpan {
         self.tree.place(self.index)
     }
 
     /// Where to point for what is missing in it: the key that it is the value of, else its first key, else itself.
-    pub fn head(&self) -> Place {
-        self.tree.head(self.index)
+    pub fn place_for_missing(&self) -> SourceSpan {
+        self.tree.place_for_missing(self.index)
     }
 
     /// Whether the value beside it was made up because the real one is wrong. What a check says about it is noise.
-    pub fn is_made_up(&self) -> bool {
-        self.made_up
+    pub fn is_placeholder(&self) -> bool {
+        self.is_placeholder
     }
 
     /// Whether it is a list or mapping that may have held more, which a syntax error made unreadable.
-    pub fn is_torn(&self) -> bool {
-        self.tree.is_torn(self.index)
+    pub fn is_incomplete(&self) -> bool {
+        self.tree.is_incomplete(self.index)
     }
 
     /// What there is to read; a made-up node has nothing.
     fn content(&self) -> &Content {
-        if self.made_up { &Content::Broken } else { self.tree.content(self.index) }
+        if self.is_placeholder { &Content::Invalid } else { self.tree.content(self.index) }
     }
 
     /// What it is.
-    pub fn kind(&self) -> Kind<'_> {
+    pub fn kind(&self) -> NodeKind<'_> {
         match self.content() {
             Content::Scalar { text, value, .. } => match *value {
-                Scalar::Null => Kind::Null,
-                Scalar::Boolean(value) => Kind::Boolean(value),
-                Scalar::Integer(value) => Kind::Integer(value),
-                Scalar::Number(value) => Kind::Number(value),
-                Scalar::String => Kind::String(text),
+                Scalar::Null => NodeKind::Null,
+                Scalar::Boolean(value) => NodeKind::Boolean(value),
+                Scalar::Integer(value) => NodeKind::Integer(value),
+                Scalar::Number(value) => NodeKind::Number(value),
+                Scalar::String => NodeKind::String(text),
             },
-            Content::List(_) => Kind::List,
-            Content::Mapping(_) => Kind::Mapping,
-            Content::Broken | Content::Alias(_) => Kind::Broken,
+            Content::List(_) => NodeKind::List,
+            Content::Mapping(_) => NodeKind::Mapping,
+            Content::Invalid | Content::Alias(_) => NodeKind::Invalid,
         }
     }
 
     /// The text of a string; `None` for any other scalar.
     pub fn as_str(&self) -> Option<&str> {
         match self.kind() {
-            Kind::String(text) => Some(text),
+            NodeKind::String(text) => Some(text),
             _ => None,
         }
     }
@@ -122,7 +122,7 @@ impl Node {
 
     /// Whether it is `null`, `~` or nothing at all.
     pub fn is_null(&self) -> bool {
-        self.kind() == Kind::Null
+        self.kind() == NodeKind::Null
     }
 
     /// Whether it is a scalar without quotes, on its line or over several; no text of a block.
@@ -141,13 +141,13 @@ impl Node {
     }
 
     /// The place of a scalar's text within its quotes; of anything else its place. Of an alias, in what it stands for.
-    pub fn inside(&self) -> Place {
-        let target = self.tree.resolve(self.index);
+    pub fn content_place(&self) -> SourceSpan {
+        let target = self.tree.resolve_alias(self.index);
         let mut place = self.tree.place(target);
         if let Content::Scalar { style: Style::Single | Style::Double, .. } = self.tree.content(target)
-            && place.span.len() >= 2
+            && place.range.len() >= 2
         {
-            place.span = place.span.start + 1..place.span.end - 1;
+            place.range = place.range.start + 1..place.range.end - 1;
         }
         place
     }
@@ -177,35 +177,35 @@ impl Node {
 
     /// The key that it is the value of.
     pub fn own_key(&self) -> Option<Self> {
-        self.tree.entry(self.index).key.map(|key| self.sibling(key))
+        self.tree.node_data(self.index).key.map(|key| self.sibling(key))
     }
 
     /// What it is, for a message: `the string "yes"`, `a list`, `nothing`.
     pub fn describe(&self) -> String {
         let text = || excerpt(self.text().unwrap_or_default());
         match self.kind() {
-            Kind::Null if self.text() == Some("") => "nothing".to_owned(),
-            Kind::Null => "null".to_owned(),
-            Kind::Boolean(value) => format!("the boolean {value}"),
-            Kind::Integer(_) => format!("the integer {}", text()),
-            Kind::Number(_) => format!("the number {}", text()),
-            Kind::String(_) => format!("the string \"{}\"", text()),
-            Kind::List => "a list".to_owned(),
-            Kind::Mapping => "a mapping".to_owned(),
-            Kind::Broken => "a mistake".to_owned(),
+            NodeKind::Null if self.text() == Some("") => "nothing".to_owned(),
+            NodeKind::Null => "null".to_owned(),
+            NodeKind::Boolean(value) => format!("the boolean {value}"),
+            NodeKind::Integer(_) => format!("the integer {}", text()),
+            NodeKind::Number(_) => format!("the number {}", text()),
+            NodeKind::String(_) => format!("the string \"{}\"", text()),
+            NodeKind::List => "a list".to_owned(),
+            NodeKind::Mapping => "a mapping".to_owned(),
+            NodeKind::Invalid => "a mistake".to_owned(),
         }
     }
 
     /// Decodes the part alone. Inside a `Deserialize`, [`Self::decode_here`] is mostly what you want.
     pub fn decode<T: DeserializeOwned>(&self) -> Decoded<T> {
-        recover::decode(self, Findings::default())
+        decode_recovery::decode(self, Findings::default())
     }
 
     /// Decodes the part and adds the findings to those of the decoding under way (see [`super::report`]). The value
     /// may be partial.
-    pub fn decode_here<T: DeserializeOwned>(&self) -> Option<T> {
+    pub fn decode_nested<T: DeserializeOwned>(&self) -> Option<T> {
         let decoded = self.decode();
-        decoded.findings.into_iter().for_each(recover::report);
+        decoded.findings.into_iter().for_each(decode_recovery::report);
         decoded.value
     }
 
@@ -213,46 +213,46 @@ impl Node {
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value;
         match self.kind() {
-            Kind::Null | Kind::Broken => Value::Null,
-            Kind::Boolean(value) => Value::Bool(value),
-            Kind::String(text) => Value::String(text.to_owned()),
-            Kind::List => Value::Array(self.items().map(|item| item.to_json()).collect()),
-            Kind::Mapping => Value::Object(
+            NodeKind::Null | NodeKind::Invalid => Value::Null,
+            NodeKind::Boolean(value) => Value::Bool(value),
+            NodeKind::String(text) => Value::String(text.to_owned()),
+            NodeKind::List => Value::Array(self.items().map(|item| item.to_json()).collect()),
+            NodeKind::Mapping => Value::Object(
                 self.entries()
                     .map(|(key, value)| (key.text().unwrap_or_default().to_owned(), value.to_json()))
                     .collect(),
             ),
-            Kind::Integer(value) => i64::try_from(value)
+            NodeKind::Integer(value) => i64::try_from(value)
                 .map(Value::from)
                 .or_else(|_| u64::try_from(value).map(Value::from))
                 .unwrap_or_else(|_| Value::from(value as f64)),
-            Kind::Number(value) => serde_json::Number::from_f64(value)
+            NodeKind::Number(value) => serde_json::Number::from_f64(value)
                 .map_or_else(|| Value::String(self.text().unwrap_or_default().to_owned()), Value::Number),
         }
     }
 
     /// Where its decoded text stands in the source, for many ranges. Of an alias, in what it stands for.
-    pub fn places(&self) -> Places {
-        let target = self.tree.resolve(self.index);
+    pub fn span_map(&self) -> ScalarSpanMap {
+        let target = self.tree.resolve_alias(self.index);
         let whole = self.tree.place(target);
         match self.tree.content(target) {
-            Content::Scalar { text, style, .. } => Places::of_scalar(whole, text, *style),
-            _ => Places::of_whole(whole),
+            Content::Scalar { text, style, .. } => ScalarSpanMap::of_scalar(whole, text, *style),
+            _ => ScalarSpanMap::of_whole(whole),
         }
     }
 
-    /// Where one range of bytes of the decoded text stands in the source; see [`Places::of`].
-    pub fn place_of(&self, range_in_decoded_text: Range<usize>) -> Place {
-        self.places().of(range_in_decoded_text)
+    /// Where one range of bytes of the decoded text stands in the source; see [`ScalarSpanMap::of`].
+    pub fn place_of_range(&self, range_in_decoded_text: Range<usize>) -> SourceSpan {
+        self.span_map().place_of(range_in_decoded_text)
     }
 
     /// Lets the next visitor on this thread [`Self::take`] it.
-    pub(super) fn hand_over(self) {
-        HANDED.with_borrow_mut(|handed| *handed = Some(self));
+    pub(super) fn pass_to_visitor(self) {
+        PASSED_NODE.with_borrow_mut(|handed| *handed = Some(self));
     }
 
-    pub(super) fn take() -> Option<Self> {
-        HANDED.with_borrow_mut(Option::take)
+    pub(super) fn take_passed() -> Option<Self> {
+        PASSED_NODE.with_borrow_mut(Option::take)
     }
 }
 
@@ -274,7 +274,7 @@ impl<'de> Deserialize<'de> for Node {
             }
 
             fn visit_unit<E: serde::de::Error>(self) -> Result<Node, E> {
-                Node::take().ok_or_else(|| E::custom("only the YAML reader can capture a node"))
+                Node::take_passed().ok_or_else(|| E::custom("only the YAML reader can capture a node"))
             }
 
             fn visit_newtype_struct<D: Deserializer<'de>>(self, _: D) -> Result<Node, D::Error> {

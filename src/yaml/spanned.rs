@@ -10,7 +10,7 @@ use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Node;
-use crate::diagnostic::Place;
+use crate::diagnostic::SourceSpan;
 
 /// The name by which [`Spanned`] makes itself known to our deserializer.
 pub(super) const SPANNED: &str = "$legwork::yaml::Spanned";
@@ -27,7 +27,7 @@ pub struct Spanned<T> {
 
 impl<T> Spanned<T> {
     /// Where the value stands.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> SourceSpan {
         self.node.place()
     }
 }
@@ -83,7 +83,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
             }
 
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-                let node = Node::take().ok_or_else(|| D::Error::custom("only the YAML reader knows places"))?;
+                let node = Node::take_passed().ok_or_else(|| D::Error::custom("only the YAML reader knows places"))?;
                 Ok(Spanned { value: T::deserialize(deserializer)?, node })
             }
         }

@@ -1,11 +1,11 @@
 //! What a case's workspace is made of, and what its run is kept from.
 
-use super::{JOB, case, left, run, test};
-use crate::support::folder::Folder;
+use super::{JOB, case, leftover_files, run, test};
+use crate::support::test_folder::TestFolder;
 
 /// A folder with a case whose parent runs a command.
-fn with_command(job: &str, command: &str, expect: &str) -> Folder {
-    let folder = Folder::new();
+fn with_command(job: &str, command: &str, expect: &str) -> TestFolder {
+    let folder = TestFolder::new();
     folder.write("jobs/job.yaml", job);
     case(&folder, "one", expect);
     let script = serde_json::json!({ "parent": [
@@ -26,7 +26,7 @@ fn names_of_gits_own_links_and_modes_are_kept() {
     std::fs::set_permissions(folder.at(at("run.sh")), mode).unwrap();
     std::os::unix::fs::symlink("a.txt", folder.at(at("link"))).unwrap();
     folder.write("jobs/tests/job/one/expect/names", ".gitignore\n.hidden\na.txt\nlink\nnames\nrun.sh\nsaid\n");
-    run(&folder, &[]).code(0);
+    run(&folder, &[]).assert_code(0);
 }
 
 #[test]
@@ -43,11 +43,11 @@ fn a_repository_is_made_the_same_each_time() {
         "[user]\nname = me\n[commit]\ngpgSign = true\n[init]\ndefaultBranch = x\n",
     )
     .unwrap();
-    run(&folder, &["--accept"]).code(0).stdout_has("renewed");
+    run(&folder, &["--accept"]).assert_code(0).assert_stdout_contains("renewed");
     let log = folder.read("jobs/tests/job/one/expect/log");
     let lines: Vec<&str> = log.lines().map(|line| &line[41..]).collect();
     assert_eq!(lines, ["legwork test Two; $(three) (HEAD -> main)", "legwork test One (tag: v1)"]);
-    run(&folder, &[]).code(0);
+    run(&folder, &[]).assert_code(0);
 }
 
 #[test]
@@ -69,24 +69,24 @@ fn no_key_and_no_network_reaches_a_case() {
         .env("ELSE", "x")
         .run();
     if ended.exited_with(1) && ended.stdout.contains("bubblewrap") {
-        return crate::support::skipped("bubblewrap doesn't work here");
+        return crate::support::report_skipped("bubblewrap doesn't work here");
     }
-    ended.code(0);
+    ended.assert_code(0);
     // Without a script or a record there is no way around --offline.
     folder.write("job.yaml", JOB);
     let ended = folder.legwork(&["run", "job.yaml", "--offline"]).env("ANTHROPIC_API_KEY", "sk-x").run();
     ended
-        .code(2)
-        .stderr_has("is reached over the network, and --offline forbids that")
-        .stderr_has("--model replay/FILE");
+        .assert_code(2)
+        .assert_stderr_contains("is reached over the network, and --offline forbids that")
+        .assert_stderr_contains("--model replay/FILE");
 }
 
 #[test]
 fn a_case_that_takes_too_long_is_ended_with_all_that_it_started() {
     let folder = with_command(JOB, "touch begun; sleep 600", "timeout: 1s\n");
     let ended = run(&folder, &[]);
-    ended.code(1).stdout_has("it took longer than 1 s");
-    assert_eq!(left(&folder).len(), 1);
+    ended.assert_code(1).assert_stdout_contains("it took longer than 1 s");
+    assert_eq!(leftover_files(&folder).len(), 1);
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn a_workspace_that_cant_be_made_fails_its_case() {
     let folder = with_command(JOB, "true", "git: [{ message: a }, { message: b, remove: [nothing] }]\n");
     let ended = run(&folder, &[]);
     ended
-        .code(1)
-        .stdout_has("the workspace can't be made")
-        .stdout_has("expect.yaml:1:6")
-        .stdout_has("nothing can't be removed");
+        .assert_code(1)
+        .assert_stdout_contains("the workspace can't be made")
+        .assert_stdout_contains("expect.yaml:1:6")
+        .assert_stdout_contains("nothing can't be removed");
 }

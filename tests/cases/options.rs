@@ -2,8 +2,8 @@
 
 use rustix::process::Signal;
 
-use super::{SCRIPT, case, left, run, test, with_case};
-use crate::support::folder::Folder;
+use super::{SCRIPT, case, leftover_files, run, test, with_case};
+use crate::support::test_folder::TestFolder;
 
 #[test]
 fn cases_are_named_in_every_way() {
@@ -19,7 +19,7 @@ fn cases_are_named_in_every_way() {
     folder.write("src/tests/unit/data/input.yaml", "x: 1\n");
     let count = |arguments: &[&str]| {
         let ended = run(&folder, arguments);
-        let line = ended.code(0).stdout.lines().last().unwrap_or_default().to_owned();
+        let line = ended.assert_code(0).stdout.lines().last().unwrap_or_default().to_owned();
         line.split(':').next().unwrap_or_default().to_owned()
     };
     assert_eq!(count(&[]), "3 cases");
@@ -30,20 +30,24 @@ fn cases_are_named_in_every_way() {
     assert_eq!(count(&["jobs/other.yaml"]), "1 case");
     assert_eq!(count(&["jobs/tests/job/two/expect.yaml"]), "1 case");
     assert_eq!(count(&["--filter", "job/t", "--filter", "three"]), "2 cases");
-    let inside = test(&folder, &["."]).below("jobs/tests/another/three").run();
-    inside.code(0).stdout_has("another/three");
+    let inside = test(&folder, &["."]).in_folder("jobs/tests/another/three").run();
+    inside.assert_code(0).assert_stdout_contains("another/three");
 }
 
 #[test]
 fn no_case_is_an_error() {
-    let folder = Folder::new();
-    run(&folder, &[]).code(2).stdout_is("").stderr_has("there is no case in .").stderr_has("--save-case");
+    let folder = TestFolder::new();
+    run(&folder, &[])
+        .assert_code(2)
+        .assert_stdout("")
+        .assert_stderr_contains("there is no case in .")
+        .assert_stderr_contains("--save-case");
     folder.write("jobs/job.yaml", super::JOB).write("jobs/tests/job/README.md", "");
-    run(&folder, &[]).code(2).stderr_has("there is no case in jobs");
-    run(&folder, &["gone"]).code(3).stderr_has("there is no such file");
+    run(&folder, &[]).assert_code(2).assert_stderr_contains("there is no case in jobs");
+    run(&folder, &["gone"]).assert_code(3).assert_stderr_contains("there is no such file");
     case(&folder, "one", "max_turns: 3\n");
-    run(&folder, &["--filter", "x"]).code(2).stderr_has("the only case hasn't x in its name");
-    run(&folder, &["--jobs", "0"]).code(2);
+    run(&folder, &["--filter", "x"]).assert_code(2).assert_stderr_contains("the only case hasn't x in its name");
+    run(&folder, &["--jobs", "0"]).assert_code(2);
 }
 
 /// The elements of a document, in order, with their attributes; fails where it isn't well-formed.
@@ -82,7 +86,7 @@ fn junit_is_what_ci_systems_read() {
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "text: { is: \"\\e[31m]]>&<b>\\\"\\a\" }\nmax_turns: 1\n");
     let ended = run(&folder, &["--format", "junit"]);
-    ended.code(1).stderr_has("ok   job/one").stderr_has("FAIL job/two");
+    ended.assert_code(1).assert_stderr_contains("ok   job/one").assert_stderr_contains("FAIL job/two");
     let found = elements(&ended.stdout);
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["testsuites", "testsuite", "testcase", "testcase", "failure"]);
@@ -106,10 +110,10 @@ fn a_signal_ends_all_and_leaves_nothing() {
         folder.wait_for("begun");
         running.signal(signal);
         let ended = running.wait();
-        ended.code(code).stdout_has("0 cases: 0 passed, interrupted");
+        ended.assert_code(code).assert_stdout_contains("0 cases: 0 passed, interrupted");
         assert!(begun.exists());
-        assert_eq!(left(&folder), Vec::<String>::new());
-        crate::signals::none_left(&folder);
+        assert_eq!(leftover_files(&folder), Vec::<String>::new());
+        crate::signals::assert_no_processes(&folder);
     }
 }
 
@@ -121,7 +125,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
     let line = format!("{} test --jobs 1 | head -n 1", env!("CARGO_BIN_EXE_legwork"));
     let ended = folder.program("bash", &["-o", "pipefail", "-c", &line]).run();
-    ended.code(0).stderr_is("");
+    ended.assert_code(0).assert_stderr("");
     assert_eq!(ended.stdout.lines().count(), 1);
 }
 
@@ -132,13 +136,13 @@ fn a_record_is_a_case_too() {
     let path = folder.at("a.txt").display().to_string();
     folder.write("a.txt", "hi\n").write("script.yaml", SCRIPT.replace("path: a.txt", &format!("path: {path}")));
     let ended = folder.legwork(&["run", "jobs/job.yaml", "--model", "replay/script.yaml"]).run();
-    let record = ended.code(0).run_folder();
+    let record = ended.assert_code(0).run_folder();
     for name in ["events.jsonl", "subagents/helper-1.events.jsonl"] {
         folder.write(&format!("jobs/tests/job/one/record/{name}"), record.file(name));
     }
-    run(&folder, &[]).code(3).stderr_has("this case has a script and a record");
+    run(&folder, &[]).assert_code(3).assert_stderr_contains("this case has a script and a record");
     std::fs::remove_file(folder.at("jobs/tests/job/one/script.yaml")).unwrap();
     folder.write("a.txt", "untouched\n");
-    run(&folder, &[]).code(0);
+    run(&folder, &[]).assert_code(0);
     assert_eq!(folder.read("a.txt"), "untouched\n");
 }

@@ -3,17 +3,21 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 27] = [
+const LAYERS: [&str; 31] = [
+    "text",
     "message",
     "diagnostic",
     "yaml",
     "toml_file",
     "template",
-    "data",
+    "json_schema",
     "job",
-    "mask",
-    "price",
+    "redaction",
+    "pricing",
+    "git",
     "sandbox",
+    "workspace",
+    "process",
     "tools",
     "providers",
     "lints",
@@ -24,7 +28,7 @@ const LAYERS: [&str; 27] = [
     "cases",
     "formats",
     "record",
-    "changes",
+    "workspace_changes",
     "budget",
     "agent",
     "checks",
@@ -39,7 +43,7 @@ fn layer(name: &str) -> Option<usize> {
 
 /// The names that follow a path to the crate's root in this file: `crate::name`, `crate::{name, other::{..}}`, and
 /// as many `super::` as lead up to it.
-fn roots(file: &SourceFile) -> Vec<(usize, String)> {
+fn used_modules(file: &SourceFile) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let up = "super::".repeat(file.module.len());
     let mut paths = vec!["crate::"];
@@ -96,7 +100,7 @@ fn a_module_uses_only_what_stands_to_its_left() {
     let mut wrong = Vec::new();
     for file in sources() {
         let Some(own) = file.module.first().and_then(|top| layer(top)) else { continue };
-        for (line, name) in roots(&file) {
+        for (line, name) in used_modules(&file) {
             if layer(&name).is_some_and(|used| used > own) {
                 wrong.push(format!("{}:{line}: {} uses {name}", file.path.display(), LAYERS[own]));
             }
@@ -112,7 +116,7 @@ fn every_form_of_use_is_seen() {
         module: module.iter().map(ToString::to_string).collect(),
         code: code.to_owned(),
     };
-    let names = |file: SourceFile| roots(&file).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+    let names = |file: SourceFile| used_modules(&file).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
     assert_eq!(names(file(&["plan"], "use crate::job::{Keep, Network};")), ["job"]);
     assert_eq!(names(file(&["plan"], "use crate::{\n job::{Keep, Network},\n run,\n};")), ["job", "run", ""]);
     assert_eq!(names(file(&["plan"], "fn f(x: crate::cli::Y) {} use mycrate::run;")), ["cli"]);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What stands before code that is only for tests.
-const MARK: &str = "#[cfg(test)]";
+const CFG_TEST: &str = "#[cfg(test)]";
 
 /// The repository's folder.
 pub(crate) fn root() -> &'static Path {
@@ -49,12 +49,12 @@ pub(crate) fn sources() -> Vec<SourceFile> {
     let rust = files("src").into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
     let (mut all, mut only_tests) = (Vec::new(), Vec::new());
     for path in rust {
-        let code = without_words(&read(&path));
+        let code = blank_comments_and_literals(&read(&path));
         let mut module: Vec<String> =
             path.with_extension("").iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
         module.pop_if(|last| last == "mod" || last == "lib" || last == "main");
         only_tests.extend(test_modules(&code).map(|name| [module.as_slice(), &[name]].concat()));
-        all.push(SourceFile { path, module, code: without_tests(&code) });
+        all.push(SourceFile { path, module, code: blank_tests(&code) });
     }
     all.retain(|file| !only_tests.iter().any(|tests: &Vec<String>| file.module.starts_with(tests)));
     all
@@ -62,7 +62,7 @@ pub(crate) fn sources() -> Vec<SourceFile> {
 
 /// The modules in files of their own that are declared under `#[cfg(test)]`.
 fn test_modules(code: &str) -> impl Iterator<Item = String> {
-    code.split(MARK).skip(1).filter_map(|rest| {
+    code.split(CFG_TEST).skip(1).filter_map(|rest| {
         let (declaration, _) = rest.split_once(';')?;
         let (before, name) = declaration.rsplit_once("mod ")?;
         (!before.contains(['{', '=', '(']) || before.trim().starts_with("pub(")).then(|| name.trim().to_owned())
@@ -70,12 +70,12 @@ fn test_modules(code: &str) -> impl Iterator<Item = String> {
 }
 
 /// Blanks comments and the insides of string and character literals.
-fn without_words(text: &str) -> String {
+fn blank_comments_and_literals(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
     let mut at = 0;
     while at < bytes.len() {
-        let end = match word_end(&bytes[at..], at.checked_sub(1).map(|before| bytes[before])) {
+        let end = match comment_or_literal_length(&bytes[at..], at.checked_sub(1).map(|before| bytes[before])) {
             Some(length) => at + length,
             None => {
                 at += 1;
@@ -89,7 +89,7 @@ fn without_words(text: &str) -> String {
 }
 
 /// The length of the comment or literal that starts here, if one does.
-fn word_end(rest: &[u8], before: Option<u8>) -> Option<usize> {
+fn comment_or_literal_length(rest: &[u8], before: Option<u8>) -> Option<usize> {
     let find = |needle: &[u8], from: usize| {
         let tail = rest.get(from..).unwrap_or_default();
         tail.windows(needle.len()).position(|window| window == needle).map_or(rest.len(), |at| from + at + needle.len())
@@ -136,12 +136,12 @@ fn quoted(rest: &[u8], quote: u8) -> usize {
 }
 
 /// Blanks every item under `#[cfg(test)]`.
-fn without_tests(code: &str) -> String {
+fn blank_tests(code: &str) -> String {
     let mut out = code.to_owned();
-    while let Some(start) = out.find(MARK) {
+    while let Some(start) = out.find(CFG_TEST) {
         let mut depth = 0_usize;
         let mut end = out.len();
-        for (at, byte) in out.bytes().enumerate().skip(start + MARK.len()) {
+        for (at, byte) in out.bytes().enumerate().skip(start + CFG_TEST.len()) {
             match byte {
                 b'{' => depth += 1,
                 b'}' => depth = depth.saturating_sub(1),
@@ -169,7 +169,7 @@ const C: &str = r#"crate::cli " "#; const D: u8 = b'\''; const E: char = 'ä';
 mod tests { use crate::cli; fn g() { if true { } } }
 use crate::plan;
 "##;
-    let code = without_tests(&without_words(text));
+    let code = blank_tests(&blank_comments_and_literals(text));
     assert_eq!(code.matches("crate::cli").count(), 0, "{code}");
     assert_eq!(code.matches("crate::").count(), 2, "{code}");
     assert_eq!(test_modules("#[cfg(test)]\nmod tests;\nmod a;\n#[cfg(test)]\nuse b;\n").collect::<Vec<_>>(), ["tests"]);

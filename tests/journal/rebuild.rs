@@ -6,41 +6,41 @@ use rustix::process::Signal;
 
 use super::{JOB, RUN, journals, latest, prepared};
 use crate::runs::folder_with;
-use crate::support::folder::Folder;
-use crate::support::program::Ended;
+use crate::support::program::ProgramOutput;
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
+use crate::support::test_folder::TestFolder;
 
 /// Every file of a record but its journals, and the workspace's start, byte for byte.
-fn derived(record: &RunFolder) -> BTreeMap<String, Vec<u8>> {
+fn artifacts(record: &RunFolder) -> BTreeMap<String, Vec<u8>> {
     let journals = journals(record);
     let names = record.files().into_iter().filter(|name| !journals.contains(name) && name != "workspace.start");
     names.map(|name| (name.clone(), std::fs::read(record.path().join(&name)).unwrap())).collect()
 }
 
-fn rebuild(folder: &Folder) -> Ended {
+fn rebuild(folder: &TestFolder) -> ProgramOutput {
     folder.legwork(&["show", "latest", "--rebuild"]).run()
 }
 
 /// Takes everything away that can be made again, has it made, and compares.
-fn comes_back(folder: &Folder, files: &[&str]) {
+fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     let record = latest(folder);
-    let before = derived(&record);
+    let before = artifacts(&record);
     let names: Vec<&str> = before.keys().map(String::as_str).collect();
     assert_eq!(names, files);
     let untouched = rebuild(folder);
-    untouched.code(0).stderr_is("").nowhere("was missing").nowhere("was another");
+    untouched.assert_code(0).assert_stderr("").assert_not_printed("was missing").assert_not_printed("was another");
     before.keys().for_each(|name| std::fs::remove_file(record.path().join(name)).unwrap());
     let missing = rebuild(folder);
-    missing.code(0).stderr_is("");
+    missing.assert_code(0).assert_stderr("");
     for name in names {
-        missing.stdout_has(&format!("was missing  {name}\n"));
+        missing.assert_stdout_contains(&format!("was missing  {name}\n"));
     }
-    for (name, content) in derived(&record) {
+    for (name, content) in artifacts(&record) {
         let [was, is] = [&before[&name], &content].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         assert_eq!(is, was, "{name}");
     }
-    assert_eq!(derived(&record).len(), before.len());
+    assert_eq!(artifacts(&record).len(), before.len());
 }
 
 const ALL: &[&str] = &[
@@ -57,10 +57,10 @@ const ALL: &[&str] = &[
 #[test]
 fn a_record_comes_back_byte_for_byte() {
     let folder = prepared();
-    folder.legwork(RUN).run().code(0);
-    comes_back(&folder, ALL);
+    folder.legwork(RUN).run().assert_code(0);
+    assert_rebuilt(&folder, ALL);
     assert_eq!(latest(&folder).file("job.yaml"), JOB);
-    folder.legwork(&["show"]).run().code(0).stdout_has("All\n\ndone: `x`.");
+    folder.legwork(&["show"]).run().assert_code(0).assert_stdout_contains("All\n\ndone: `x`.");
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn the_record_of_a_run_that_went_on_comes_back() {
     for after in [9, 17, 25, 33] {
         let folder = prepared();
         folder.legwork(RUN).env("LEGWORK_KILL_AFTER", after.to_string()).run();
-        folder.legwork(&["resume", "latest"]).run().code(0);
-        comes_back(&folder, ALL);
+        folder.legwork(&["resume", "latest"]).run().assert_code(0);
+        assert_rebuilt(&folder, ALL);
     }
 }
 
@@ -77,50 +77,53 @@ fn the_record_of_a_run_that_went_on_comes_back() {
 fn a_record_comes_back_without_the_subagents_journals() {
     let folder = prepared();
     folder.write("job.yaml", format!("{JOB}keep: never\n"));
-    folder.legwork(RUN).run().code(0);
+    folder.legwork(RUN).run().assert_code(0);
     assert_eq!(journals(&latest(&folder)), ["events.jsonl"]);
-    comes_back(&folder, ALL);
+    assert_rebuilt(&folder, ALL);
 }
 
 #[test]
 fn what_a_provider_or_a_signal_ended_comes_back_with_its_costs() {
     let folder = folder_with("parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\n");
     let answer = |text: &str| Answer::text(text).usage(1_234_567, 7_919).cache(77_777, 333);
-    let server = Server::with(Checks::AllButRepeats, move |request: &Request| match request.prompt().as_str() {
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.prompt().as_str() {
         "Go." if request.turn() == 0 => Answer::calls(&[("task", serde_json::json!({ "prompt": "x" }))]).usage(3, 1),
         "x" => answer("Summary."),
         _ => Answer::status(400).error("invalid_request_error", "no credit"),
     });
-    folder.legwork(&["run", "job.yaml"]).provider(&server).run().code(5);
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(5);
     assert!(latest(&folder).result()["cost_usd"].as_f64().unwrap() > 1.0);
     let files = ["job.yaml", "plan.json", "report.html", "result.json", "subagents/a-1.md", "transcript.md"];
-    comes_back(&folder, &files);
+    assert_rebuilt(&folder, &files);
 
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [bash] } }\n");
     let server = Server::start(|request: &Request| match request.prompt().as_str() {
         "Go." => Answer::calls(&[("task", serde_json::json!({ "prompt": "x" }))]),
         _ => Answer::empty().hang(),
     });
-    let running = folder.legwork(&["run", "job.yaml"]).provider(&server).spawn();
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(2);
     running.signal(Signal::TERM);
-    running.wait().code(143);
-    comes_back(&folder, &files);
+    running.wait().assert_code(143);
+    assert_rebuilt(&folder, &files);
 }
 
 #[test]
 fn what_was_edited_is_put_right() {
     let folder = prepared();
-    folder.legwork(RUN).run().code(0);
+    folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
-    let before = derived(&record);
+    let before = artifacts(&record);
     for name in ["plan.json", "result.json", "subagents/worker-1.md"] {
         std::fs::write(record.path().join(name), "{").unwrap();
     }
-    folder.legwork(&["show"]).run().code(2).stderr_has("result.json");
+    folder.legwork(&["show"]).run().assert_code(2).assert_stderr_contains("result.json");
     let ended = rebuild(&folder);
-    ended.code(0).stdout_has("was another  plan.json\n").stdout_has("as it was    transcript.md\n");
-    assert_eq!(derived(&record), before);
+    ended
+        .assert_code(0)
+        .assert_stdout_contains("was another  plan.json\n")
+        .assert_stdout_contains("as it was    transcript.md\n");
+    assert_eq!(artifacts(&record), before);
 }
 
 /// A run that was cut off, without `plan.json` and `job.yaml`.
@@ -129,18 +132,23 @@ fn a_run_goes_on_from_its_journals_alone() {
     let folder = prepared();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "17").run();
     let record = latest(&folder);
-    derived(&record).keys().for_each(|name| std::fs::remove_file(record.path().join(name)).unwrap());
-    folder.legwork(&["show"]).run().code(0).stdout_has("# job: not finished").stdout_has("Go 0.1.");
-    folder.legwork(&["resume", "latest"]).run().code(0);
-    rebuild(&folder).code(0).stdout_has("as it was    job.yaml\n");
-    comes_back(&folder, ALL);
+    artifacts(&record).keys().for_each(|name| std::fs::remove_file(record.path().join(name)).unwrap());
+    folder
+        .legwork(&["show"])
+        .run()
+        .assert_code(0)
+        .assert_stdout_contains("# job: not finished")
+        .assert_stdout_contains("Go 0.1.");
+    folder.legwork(&["resume", "latest"]).run().assert_code(0);
+    rebuild(&folder).assert_code(0).assert_stdout_contains("as it was    job.yaml\n");
+    assert_rebuilt(&folder, ALL);
 }
 
 #[test]
 fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it() {
     for name in ["events.jsonl", "subagents/worker-2.events.jsonl"] {
         let folder = prepared();
-        folder.legwork(RUN).run().code(0);
+        folder.legwork(RUN).run().assert_code(0);
         let record = latest(&folder);
         let journal = record.file(name);
         let line = journal.lines().position(|line| line.contains("call_started") && line.contains("echo")).unwrap();
@@ -152,8 +160,8 @@ fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it
         std::fs::write(record.path().join(name), changed.join("\n") + "\n").unwrap();
         std::fs::remove_file(record.path().join("transcript.md")).unwrap();
         let refused = rebuild(&folder);
-        refused.code(2).stdout_is("").stderr_has(name);
-        refused.stderr_has(&format!("line {} was changed after it was written", line + 1));
+        refused.assert_code(2).assert_stdout("").assert_stderr_contains(name);
+        refused.assert_stderr_contains(&format!("line {} was changed after it was written", line + 1));
         assert!(!record.has("transcript.md"));
     }
 }
@@ -161,32 +169,35 @@ fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it
 #[test]
 fn a_torn_tail_is_said_and_what_stands_before_it_is_used() {
     let folder = prepared();
-    folder.legwork(RUN).run().code(0);
+    folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
     let journal = record.file("events.jsonl");
     let lines = journal.lines().count();
     std::fs::write(record.path().join("events.jsonl"), &journal[..journal.len() - 9]).unwrap();
     std::fs::remove_file(record.path().join("result.json")).unwrap();
     let ended = rebuild(&folder);
-    ended.code(0).stderr_has(&format!("events.jsonl ends early: line {lines} is torn")).stderr_has("no result.json");
+    ended
+        .assert_code(0)
+        .assert_stderr_contains(&format!("events.jsonl ends early: line {lines} is torn"))
+        .assert_stderr_contains("no result.json");
     assert!(!record.has("result.json"));
     assert!(record.transcript().starts_with("# job: not finished"));
     // The run itself has the rest.
-    folder.legwork(&["resume", "latest"]).run().code(0).stdout_is("All\n\ndone: `x`.\n");
+    folder.legwork(&["resume", "latest"]).run().assert_code(0).assert_stdout("All\n\ndone: `x`.\n");
     // It had ended: its start isn't kept any more, and what it has changed is in the journal.
-    comes_back(&folder, ALL);
+    assert_rebuilt(&folder, ALL);
 }
 
 #[test]
 fn nothing_is_made_again_while_the_run_goes_on_nor_before_it_began() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::empty().hang());
-    let running = folder.legwork(&["run", "job.yaml"]).provider(&server).spawn();
+    let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(1);
-    rebuild(&folder).code(5).stdout_is("").stderr_has("still going on");
+    rebuild(&folder).assert_code(5).assert_stdout("").assert_stderr_contains("still going on");
     running.signal(Signal::KILL);
     running.wait();
-    rebuild(&folder).code(0).stderr_has("no result.json");
+    rebuild(&folder).assert_code(0).assert_stderr_contains("no result.json");
     std::fs::write(latest(&folder).path().join("events.jsonl"), "").unwrap();
-    rebuild(&folder).code(2).stderr_has("start the job anew");
+    rebuild(&folder).assert_code(2).assert_stderr_contains("start the job anew");
 }

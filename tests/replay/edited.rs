@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::{JOB, SCRIPT, differences, recorded};
+use super::{JOB, SCRIPT, differences, record_run};
 
 /// What comes of an edited job: exit code 7 and the JSON, or equal.
 fn edited(from: &str, to: &str) -> Value {
-    let (folder, _) = recorded(JOB, SCRIPT);
+    let (folder, _) = record_run(JOB, SCRIPT);
     assert!(JOB.contains(from), "{from}");
     folder.write("edited.yaml", format!("name: job\n{}", JOB.replacen(from, to, 1)));
     let ended = folder.legwork(&["replay", "latest", "--job", "edited.yaml", "--format", "json"]).run();
-    ended.code(if from == to { 0 } else { 7 }).json()
+    ended.assert_code(if from == to { 0 } else { 7 }).json()
 }
 
 fn paths(json: &Value) -> Vec<&str> {
@@ -23,12 +23,14 @@ fn at(agent: &str, turn: u64, why: &str) -> (String, u64, String) {
 
 #[test]
 fn an_edited_prompt_is_shown_as_a_diff_and_counts_from_the_first_turn() {
-    let (folder, _) = recorded(JOB, SCRIPT);
+    let (folder, _) = record_run(JOB, SCRIPT);
     folder.write("job.yaml", JOB.replace("Be brief.", "Be thorough."));
     let ended = folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run();
-    ended.code(7).stdout_has("plan: parent.system\n@@ -1,2 +1,2 @@\n You lead.\n-Be brief.\n+Be thorough.\n");
-    ended.stdout_has("the conversation would first be another at parent, turn 1, event ");
-    ended.stdout_has("the system prompt is another");
+    ended
+        .assert_code(7)
+        .assert_stdout_contains("plan: parent.system\n@@ -1,2 +1,2 @@\n You lead.\n-Be brief.\n+Be thorough.\n");
+    ended.assert_stdout_contains("the conversation would first be another at parent, turn 1, event ");
+    ended.assert_stdout_contains("the system prompt is another");
     let json = edited("Look at the", "Look well at the");
     assert_eq!(paths(&json), ["parent.prompt"]);
     assert_eq!((differences(&json)[0].0.as_str(), differences(&json)[0].1), ("parent", 1));
@@ -67,27 +69,34 @@ fn a_tool_that_is_lost_counts_at_the_first_reply_that_calls_it() {
 
 #[test]
 fn new_inputs_need_defaults_and_those_that_are_gone_are_left_out() {
-    let (folder, _) = recorded(JOB, SCRIPT);
+    let (folder, _) = record_run(JOB, SCRIPT);
     let with = |inputs: &str| JOB.replace("  what: { type: string, default: notes }\n", inputs);
     folder.write(
         "job.yaml",
         with("  what: { type: string }\n  how: { type: string }\n  token: { type: string, secret: true }\n"),
     );
     let replay = || folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run();
-    replay().code(3).stdout_is("").stderr_has("the input `how` is required").stderr_has("give it a default");
+    replay()
+        .assert_code(3)
+        .assert_stdout("")
+        .assert_stderr_contains("the input `how` is required")
+        .assert_stderr_contains("give it a default");
     folder.write("job.yaml", with("  what: { type: string }\n  how: { type: string, default: fast }\n"));
-    replay().code(7).stdout_has("plan: inputs.how: (nothing) -> \"fast\"").stdout_has("stays as it is");
+    replay()
+        .assert_code(7)
+        .assert_stdout_contains("plan: inputs.how: (nothing) -> \"fast\"")
+        .assert_stdout_contains("stays as it is");
     folder.write("job.yaml", "parent: {}\n");
-    replay().code(3).stdout_is("").stderr_has("job.yaml:1:");
-    folder.legwork(&["replay", "latest", "--job", "job.yaml", "--tools"]).run().code(2);
+    replay().assert_code(3).assert_stdout("").assert_stderr_contains("job.yaml:1:");
+    folder.legwork(&["replay", "latest", "--job", "job.yaml", "--tools"]).run().assert_code(2);
 }
 
 #[test]
 fn a_model_from_the_command_line_stays_the_model() {
-    let (folder, _) = recorded(JOB, SCRIPT);
+    let (folder, _) = record_run(JOB, SCRIPT);
     folder.write("own.yaml", JOB.replace("model: replay/replies.yaml", "model: anthropic/claude-haiku-4-5"));
     let run = folder.legwork(&["run", "own.yaml", "--model", "replay/replies.yaml", "--out", "others"]).run();
-    run.code(0);
+    run.assert_code(0);
     let ended = folder.legwork(&["replay", "own/latest", "--out", "others", "--job", "own.yaml"]).run();
-    ended.code(0).stdout_has("equal: ");
+    ended.assert_code(0).assert_stdout_contains("equal: ");
 }

@@ -1,6 +1,6 @@
 //! Scripts that don't fit: told with their places, before anything runs where that can be.
 
-use crate::support::folder::Folder;
+use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "
 model: replay/replies.yaml
@@ -11,8 +11,8 @@ subagents:
 limits: { tokens: 100000 }
 ";
 
-fn with(script: &str) -> Folder {
-    let folder = Folder::new();
+fn with(script: &str) -> TestFolder {
+    let folder = TestFolder::new();
     folder.write("job.yaml", JOB).write("replies.yaml", script);
     folder
 }
@@ -21,7 +21,9 @@ fn with(script: &str) -> Folder {
 fn a_script_that_runs_out_says_where() {
     let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n");
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.code(7).stderr_has("replies.yaml:2:3 has 1 reply for the agent parent, and a 2nd was asked for");
+    ended
+        .assert_code(7)
+        .assert_stderr_contains("replies.yaml:2:3 has 1 reply for the agent parent, and a 2nd was asked for");
     let result = ended.run_folder().result();
     assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("replay_differs"), Some(7)));
 }
@@ -32,9 +34,9 @@ fn replies_that_are_left_over_say_where() {
         with("parent:\n  - text: Done.\n  - text: More.\n  - text: And more.\nsubagents:\n  reader-1: [{ text: x }]\n");
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     ended
-        .code(7)
-        .stdout_is("Done.\n")
-        .stderr_has("replies.yaml:3:5: the run ended, and the agent parent got only 1 of 3");
+        .assert_code(7)
+        .assert_stdout("Done.\n")
+        .assert_stderr_contains("replies.yaml:3:5: the run ended, and the agent parent got only 1 of 3");
     let run = ended.run_folder();
     let result = run.result();
     assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("replay_differs"), Some(7)));
@@ -45,19 +47,19 @@ fn replies_that_are_left_over_say_where() {
     // A run that ends early for another reason has that outcome.
     folder.write("job.yaml", JOB.replace("{ prompt: Go.,", "{ max_turns: 1, prompt: Go.,"));
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: read_file }]\n  - text: Sum.\n  - text: More.\n");
-    folder.legwork(&["run", "job.yaml"]).run().code(4);
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(4);
 }
 
 #[test]
 fn a_record_that_has_more_replies_than_are_asked_for_says_so() {
     let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n  - text: Done.\n");
-    let record = folder.legwork(&["run", "job.yaml"]).run().code(0).run_folder();
+    let record = folder.legwork(&["run", "job.yaml"]).run().assert_code(0).run_folder();
     let record = record.path().strip_prefix(folder.path()).unwrap().to_owned();
     let model = format!("replay/{}", record.display());
-    folder.legwork(&["run", "job.yaml", "--model", &model]).run().code(0);
+    folder.legwork(&["run", "job.yaml", "--model", &model]).run().assert_code(0);
     folder.write("job.yaml", JOB.replace("{ prompt: Go.,", "{ max_turns: 1, prompt: Go.,"));
     let run = folder.legwork(&["run", "job.yaml", "--model", &model]).run();
-    run.code(4);
+    run.assert_code(4);
 }
 
 #[test]
@@ -83,7 +85,11 @@ fn what_the_job_does_not_have_is_found_before_anything_runs() {
     ] {
         let folder = with(script);
         let ended = folder.legwork(&["run", "job.yaml"]).run();
-        ended.code(3).stdout_is("").stderr_has(message).stderr_has(&format!("replies.yaml:{place}"));
+        ended
+            .assert_code(3)
+            .assert_stdout("")
+            .assert_stderr_contains(message)
+            .assert_stderr_contains(&format!("replies.yaml:{place}"));
         assert!(!folder.exists("runs"), "{script}");
     }
 }
@@ -94,7 +100,7 @@ fn a_mistake_on_purpose_is_made_and_told_to_the_model() {
         "parent:\n  - calls:\n      - { tool: bash, mistaken: true }\n      - { tool: task, input: { prompt: x, agent: \
          nobody }, mistaken: true }\n  - text: Done.\n",
     );
-    let run = folder.legwork(&["run", "job.yaml"]).run().code(0).run_folder();
+    let run = folder.legwork(&["run", "job.yaml"]).run().assert_code(0).run_folder();
     let told: Vec<String> =
         run.events().iter().filter_map(|it| Some(it["data"]["result"]["text"].as_str()?.to_owned())).collect();
     assert!(

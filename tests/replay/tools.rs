@@ -1,44 +1,47 @@
 //! `replay --tools`: recorded replies, real tools.
 
-use super::{JOB, SCRIPT, recorded};
-use crate::support::folder::Folder;
+use super::{JOB, SCRIPT, record_run};
+use crate::support::test_folder::TestFolder;
 
 #[test]
 fn real_tools_in_a_workspace_as_it_was_give_the_same() {
-    let (folder, _) = recorded(JOB, SCRIPT);
-    let fresh = Folder::new();
+    let (folder, _) = record_run(JOB, SCRIPT);
+    let fresh = TestFolder::new();
     fresh.write("notes.txt", "hello\n");
     let replay = || folder.legwork(&["replay", "latest", "--tools", "--workspace"]).arg(fresh.path()).run();
-    replay().code(0).stdout_is("equal: 3 agents, 6 turns, 6 calls\n");
+    replay().assert_code(0).assert_stdout("equal: 3 agents, 6 turns, 6 calls\n");
     assert_eq!(fresh.read("out.txt"), "one\ntwo\n");
     // Now the file is there, which the answer says.
-    replay().code(7).stdout_has("differs first at parent, turn 2, event ").stdout_has("call_finished");
+    replay()
+        .assert_code(7)
+        .assert_stdout_contains("differs first at parent, turn 2, event ")
+        .assert_stdout_contains("call_finished");
 }
 
 #[test]
 fn what_differs_is_shown_and_the_replay_goes_on() {
-    let (folder, run) = recorded(JOB, SCRIPT);
+    let (folder, run) = record_run(JOB, SCRIPT);
     folder.write("notes.txt", "goodbye\n");
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     let ended = folder.legwork(&["replay", "latest", "--tools"]).run();
-    ended.code(7).stdout_has("goodbye").stdout_has("read_file");
+    ended.assert_code(7).assert_stdout_contains("goodbye").assert_stdout_contains("read_file");
     assert_eq!(folder.read("out.txt"), "one\ntwo\n", "the calls behind the difference were made, too");
     assert_eq!(run.result()["outcome"], "completed", "the record stays as it is");
-    folder.legwork(&["replay", "latest"]).run().code(0);
+    folder.legwork(&["replay", "latest"]).run().assert_code(0);
 }
 
 #[test]
 fn checks_run_for_real_as_well() {
     let job = format!("{JOB}checks: [{{ name: there, run: test -f out.txt }}]\n");
-    let (folder, _) = recorded(&job, SCRIPT);
+    let (folder, _) = record_run(&job, SCRIPT);
     std::fs::remove_file(folder.at("out.txt")).unwrap();
-    folder.legwork(&["replay", "latest"]).run().code(0).stdout_has("equal: ");
-    folder.legwork(&["replay", "latest", "--tools"]).run().code(0).stdout_has("equal: ");
+    folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal: ");
+    folder.legwork(&["replay", "latest", "--tools"]).run().assert_code(0).assert_stdout_contains("equal: ");
     // Nobody can write to a folder of that name.
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     std::fs::create_dir(folder.at("out.txt")).unwrap();
     let ended = folder.legwork(&["replay", "latest", "--tools", "--format", "json"]).run();
-    let json = ended.code(7).json();
+    let json = ended.assert_code(7).json();
     let kinds: Vec<&str> =
         json["differences"].as_array().unwrap().iter().filter_map(|it| it["recorded"]["type"].as_str()).collect();
     assert!(kinds.contains(&"call_finished") && kinds.contains(&"check_finished"), "{json:#}");

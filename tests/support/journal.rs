@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// What is wrong with a line by the schema of the repository, if anything is.
-pub(crate) fn fault(line: &Value) -> Option<String> {
+pub(crate) fn schema_error(line: &Value) -> Option<String> {
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
         let schema: Value = serde_json::from_str(include_str!("../../schemas/events.schema.json")).expect("JSON");
@@ -18,22 +18,22 @@ pub(crate) fn fault(line: &Value) -> Option<String> {
 }
 
 /// A line without its sum, and the sum.
-fn parts(line: &str) -> Option<(&str, &str)> {
+fn split_checksum(line: &str) -> Option<(&str, &str)> {
     line.strip_suffix("\"}")?.rsplit_once(",\"sum\":\"")
 }
 
 /// The sum of a line that follows a line with the sum `before`.
-fn sum(before: &str, body: &str) -> String {
+fn checksum(before: &str, body: &str) -> String {
     let digest = Sha256::digest(format!("{before}{body}"));
     digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A journal that somebody changed, with sums that fit.
-pub(crate) fn summed(text: &str) -> String {
+pub(crate) fn with_checksums(text: &str) -> String {
     let mut before = String::new();
     let line = |line: &str| {
-        let (body, _) = parts(line).expect("a line with a sum");
-        before = sum(&before, body);
+        let (body, _) = split_checksum(line).expect("a line with a sum");
+        before = checksum(&before, body);
         format!("{body},\"sum\":\"{before}\"}}\n")
     };
     text.lines().map(line).collect()
@@ -41,17 +41,17 @@ pub(crate) fn summed(text: &str) -> String {
 
 /// The lines of a journal that is whole to its end. Every line is as the schema says, and has the sum that README says.
 #[track_caller]
-pub(crate) fn lines(name: &str, text: &str) -> Vec<Value> {
+pub(crate) fn checked_lines(name: &str, text: &str) -> Vec<Value> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line of {name} is torn");
     let mut before = String::new();
     let parse = |(at, line): (usize, &str)| {
         let place = format!("line {} of {name}: {line}", at + 1);
         let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {place}"));
-        if let Some(fault) = fault(&value) {
+        if let Some(fault) = schema_error(&value) {
             panic!("{fault}: {place}");
         }
-        let (body, written) = parts(line).expect(&place);
-        before = sum(&before, body);
+        let (body, written) = split_checksum(line).expect(&place);
+        before = checksum(&before, body);
         assert_eq!(written, before, "{place}");
         assert_eq!(value["seq"], at + 1, "{place}");
         value

@@ -10,9 +10,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
-use super::folder::Folder;
 use super::record::RunFolder;
 use super::server::{KEY, Server};
+use super::test_folder::TestFolder;
 
 /// A start of the program that hasn't happened yet.
 pub(crate) struct Program {
@@ -24,7 +24,7 @@ pub(crate) struct Program {
 
 impl Program {
     /// Nothing in the environment but `PATH`, an empty home, and no proxy in the way of loopback; nothing on stdin.
-    pub(super) fn new(folder: &Folder, executable: &str, arguments: &[&str]) -> Self {
+    pub(super) fn new(folder: &TestFolder, executable: &str, arguments: &[&str]) -> Self {
         let mut command = match hangup_is_ignored() {
             false => Command::new(executable),
             // The tests may run under nohup; what they start is not to inherit that.
@@ -67,7 +67,7 @@ impl Program {
     }
 
     /// Points the provider `anthropic` at a test's server, with its key.
-    pub(crate) fn provider(self, server: &Server) -> Self {
+    pub(crate) fn anthropic(self, server: &Server) -> Self {
         self.env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY)
     }
 
@@ -82,7 +82,7 @@ impl Program {
     }
 
     /// Starts in a folder below the workspace.
-    pub(crate) fn below(mut self, folder: impl AsRef<Path>) -> Self {
+    pub(crate) fn in_folder(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(self.workspace.join(folder));
         self
     }
@@ -99,7 +99,7 @@ impl Program {
     }
 
     /// Starts it and goes on.
-    pub(crate) fn spawn(mut self) -> Running {
+    pub(crate) fn spawn(mut self) -> RunningProgram {
         self.command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = self.command.spawn().expect("the executable starts");
         if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), self.stdin) {
@@ -109,11 +109,19 @@ impl Program {
         let stdout = drain(child.stdout.take().expect("stdout is piped"));
         let stderr = drain(child.stderr.take().expect("stderr is piped"));
         let line = format!("{:?}", self.command);
-        Running { child, stdout, stderr, timeout: self.timeout, workspace: self.workspace, line, reaped: false }
+        RunningProgram {
+            child,
+            stdout,
+            stderr,
+            timeout: self.timeout,
+            workspace: self.workspace,
+            command_line: line,
+            reaped: false,
+        }
     }
 
     /// Starts it and waits for its end.
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> ProgramOutput {
         self.spawn().wait()
     }
 }
@@ -136,17 +144,17 @@ fn drain(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 }
 
 /// A program that runs; killed when it is dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     child: Child,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
     timeout: Duration,
     workspace: PathBuf,
-    line: String,
+    command_line: String,
     reaped: bool,
 }
 
-impl Running {
+impl RunningProgram {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -164,7 +172,7 @@ impl Running {
     }
 
     /// Waits for its end; kills it and fails the test when that takes too long.
-    pub(crate) fn wait(mut self) -> Ended {
+    pub(crate) fn wait(mut self) -> ProgramOutput {
         let (send, ended) = channel();
         let pid = self.raw_pid();
         thread::spawn(move || {
@@ -182,8 +190,14 @@ impl Running {
         let [stdout, stderr] = [&self.stdout, &self.stderr]
             .map(|pipe| pipe.recv_timeout(Duration::from_secs(120)).expect("its output ends with it"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert!(in_time, "{} took longer than {:?}\n{stdout}\n{stderr}", self.line, self.timeout);
-        Ended { status, stdout, stderr, workspace: self.workspace.clone(), line: self.line.clone() }
+        assert!(in_time, "{} took longer than {:?}\n{stdout}\n{stderr}", self.command_line, self.timeout);
+        ProgramOutput {
+            status,
+            stdout,
+            stderr,
+            workspace: self.workspace.clone(),
+            command_line: self.command_line.clone(),
+        }
     }
 
     fn raw_pid(&self) -> Pid {
@@ -191,7 +205,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if !self.reaped {
             let _ = self.child.kill();
@@ -201,19 +215,24 @@ impl Drop for Running {
 }
 
 /// A program that has ended. Every check names the command and shows all that it printed.
-pub(crate) struct Ended {
+pub(crate) struct ProgramOutput {
     status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     workspace: PathBuf,
-    line: String,
+    command_line: String,
 }
 
-impl Ended {
+impl ProgramOutput {
     /// It exited by itself with this code.
     #[track_caller]
-    pub(crate) fn code(&self, code: i32) -> &Self {
-        assert!(self.status.code() == Some(code), "{} instead of exit code {code}\n{}", self.status, self.all());
+    pub(crate) fn assert_code(&self, code: i32) -> &Self {
+        assert!(
+            self.status.code() == Some(code),
+            "{} instead of exit code {code}\n{}",
+            self.status,
+            self.full_output()
+        );
         self
     }
 
@@ -228,41 +247,42 @@ impl Ended {
     }
 
     #[track_caller]
-    pub(crate) fn stdout_is(&self, text: &str) -> &Self {
-        assert!(self.stdout == text, "stdout isn't {text:?}\n{}", self.all());
+    pub(crate) fn assert_stdout(&self, text: &str) -> &Self {
+        assert!(self.stdout == text, "stdout isn't {text:?}\n{}", self.full_output());
         self
     }
 
     #[track_caller]
-    pub(crate) fn stdout_has(&self, text: &str) -> &Self {
-        assert!(self.stdout.contains(text), "stdout lacks {text:?}\n{}", self.all());
+    pub(crate) fn assert_stdout_contains(&self, text: &str) -> &Self {
+        assert!(self.stdout.contains(text), "stdout lacks {text:?}\n{}", self.full_output());
         self
     }
 
     #[track_caller]
-    pub(crate) fn stderr_is(&self, text: &str) -> &Self {
-        assert!(self.stderr == text, "stderr isn't {text:?}\n{}", self.all());
+    pub(crate) fn assert_stderr(&self, text: &str) -> &Self {
+        assert!(self.stderr == text, "stderr isn't {text:?}\n{}", self.full_output());
         self
     }
 
     #[track_caller]
-    pub(crate) fn stderr_has(&self, text: &str) -> &Self {
-        assert!(self.stderr.contains(text), "stderr lacks {text:?}\n{}", self.all());
+    pub(crate) fn assert_stderr_contains(&self, text: &str) -> &Self {
+        assert!(self.stderr.contains(text), "stderr lacks {text:?}\n{}", self.full_output());
         self
     }
 
     /// The text is neither in stdout nor in stderr.
     #[track_caller]
-    pub(crate) fn nowhere(&self, text: &str) -> &Self {
+    pub(crate) fn assert_not_printed(&self, text: &str) -> &Self {
         let printed = self.stdout.contains(text) || self.stderr.contains(text);
-        assert!(!printed, "{text:?} was printed\n{}", self.all());
+        assert!(!printed, "{text:?} was printed\n{}", self.full_output());
         self
     }
 
     /// Stdout as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout isn't JSON: {error}\n{}", self.all()))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("stdout isn't JSON: {error}\n{}", self.full_output()))
     }
 
     /// Stdout as one JSON value a line.
@@ -270,7 +290,7 @@ impl Ended {
     pub(crate) fn json_lines(&self) -> Vec<Value> {
         let parse = |line| {
             serde_json::from_str(line)
-                .unwrap_or_else(|error| panic!("a line isn't JSON: {error}\n{line}\n{}", self.all()))
+                .unwrap_or_else(|error| panic!("a line isn't JSON: {error}\n{line}\n{}", self.full_output()))
         };
         self.stdout.lines().map(parse).collect()
     }
@@ -279,9 +299,10 @@ impl Ended {
     #[track_caller]
     pub(crate) fn run_folder(&self) -> RunFolder {
         let runs = self.workspace.join("runs");
-        let entries = std::fs::read_dir(&runs).unwrap_or_else(|error| panic!("no runs: {error}\n{}", self.all()));
+        let entries =
+            std::fs::read_dir(&runs).unwrap_or_else(|error| panic!("no runs: {error}\n{}", self.full_output()));
         let jobs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-        let [job] = jobs.as_slice() else { panic!("not one job's runs: {jobs:?}\n{}", self.all()) };
+        let [job] = jobs.as_slice() else { panic!("not one job's runs: {jobs:?}\n{}", self.full_output()) };
         self.run_folder_in(job)
     }
 
@@ -289,12 +310,12 @@ impl Ended {
     #[track_caller]
     pub(crate) fn run_folder_in(&self, job: impl AsRef<Path>) -> RunFolder {
         let latest = self.workspace.join(job).join("latest");
-        let path = latest.canonicalize().unwrap_or_else(|error| panic!("{latest:?}: {error}\n{}", self.all()));
+        let path = latest.canonicalize().unwrap_or_else(|error| panic!("{latest:?}: {error}\n{}", self.full_output()));
         RunFolder::new(path)
     }
 
     /// All there is to see, for a failed check's text.
-    pub(crate) fn all(&self) -> String {
-        format!("{}\n--- {}\n--- stdout\n{}\n--- stderr\n{}", self.line, self.status, self.stdout, self.stderr)
+    pub(crate) fn full_output(&self) -> String {
+        format!("{}\n--- {}\n--- stdout\n{}\n--- stderr\n{}", self.command_line, self.status, self.stdout, self.stderr)
     }
 }

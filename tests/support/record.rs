@@ -54,7 +54,7 @@ impl RunFolder {
     /// The parent's journal, line by line, each checked.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {
-        journal::lines("events.jsonl", &self.file("events.jsonl"))
+        journal::checked_lines("events.jsonl", &self.file("events.jsonl"))
     }
 
     /// A subagent's summary, by its id (`explorer-1`).
@@ -67,7 +67,7 @@ impl RunFolder {
     #[track_caller]
     pub(crate) fn events_of(&self, id: &str) -> Vec<Value> {
         let name = format!("subagents/{id}.events.jsonl");
-        journal::lines(&name, &self.file(&name))
+        journal::checked_lines(&name, &self.file(&name))
     }
 
     /// Every file, relative and sorted.
@@ -90,7 +90,7 @@ impl RunFolder {
 
     /// Fails where the text is in any file of the run: for secrets.
     #[track_caller]
-    pub(crate) fn nowhere(&self, text: &str) {
+    pub(crate) fn assert_absent(&self, text: &str) {
         for name in self.files() {
             let bytes = std::fs::read(self.path.join(&name)).expect("a file of the run");
             assert!(!String::from_utf8_lossy(&bytes).contains(text), "{text:?} is in {name}");

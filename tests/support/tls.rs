@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::{bodies, peer};
+use super::{bodies, tcp_peer};
 
 /// A file of `tests/tls`.
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -60,7 +60,7 @@ fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str, test: &str) -
         }
     }
     stream.by_ref().take(length).read_to_end(&mut request).ok()?;
-    peer::keep_request(&request, test);
+    tcp_peer::dump_request(&request, test);
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
     stream.get_mut().write_all(format!("{head}connection: close\r\n\r\n{body}").as_bytes()).ok()?;
     stream.get_mut().flush().ok()

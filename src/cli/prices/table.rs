@@ -1,32 +1,32 @@
 //! Prices as text.
 
-use super::{Answer, Priced, Rate, Source};
-use crate::price::TABLE;
+use super::{ListedSource, ModelPrice, PricesOutput, TierRate};
+use crate::pricing::TABLE_VERSION;
 
 const HEADINGS: [&str; 4] = ["input", "output", "cache read", "cache write"];
 
 /// One model after the other, each with everything that is known.
-pub(super) fn pages(answer: &Answer) -> String {
-    let pages: Vec<String> = answer.models.iter().map(|priced| page(priced, answer)).collect();
+pub(super) fn model_details(answer: &PricesOutput) -> String {
+    let pages: Vec<String> = answer.models.iter().map(|priced| model_detail(priced, answer)).collect();
     pages.join("\n")
 }
 
-fn page(priced: &Priced, answer: &Answer) -> String {
+fn model_detail(priced: &ModelPrice, answer: &PricesOutput) -> String {
     let mut text = format!("{}\n", priced.model);
     let mut line = |name: &str, value: &str| text += &format!("  {name:<8}{value}\n");
     match (priced.source, &priced.unknown) {
-        (Some(Source::Table), _) => {
-            line("source", &format!("the table of {TABLE}, as of {}", answer.table_date));
+        (Some(ListedSource::Table), _) => {
+            line("source", &format!("the table of {TABLE_VERSION}, as of {}", answer.table_date));
             if let Some(id) = priced.listed_as.as_ref().filter(|id| !priced.model.ends_with(&format!("/{id}"))) {
                 line("listed", &format!("as {id}"));
             }
         }
-        (Some(Source::PricesToml), _) => line("source", answer.file.as_deref().unwrap_or("prices.toml")),
-        (Some(Source::Replay), _) => line("source", "none: what a script answers costs nothing"),
+        (Some(ListedSource::PricesToml), _) => line("source", answer.file.as_deref().unwrap_or("prices.toml")),
+        (Some(ListedSource::Replay), _) => line("source", "none: what a script answers costs nothing"),
         (None, why) => line("price", &format!("unknown: {}", why.as_deref().unwrap_or_default())),
     }
     if let Some(address) = &priced.asked_at {
-        let list = if priced.source == Some(Source::Table) && !priced.is_of_server {
+        let list = if priced.source == Some(ListedSource::Table) && !priced.is_of_server {
             "; these are list prices, and what it takes there may differ"
         } else {
             ""
@@ -34,51 +34,51 @@ fn page(priced: &Priced, answer: &Answer) -> String {
         line("asked", &format!("at {address}{list}"));
     }
     if let Some(window) = priced.context_window {
-        let prompt = priced.prompt_limit.map(|most| format!(", the prompt at most {}", grouped(most)));
-        line("window", &format!("{} tokens{}", grouped(window), prompt.unwrap_or_default()));
+        let prompt = priced.prompt_limit.map(|most| format!(", the prompt at most {}", thousands_separated(most)));
+        line("window", &format!("{} tokens{}", thousands_separated(window), prompt.unwrap_or_default()));
     }
     if priced.rates.is_empty() {
         return text;
     }
     let rows = priced.rates.iter().enumerate().map(|(at, rate)| {
-        let next = priced.rates.get(at + 1).map(|next| grouped(next.above));
+        let next = priced.rates.get(at + 1).map(|next| thousands_separated(next.above));
         let prompt = match (rate.above, next) {
             (0, None) => "any prompt".to_owned(),
             (_, Some(next)) => format!("up to {next} tokens"),
-            (above, None) => format!("more than {} tokens", grouped(above)),
+            (above, None) => format!("more than {} tokens", thousands_separated(above)),
         };
-        std::iter::once(prompt).chain(cells(rate)).collect::<Vec<_>>()
+        std::iter::once(prompt).chain(rate_cells(rate)).collect::<Vec<_>>()
     });
     let heading = std::iter::once("$ for a million tokens").chain(HEADINGS).map(str::to_owned).collect();
-    text + &aligned(std::iter::once(heading).chain(rows).collect(), "  ")
+    text + &align_columns(std::iter::once(heading).chain(rows).collect(), "  ")
 }
 
 /// A line for each model.
-pub(super) fn list(answer: &Answer) -> String {
+pub(super) fn model_list(answer: &PricesOutput) -> String {
     let heading =
         ["$ for a million tokens"].into_iter().chain(HEADINGS).chain(["window", ""]).map(str::to_owned).collect();
     let rows = answer.models.iter().map(|priced| {
         let note = match (&priced.source, &priced.unknown, &priced.rates[..]) {
             (_, Some(why), _) => why.clone(),
-            (_, None, [_, second, ..]) => format!("dearer above {}", grouped(second.above)),
-            (Some(Source::PricesToml), ..) => "prices.toml".to_owned(),
+            (_, None, [_, second, ..]) => format!("dearer above {}", thousands_separated(second.above)),
+            (Some(ListedSource::PricesToml), ..) => "prices.toml".to_owned(),
             _ => String::new(),
         };
         let figures = match priced.rates.first() {
-            Some(rate) => cells(rate),
+            Some(rate) => rate_cells(rate),
             None => HEADINGS.map(|_| "-".to_owned()),
         };
-        let window = priced.context_window.map_or("-".to_owned(), grouped);
+        let window = priced.context_window.map_or("-".to_owned(), thousands_separated);
         std::iter::once(priced.model.clone()).chain(figures).chain([window, note]).collect()
     });
-    let text = aligned(std::iter::once(heading).chain(rows).collect(), "");
-    match answer.models.iter().any(|priced| priced.source == Some(Source::Table)) {
-        true => format!("{text}\nfrom the table of {TABLE}, as of {}\n", answer.table_date),
+    let text = align_columns(std::iter::once(heading).chain(rows).collect(), "");
+    match answer.models.iter().any(|priced| priced.source == Some(ListedSource::Table)) {
+        true => format!("{text}\nfrom the table of {TABLE_VERSION}, as of {}\n", answer.table_date),
         false => text,
     }
 }
 
-fn cells(rate: &Rate) -> [String; 4] {
+fn rate_cells(rate: &TierRate) -> [String; 4] {
     [rate.input, rate.output, rate.cache_read, rate.cache_write].map(dollars)
 }
 
@@ -90,7 +90,7 @@ fn dollars(rate: f64) -> String {
 }
 
 /// `1,000,000`.
-fn grouped(number: u64) -> String {
+fn thousands_separated(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -103,7 +103,7 @@ fn grouped(number: u64) -> String {
 }
 
 /// Columns, the first and the last but five to the left.
-fn aligned(rows: Vec<Vec<String>>, indent: &str) -> String {
+fn align_columns(rows: Vec<Vec<String>>, indent: &str) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let widths: Vec<usize> = (0..columns)
         .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or_default())
@@ -132,6 +132,9 @@ mod tests {
     #[test]
     fn numbers_are_written_whole() {
         assert_eq!([3.0, 0.075, 0.1, 12.5, 0.0].map(dollars), ["3.00", "0.075", "0.10", "12.50", "0.00"]);
-        assert_eq!([0, 999, 1_000, 200_000, 1_048_576].map(grouped), ["0", "999", "1,000", "200,000", "1,048,576"]);
+        assert_eq!(
+            [0, 999, 1_000, 200_000, 1_048_576].map(thousands_separated),
+            ["0", "999", "1,000", "200,000", "1,048,576"]
+        );
     }
 }

@@ -5,17 +5,17 @@ use std::sync::{Mutex, PoisonError};
 
 use indicatif::TermLike;
 
-use crate::cli::outputs::{self, Stream};
+use crate::cli::output_queue::{self, Stream};
 
 /// Columns at the right that stay free: what a terminal shows of a pressed key (`^C`) must not begin a line of its own,
 /// or clearing the lines would miss one.
-const FREE: u16 = 4;
+const RIGHT_MARGIN: u16 = 4;
 
 /// Stderr as a terminal. A frame is collected and written at once. indicatif ends a line by filling it with blanks up to
 /// the width; here it ends with a line feed instead, for a line that fills the terminal is broken in two when that gets
 /// narrower.
 #[derive(Debug, Default)]
-pub(super) struct Screen {
+pub(super) struct StderrTerm {
     frame: Mutex<Frame>,
 }
 
@@ -23,10 +23,10 @@ pub(super) struct Screen {
 struct Frame {
     text: String,
     /// Whether a line has ended, and another may follow.
-    ended: bool,
+    line_ended: bool,
 }
 
-impl Screen {
+impl StderrTerm {
     fn add(&self, text: &str) -> io::Result<()> {
         self.frame.lock().unwrap_or_else(PoisonError::into_inner).text.push_str(text);
         Ok(())
@@ -37,10 +37,10 @@ impl Screen {
     }
 }
 
-impl TermLike for Screen {
+impl TermLike for StderrTerm {
     fn width(&self) -> u16 {
         let size = rustix::termios::tcgetwinsize(stderr()).ok();
-        size.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(80).saturating_sub(FREE).max(1)
+        size.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(80).saturating_sub(RIGHT_MARGIN).max(1)
     }
 
     fn height(&self) -> u16 {
@@ -73,10 +73,10 @@ impl TermLike for Screen {
         let mut frame = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
         let line = text.trim_end_matches(' ');
         if line.is_empty() {
-            frame.ended = true;
+            frame.line_ended = true;
             return Ok(());
         }
-        if std::mem::take(&mut frame.ended) {
+        if std::mem::take(&mut frame.line_ended) {
             frame.text.push('\n');
         }
         frame.text.push_str(line);
@@ -89,7 +89,7 @@ impl TermLike for Screen {
 
     fn flush(&self) -> io::Result<()> {
         let frame = std::mem::take(&mut *self.frame.lock().unwrap_or_else(PoisonError::into_inner));
-        outputs::write(Stream::Stderr, frame.text.as_bytes())
+        output_queue::write(Stream::Stderr, frame.text.as_bytes())
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn lines_end_where_their_text_ends() {
-        let screen = Screen::default();
+        let screen = StderrTerm::default();
         screen.move_cursor_up(1).unwrap();
         screen.move_cursor_down(0).unwrap();
         screen.clear_line().unwrap();

@@ -2,54 +2,57 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::formats::{Look, harmless};
-use crate::plan::difference::hunks;
+use crate::formats::DisplayOptions;
+use crate::plan::diff::hunks;
+use crate::text::sanitize;
 
 /// For whom a diff is.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum For {
+pub(super) enum DiffTarget {
     /// A program: every byte as it is.
-    Program,
+    Patch,
     /// A person: nothing steers the terminal.
-    Person(Look),
+    Terminal(DisplayOptions),
 }
 
 /// The whole diff of one file; empty where nothing differs. `name` is the file's, relative to the current folder.
-pub(super) fn unified(name: &str, before: &str, after: &str, reader: For) -> String {
+pub(super) fn unified(name: &str, before: &str, after: &str, reader: DiffTarget) -> String {
     let mut text = String::new();
     for hunk in hunks(before, after) {
         if text.is_empty() {
-            text += &reader.line("1", &format!("--- {}", quoted(&format!("a/{name}"))));
-            text += &reader.line("1", &format!("+++ {}", quoted(&format!("b/{name}"))));
+            text += &reader.coloured_line("1", &format!("--- {}", git_quoted(&format!("a/{name}"))));
+            text += &reader.coloured_line("1", &format!("+++ {}", git_quoted(&format!("b/{name}"))));
         }
-        text += &reader.line("36", &hunk.heading());
-        hunk.lines.into_iter().for_each(|(sign, line)| text += &reader.content(sign, line));
+        text += &reader.coloured_line("36", &hunk.header());
+        hunk.lines.into_iter().for_each(|(sign, line)| text += &reader.content_line(sign, line));
     }
     text
 }
 
-impl For {
+impl DiffTarget {
     /// A line of the diff's own, in a colour.
-    fn line(self, colour: &str, line: &str) -> String {
+    fn coloured_line(self, colour: &str, line: &str) -> String {
         match self {
-            Self::Person(Look { colour: true, .. }) => format!("\u{1b}[{colour}m{}\u{1b}[0m\n", harmless::line(line)),
-            Self::Person(_) => format!("{}\n", harmless::line(line)),
-            Self::Program => format!("{line}\n"),
+            Self::Terminal(DisplayOptions { colour: true, .. }) => {
+                format!("\u{1b}[{colour}m{}\u{1b}[0m\n", sanitize::line(line))
+            }
+            Self::Terminal(_) => format!("{}\n", sanitize::line(line)),
+            Self::Patch => format!("{line}\n"),
         }
     }
 
     /// A line of the file, with its line end if it has one.
-    fn content(self, sign: char, line: &str) -> String {
+    fn content_line(self, sign: char, line: &str) -> String {
         let whole = match self {
-            Self::Program if line.ends_with('\n') => return format!("{sign}{line}"),
-            Self::Program => format!("{sign}{line}\n"),
-            Self::Person(_) => {
+            Self::Patch if line.ends_with('\n') => return format!("{sign}{line}"),
+            Self::Patch => format!("{sign}{line}\n"),
+            Self::Terminal(_) => {
                 let colour = match sign {
                     '-' => "31",
                     '+' => "32",
                     _ => "0",
                 };
-                self.line(colour, &format!("{sign}{}", line.trim_end_matches(['\n', '\r'])))
+                self.coloured_line(colour, &format!("{sign}{}", line.trim_end_matches(['\n', '\r'])))
             }
         };
         if line.ends_with('\n') { whole } else { format!("{whole}\\ No newline at end of file\n") }
@@ -58,7 +61,7 @@ impl For {
 
 /// A file's name as git writes it: in quotes with escapes where it holds what would end it, and with a tab after it
 /// where it holds spaces.
-fn quoted(name: &str) -> String {
+fn git_quoted(name: &str) -> String {
     if !name.contains(|letter: char| letter.is_control() || matches!(letter, '"' | '\\')) {
         return if name.contains(' ') { format!("{name}\t") } else { name.to_owned() };
     }
@@ -75,7 +78,7 @@ fn quoted(name: &str) -> String {
 
 /// A file's name relative to the current folder, by way of no link, as `git apply` wants it. Outside of the folder it
 /// is the path without what can't be in a diff.
-pub(super) fn name(path: &Path, current: &Path) -> String {
+pub(super) fn diff_path(path: &Path, current: &Path) -> String {
     let real = path.canonicalize().unwrap_or_else(|_| current.join(path));
     let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());
     let shown = real.strip_prefix(&current).unwrap_or(&real);
@@ -91,29 +94,29 @@ mod tests {
     fn a_hunk_has_three_lines_around() {
         let before: String = (1..=20).map(|line| format!("{line}\n")).collect();
         let after = before.replace("\n10\n", "\nten\n");
-        let diff = unified("jobs/a.yaml", &before, &after, For::Program);
+        let diff = unified("jobs/a.yaml", &before, &after, DiffTarget::Patch);
         let expected = "--- a/jobs/a.yaml\n+++ b/jobs/a.yaml\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n";
         assert_eq!(diff, expected);
-        assert_eq!(unified("a", "same\n", "same\n", For::Program), "");
+        assert_eq!(unified("a", "same\n", "same\n", DiffTarget::Patch), "");
     }
 
     #[test]
     fn line_ends_are_kept_for_programs_and_hidden_from_people() {
-        let diff = unified("a", "\u{feff}x\r\ny\rz", "\u{feff}x\r\nY\rz", For::Program);
+        let diff = unified("a", "\u{feff}x\r\ny\rz", "\u{feff}x\r\nY\rz", DiffTarget::Patch);
         let hunk =
             "@@ -1,2 +1,2 @@\n \u{feff}x\r\n-y\rz\n\\ No newline at end of file\n+Y\rz\n\\ No newline at end of file\n";
         assert_eq!(diff, format!("--- a/a\n+++ b/a\n{hunk}"));
-        let look = Look { colour: true, width: 80 };
-        let shown = unified("a", "x\r\n\u{1b}[2J\r\n", "y\r\n\u{1b}[2J\r\n", For::Person(look));
+        let look = DisplayOptions { colour: true, width: 80 };
+        let shown = unified("a", "x\r\n\u{1b}[2J\r\n", "y\r\n\u{1b}[2J\r\n", DiffTarget::Terminal(look));
         assert!(shown.contains("\u{1b}[31m-x\u{1b}[0m\n\u{1b}[32m+y\u{1b}[0m\n"), "{shown:?}");
         assert!(shown.contains("␛[2J") && !shown.contains('\r'), "{shown:?}");
     }
 
     #[test]
     fn names_are_written_as_git_does() {
-        assert_eq!(quoted("a/b c"), "a/b c\t");
-        assert_eq!(quoted("a/\"x\"\n\\ä"), "\"a/\\\"x\\\"\\012\\\\\\303\\244\"");
-        assert_eq!(name(Path::new("./jobs/./x.yaml"), Path::new("/none")), "jobs/x.yaml");
-        assert_eq!(name(Path::new("/elsewhere/x.yaml"), Path::new("/none")), "elsewhere/x.yaml");
+        assert_eq!(git_quoted("a/b c"), "a/b c\t");
+        assert_eq!(git_quoted("a/\"x\"\n\\ä"), "\"a/\\\"x\\\"\\012\\\\\\303\\244\"");
+        assert_eq!(diff_path(Path::new("./jobs/./x.yaml"), Path::new("/none")), "jobs/x.yaml");
+        assert_eq!(diff_path(Path::new("/elsewhere/x.yaml"), Path::new("/none")), "elsewhere/x.yaml");
     }
 }

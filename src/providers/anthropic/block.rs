@@ -6,16 +6,16 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::message::{Block, ToolCall, View};
-use crate::providers::input::{LONGEST_INPUT, empty_object, read_input};
-use crate::providers::lossy::Lossy;
+use crate::message::{Block, BlockContent, ToolCall};
+use crate::providers::lossy_string::LossyString;
+use crate::providers::tool_input::{MAX_INPUT_BYTES, empty_object, parse_input};
 
 /// The fields of a JSON object, each value as it was written.
 pub(super) type Fields = IndexMap<String, Box<RawValue>>;
 
 /// A block that is being received.
 #[derive(Debug, Default)]
-pub(super) struct Growing {
+pub(super) struct BlockAssembler {
     /// What `content_block_start` said.
     fields: Fields,
     /// Fields that grow by deltas, whole.
@@ -24,14 +24,14 @@ pub(super) struct Growing {
     /// The pieces of `input`, as far as its bound and one piece beyond it.
     input: Option<String>,
     /// Whether a delta has come.
-    has_grown: bool,
+    has_deltas: bool,
 }
 
 /// The least length in bytes of a beginning that is taken for said twice: LiteLLM begins a block with the first piece of a
 /// thought (of Bedrock's) and then says that again. Something shorter may well be meant twice.
-const SHORTEST_REPEAT: usize = 6;
+const MIN_REPEAT_BYTES: usize = 6;
 
-impl Growing {
+impl BlockAssembler {
     /// A block as it begins, or as a whole where the answer isn't streamed.
     pub(super) fn new(fields: Fields) -> Self {
         Self { fields, ..Self::default() }
@@ -42,7 +42,7 @@ impl Growing {
     ///
     /// # Errors
     /// The delta's own text isn't text.
-    pub(super) fn grow(&mut self, delta: &RawValue) -> Result<Option<String>, serde_json::Error> {
+    pub(super) fn push_delta(&mut self, delta: &RawValue) -> Result<Option<String>, serde_json::Error> {
         let Kind { kind } = serde_json::from_str(delta.get())?;
         let known: &[&str] =
             &["text_delta", "thinking_delta", "input_json_delta", "signature_delta", "citations_delta"];
@@ -54,27 +54,27 @@ impl Growing {
         }
         let delta: Delta<'_> = serde_json::from_str(delta.get())?;
         let piece = delta.text.as_ref().or(delta.thinking.as_ref());
-        let is_first = !std::mem::replace(&mut self.has_grown, true);
-        if let Some(Lossy(piece)) = piece.filter(|piece| is_first && piece.0.len() >= SHORTEST_REPEAT) {
+        let is_first = !std::mem::replace(&mut self.has_deltas, true);
+        if let Some(LossyString(piece)) = piece.filter(|piece| is_first && piece.0.len() >= MIN_REPEAT_BYTES) {
             let field = if delta.text.is_some() { "text" } else { "thinking" };
             if self.text(field).as_ref() == Some(piece) {
                 return Ok(None);
             }
         }
-        if let Some(Lossy(piece)) = delta.text {
+        if let Some(LossyString(piece)) = delta.text {
             self.append("text", &piece);
             return Ok(Some(piece));
         }
-        if let Some(Lossy(piece)) = delta.thinking {
+        if let Some(LossyString(piece)) = delta.thinking {
             self.append("thinking", &piece);
         }
-        if let Some(Lossy(piece)) = delta.partial_json {
+        if let Some(LossyString(piece)) = delta.partial_json {
             let input = self.input.get_or_insert_default();
-            if input.len() <= LONGEST_INPUT {
+            if input.len() <= MAX_INPUT_BYTES {
                 input.push_str(&piece);
             }
         }
-        if let Some(Lossy(whole)) = delta.signature {
+        if let Some(LossyString(whole)) = delta.signature {
             // It comes once and whole; the official clients replace it, too.
             self.texts.insert("signature".to_owned(), whole);
         }
@@ -83,7 +83,7 @@ impl Growing {
     }
 
     /// What it said when it began: about how many bytes, and its text.
-    pub(super) fn said(&self) -> (usize, Option<String>) {
+    pub(super) fn initial_text(&self) -> (usize, Option<String>) {
         let own = ["type", "id", "name", "signature"];
         let sizes = self.fields.iter().filter(|(name, _)| !own.contains(&name.as_str()));
         let size = sizes.map(|(_, value)| value.get().len().saturating_sub(2)).sum();
@@ -112,7 +112,7 @@ impl Growing {
     }
 
     fn text(&self, field: &str) -> Option<String> {
-        serde_json::from_str::<Lossy>(self.fields.get(field)?.get()).ok().map(|text| text.0)
+        serde_json::from_str::<LossyString>(self.fields.get(field)?.get()).ok().map(|text| text.0)
     }
 
     /// The block that it has become.
@@ -138,24 +138,24 @@ impl Growing {
             // An object; some servers send JSON in a text.
             let given = self.text("input").or_else(|| self.fields.get("input").map(|input| input.get().to_owned()));
             let given = given.filter(|input| !input.trim().is_empty());
-            let (input, fault) = read_input(written.or(given).as_deref());
+            let (input, fault) = parse_input(written.or(given).as_deref());
             self.fields.insert("input".to_owned(), input);
             broken = fault;
         }
         let (view, own): (_, &[&str]) = match kind.as_str() {
-            "text" => (View::Text(self.text("text").unwrap_or_default()), &["type", "text"]),
+            "text" => (BlockContent::Text(self.text("text").unwrap_or_default()), &["type", "text"]),
             "tool_use" => {
                 let call = ToolCall {
                     id: self.text("id").unwrap_or_default(),
                     tool: self.text("name").unwrap_or_default(),
                     input: self.fields.get("input").cloned().map_or_else(empty_object, Arc::from),
-                    broken,
+                    input_error: broken,
                 };
-                (View::Call(call), &["type", "id", "name", "input"])
+                (BlockContent::Call(call), &["type", "id", "name", "input"])
             }
-            "thinking" => (View::Thinking(self.text("thinking").unwrap_or_default()), &[]),
-            "redacted_thinking" => (View::Thinking(String::new()), &[]),
-            _ => (View::Other(kind), &[]),
+            "thinking" => (BlockContent::Thinking(self.text("thinking").unwrap_or_default()), &[]),
+            "redacted_thinking" => (BlockContent::Thinking(String::new()), &[]),
+            _ => (BlockContent::Other(kind), &[]),
         };
         let more = |name: &str, value: &RawValue| !own.contains(&name) && !matches!(value.get(), "null" | "[]");
         let raw = if own.is_empty() || self.fields.iter().any(|(name, value)| more(name, value)) {
@@ -163,7 +163,7 @@ impl Growing {
         } else {
             None
         };
-        Ok(Block { view, raw })
+        Ok(Block { content: view, raw })
     }
 }
 
@@ -171,13 +171,13 @@ impl Growing {
 ///
 /// # Errors
 /// Its raw form is no object, which no block's is.
-pub(super) fn rename(block: &mut Block, id: String) -> Result<(), serde_json::Error> {
+pub(super) fn set_call_id(block: &mut Block, id: String) -> Result<(), serde_json::Error> {
     if let Some(raw) = &block.raw {
         let mut fields: Fields = serde_json::from_str(raw.get())?;
         fields.insert("id".to_owned(), to_raw_value(&id)?);
         block.raw = Some(Arc::from(to_raw_value(&fields)?));
     }
-    if let View::Call(call) = &mut block.view {
+    if let BlockContent::Call(call) = &mut block.content {
         call.id = id;
     }
     Ok(())
@@ -192,10 +192,10 @@ struct Kind<'a> {
 /// The fields of all deltas that we know; each has one.
 #[derive(Deserialize)]
 struct Delta<'a> {
-    text: Option<Lossy>,
-    thinking: Option<Lossy>,
-    partial_json: Option<Lossy>,
-    signature: Option<Lossy>,
+    text: Option<LossyString>,
+    thinking: Option<LossyString>,
+    partial_json: Option<LossyString>,
+    signature: Option<LossyString>,
     #[serde(borrow)]
     citation: Option<&'a RawValue>,
 }

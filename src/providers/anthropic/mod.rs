@@ -10,61 +10,63 @@
 //! take only the latter (such as MiniMax's), so an endpoint other than Anthropic's own gets both.
 
 mod block;
-mod fault;
-mod name;
+mod error_dialect;
+mod model_limits;
+mod model_name;
 mod reply;
 mod request;
-mod taken;
 #[cfg(test)]
 pub(super) mod tests;
 mod thinking;
 
 use std::sync::Arc;
 
-use self::request::Body;
-pub(super) use self::thinking::{binds_thinking, is_bound_elsewhere};
-use super::dialogue::{Dialogue, Shared};
-use super::http::{Endpoint, Names};
-use super::retry::Patience;
-use super::{Connect, Conversation, Entry, Fault, Home, Provider, Setup};
+use self::request::AnthropicEncoder;
+pub(super) use self::thinking::{has_prefix_bound_thinking, is_prefix_mismatch};
+use super::{ConnectContext, Conversation, ConversationConfig, DefaultEndpoint, Provider, ProviderError, ProviderSpec};
+use crate::providers::env_config::EndpointNames;
+use crate::providers::transport::http::Endpoint;
+use crate::providers::transport::http_conversation::{HttpConversation, ProviderState};
+use crate::providers::transport::retry::RetryPolicy;
 
-const NAMES: Names = Names { key: "ANTHROPIC_API_KEY", base: "ANTHROPIC_BASE_URL", api: "the Messages API" };
+const NAMES: EndpointNames =
+    EndpointNames { key_env: "ANTHROPIC_API_KEY", base_url_env: "ANTHROPIC_BASE_URL", api: "the Messages API" };
 const HOST: &str = "api.anthropic.com";
-const ADDRESS: &str = "https://api.anthropic.com";
+const BASE_URL: &str = "https://api.anthropic.com";
 
 /// How a job names this provider.
-pub const ENTRY: Entry = Entry {
+pub const SPEC: ProviderSpec = ProviderSpec {
     name: "anthropic",
-    keys: &[NAMES.key],
-    home: Some(Home { address: ADDRESS, variable: NAMES.base }),
-    untaken: taken::untaken,
-    prices: "anthropic",
+    key_envs: &[NAMES.key_env],
+    default_endpoint: Some(DefaultEndpoint { base_url: BASE_URL, base_url_env: NAMES.base_url_env }),
+    unsupported_options: model_limits::unsupported_options,
+    price_provider: "anthropic",
     connect,
 };
 
-fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
-    let key = connect.key(NAMES, true)?;
-    let mut endpoint = Endpoint::new(connect, NAMES, ADDRESS, "/v1/messages")?;
+fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
+    let key = connect.resolve_key(NAMES, true)?;
+    let mut endpoint = Endpoint::new(connect, NAMES, BASE_URL, "/v1/messages")?;
     endpoint.header("anthropic-version", "2023-06-01");
     if let Some(key) = key {
         endpoint.secret_header("x-api-key", "", &key);
-        if !endpoint.is_at(HOST) && !endpoint.has_credentials() {
+        if !endpoint.has_host(HOST) && !endpoint.has_credentials() {
             endpoint.secret_header("authorization", "Bearer ", &key);
         }
     }
-    let patience = Patience::new(connect.variable, &endpoint)?;
-    Ok(Arc::new(Anthropic { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
+    let patience = RetryPolicy::new(connect.env, &endpoint)?;
+    Ok(Arc::new(Anthropic { shared: Arc::new(ProviderState::new(endpoint, patience, &error_dialect::ERROR_DIALECT)) }))
 }
 
 struct Anthropic {
-    shared: Arc<Shared>,
+    shared: Arc<ProviderState>,
 }
 
 impl Provider for Anthropic {
-    fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
+    fn open(&self, setup: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let model = setup.model.name.clone();
-        thinking::check(&model, setup.model.thinking)?;
-        Dialogue::open(&self.shared, model, Body::new(setup))
+        thinking::check_supported(&model, setup.model.thinking)?;
+        HttpConversation::open(&self.shared, model, AnthropicEncoder::new(setup))
     }
 
     fn warning(&self) -> Option<String> {

@@ -7,26 +7,27 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::block::{Fields, Growing};
-use crate::message::{Block, Reply, Stop, Usage, View};
-use crate::providers::dialogue::{self, Broken};
-use crate::providers::lossy::Lossy;
-use crate::providers::openai::Estimate;
+use super::block::{BlockAssembler, Fields};
+use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
+use crate::providers::lossy_string::LossyString;
+use crate::providers::openai::UsageEstimate;
+use crate::providers::transport::http_conversation;
+use crate::providers::transport::http_conversation::StreamError;
 
 /// A reply that is being received.
 #[derive(Debug)]
-pub(super) struct Growth {
-    estimate: Estimate,
+pub(super) struct AnthropicAssembler {
+    estimate: UsageEstimate,
     id: Option<String>,
     model: Option<String>,
     /// In the order in which they began.
-    blocks: Vec<Numbered>,
-    usage: Counts,
+    blocks: Vec<IndexedBlock>,
+    usage: UsageCounts,
     /// Whether the reply's tokens were counted when it ended.
     is_counted: bool,
-    stop: Option<Stop>,
+    stop: Option<StopReason>,
     /// Whether that came behind the blocks, which ends the reply but for a formality.
-    stopped: bool,
+    is_stop_after_blocks: bool,
     /// Why it was refused.
     refusal: Option<String>,
     ended: bool,
@@ -34,10 +35,10 @@ pub(super) struct Growth {
 
 /// A block, and the number that its events have. Some servers give one that has ended to the next block, too.
 #[derive(Debug)]
-struct Numbered {
+struct IndexedBlock {
     index: u64,
     has_ended: bool,
-    block: Growing,
+    block: BlockAssembler,
 }
 
 #[derive(Deserialize)]
@@ -58,7 +59,7 @@ struct Event<'a> {
 
 /// A message, whole or as it begins.
 #[derive(Deserialize)]
-struct Head {
+struct MessageStart {
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
@@ -68,31 +69,31 @@ struct Head {
     #[serde(default)]
     stop_reason: Option<String>,
     #[serde(default)]
-    stop_details: Option<Details>,
+    stop_details: Option<RefusalDetails>,
     #[serde(default)]
-    usage: Option<Counts>,
+    usage: Option<UsageCounts>,
 }
 
 #[derive(Deserialize)]
-struct Tail {
+struct MessageTail {
     #[serde(default)]
     stop_reason: Option<String>,
     #[serde(default)]
-    stop_details: Option<Details>,
+    stop_details: Option<RefusalDetails>,
 }
 
 /// What the API says of a refusal.
 #[derive(Deserialize)]
-struct Details {
+struct RefusalDetails {
     #[serde(default)]
-    category: Option<Lossy>,
+    category: Option<LossyString>,
     #[serde(default)]
-    explanation: Option<Lossy>,
+    explanation: Option<LossyString>,
 }
 
-impl Details {
-    fn why(self) -> Option<String> {
-        let words = [self.category, self.explanation].into_iter().flatten().map(|Lossy(words)| words);
+impl RefusalDetails {
+    fn reason(self) -> Option<String> {
+        let words = [self.category, self.explanation].into_iter().flatten().map(|LossyString(words)| words);
         let words: Vec<String> = words.filter(|words| !words.is_empty()).collect();
         (!words.is_empty()).then(|| words.join(": "))
     }
@@ -101,7 +102,7 @@ impl Details {
 /// Token counts as the API names them. All are totals so far: of each, the latest holds, and null says nothing. Nor does a
 /// prompt of nothing, as some servers count it at the beginning and others at the end.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
-struct Counts {
+struct UsageCounts {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
@@ -112,7 +113,7 @@ struct Counts {
     cache_creation_input_tokens: Option<u64>,
 }
 
-impl Counts {
+impl UsageCounts {
     fn update(&mut self, later: Self) {
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         if later.usage().prompt() > 0 {
@@ -132,56 +133,56 @@ impl Counts {
     }
 }
 
-impl Growth {
+impl AnthropicAssembler {
     /// A reply to a prompt of so many bytes.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         Self {
-            estimate: Estimate::new(prompt_bytes),
+            estimate: UsageEstimate::new(prompt_bytes),
             id: None,
             model: None,
             blocks: Vec::new(),
-            usage: Counts::default(),
+            usage: UsageCounts::default(),
             is_counted: false,
             stop: None,
-            stopped: false,
+            is_stop_after_blocks: false,
             refusal: None,
             ended: false,
         }
     }
 
-    fn begin(&mut self, head: Head, text: &dyn Fn(&str)) {
+    fn start_message(&mut self, head: MessageStart, text: &dyn Fn(&str)) {
         self.id = head.id;
         self.model = head.model;
-        self.stop = head.stop_reason.and_then(read_stop);
-        self.refusal = head.stop_details.and_then(Details::why);
+        self.stop = head.stop_reason.and_then(parse_stop_reason);
+        self.refusal = head.stop_details.and_then(RefusalDetails::reason);
         self.usage.update(head.usage.unwrap_or_default());
         for (index, fields) in (0..).zip(head.content.unwrap_or_default()) {
-            self.begin_block(index, fields, text);
+            self.start_block(index, fields, text);
         }
     }
 
-    fn begin_block(&mut self, index: u64, fields: Fields, text: &dyn Fn(&str)) {
-        let block = Growing::new(fields);
-        let (size, said) = block.said();
-        self.estimate.hear(size);
+    fn start_block(&mut self, index: u64, fields: Fields, text: &dyn Fn(&str)) {
+        let block = BlockAssembler::new(fields);
+        let (size, said) = block.initial_text();
+        self.estimate.add_output(size);
         if let Some(said) = said.filter(|said| !said.is_empty()) {
             text(&said);
         }
-        self.blocks.push(Numbered { index, has_ended: false, block });
+        self.blocks.push(IndexedBlock { index, has_ended: false, block });
     }
 
     /// The newest block of that number.
-    fn block(&mut self, index: Option<u64>) -> Option<&mut Numbered> {
+    fn block(&mut self, index: Option<u64>) -> Option<&mut IndexedBlock> {
         let index = index.unwrap_or_default();
         self.blocks.iter_mut().rev().find(|block| block.index == index)
     }
 }
 
-impl dialogue::Growth for Growth {
-    fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
-        let wrong = |error: serde_json::Error| Broken::Nonsense(format!("a {name} event can't be read: {error}"));
+impl http_conversation::ReplyAssembler for AnthropicAssembler {
+    fn push_event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let wrong = |error: serde_json::Error| StreamError::Malformed(format!("a {name} event can't be read: {error}"));
         if name == "error" {
-            return Err(Broken::Error(data.to_owned()));
+            return Err(StreamError::Api(data.to_owned()));
         }
         let event: Event<'_> = match serde_json::from_str(data) {
             Ok(event) => event,
@@ -192,23 +193,23 @@ impl dialogue::Growth for Growth {
         match &*event.kind {
             "message_start" => {
                 let head = event.message.map_or("{}", RawValue::get);
-                self.begin(serde_json::from_str(head).map_err(wrong)?, text);
+                self.start_message(serde_json::from_str(head).map_err(wrong)?, text);
             }
             "content_block_start" => {
                 let fields = event.content_block.map_or("{}", RawValue::get);
                 let fields = serde_json::from_str(fields).map_err(wrong)?;
                 if self.block(event.index).is_some_and(|block| !block.has_ended) {
-                    return Err(Broken::Nonsense("a block begins twice".to_owned()));
+                    return Err(StreamError::Malformed("a block begins twice".to_owned()));
                 }
-                self.begin_block(event.index.unwrap_or_default(), fields, text);
+                self.start_block(event.index.unwrap_or_default(), fields, text);
             }
             "content_block_delta" => {
-                self.estimate.hear(event.delta.map_or(0, said));
-                let Some(Numbered { block, .. }) = self.block(event.index) else {
-                    return Err(Broken::Nonsense("a block goes on that never began".to_owned()));
+                self.estimate.add_output(event.delta.map_or(0, delta_len));
+                let Some(IndexedBlock { block, .. }) = self.block(event.index) else {
+                    return Err(StreamError::Malformed("a block goes on that never began".to_owned()));
                 };
                 if let Some(delta) = event.delta
-                    && let Some(piece) = block.grow(delta).map_err(wrong)?
+                    && let Some(piece) = block.push_delta(delta).map_err(wrong)?
                 {
                     text(&piece);
                 }
@@ -216,47 +217,49 @@ impl dialogue::Growth for Growth {
             "content_block_stop" => self.block(event.index).into_iter().for_each(|block| block.has_ended = true),
             "message_delta" => {
                 if let Some(delta) = event.delta {
-                    let tail: Tail = serde_json::from_str(delta.get()).map_err(wrong)?;
-                    let stop = tail.stop_reason.and_then(read_stop);
-                    self.stopped |= stop.is_some();
+                    let tail: MessageTail = serde_json::from_str(delta.get()).map_err(wrong)?;
+                    let stop = tail.stop_reason.and_then(parse_stop_reason);
+                    self.is_stop_after_blocks |= stop.is_some();
                     self.stop = stop.or(self.stop.take());
-                    self.refusal = tail.stop_details.and_then(Details::why).or(self.refusal.take());
+                    self.refusal = tail.stop_details.and_then(RefusalDetails::reason).or(self.refusal.take());
                 }
-                let usage = event.usage.map(|usage| serde_json::from_str::<Option<Counts>>(usage.get()));
+                let usage = event.usage.map(|usage| serde_json::from_str::<Option<UsageCounts>>(usage.get()));
                 if let Some(usage) = usage.transpose().map_err(wrong)?.flatten() {
                     self.is_counted |= usage.output_tokens.is_some();
                     self.usage.update(usage);
                 }
             }
             "message_stop" => self.ended = true,
-            "error" => return Err(Broken::Error(data.to_owned())),
+            "error" => return Err(StreamError::Api(data.to_owned())),
             _ => {}
         }
         Ok(())
     }
 
-    fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
-        let event: Event<'_> = serde_json::from_slice(body).map_err(|error| Broken::no("message", &error))?;
+    fn push_body(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let event: Event<'_> =
+            serde_json::from_slice(body).map_err(|error| StreamError::not_a_reply("message", &error))?;
         if event.kind == "error" {
-            return Err(Broken::Error(String::from_utf8_lossy(body).into_owned()));
+            return Err(StreamError::Api(String::from_utf8_lossy(body).into_owned()));
         }
-        let head: Head = serde_json::from_slice(body).map_err(|error| Broken::no("message", &error))?;
+        let head: MessageStart =
+            serde_json::from_slice(body).map_err(|error| StreamError::not_a_reply("message", &error))?;
         if head.content.is_none() {
-            return Err(Broken::Nonsense("it is JSON, but no message".to_owned()));
+            return Err(StreamError::Malformed("it is JSON, but no message".to_owned()));
         }
         self.is_counted = head.usage.is_some_and(|usage| usage.output_tokens.is_some());
-        self.begin(head, text);
+        self.start_message(head, text);
         self.ended = true;
         Ok(())
     }
 
-    fn ended(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.ended
     }
 
     /// Some servers leave out `message_stop`, and a connection may break before it: nothing of the reply is in it.
-    fn may_end(&self) -> bool {
-        self.ended || self.stopped && self.blocks.iter().all(|block| block.has_ended)
+    fn is_complete(&self) -> bool {
+        self.ended || self.is_stop_after_blocks && self.blocks.iter().all(|block| block.has_ended)
     }
 
     /// What has been used so far. The API counts a reply's tokens at its end: of one that is cut off, or that nobody counts,
@@ -270,39 +273,41 @@ impl dialogue::Growth for Growth {
         Usage { output_tokens: if is_counted { counted.output_tokens } else { heard }, ..usage }
     }
 
-    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+    fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
         let Some(stop) = self.stop else {
-            return Err(Broken::Nonsense("a reply without a stop reason, so without its end".to_owned()));
+            return Err(StreamError::Malformed("a reply without a stop reason, so without its end".to_owned()));
         };
         let blocks: Result<Vec<Block>, _> = self.blocks.into_iter().map(|numbered| numbered.block.finish()).collect();
-        let mut blocks = blocks.map_err(|error| Broken::Nonsense(format!("a block can't be read: {error}")))?;
-        if stop == Stop::Refusal {
-            blocks.extend(self.refusal.map(|why| Block::from(View::Other(why))));
+        let mut blocks = blocks.map_err(|error| StreamError::Malformed(format!("a block can't be read: {error}")))?;
+        if stop == StopReason::Refusal {
+            blocks.extend(self.refusal.map(|why| Block::from(BlockContent::Other(why))));
         }
-        if stop == Stop::ToolUse && !blocks.iter().any(|block| matches!(block.view, View::Call(_))) {
-            return Err(Broken::Nonsense("a reply that waits for the answers to calls and makes none".to_owned()));
+        if stop == StopReason::ToolUse && !blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_))) {
+            return Err(StreamError::Malformed(
+                "a reply that waits for the answers to calls and makes none".to_owned(),
+            ));
         }
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
     }
 }
 
 /// How many bytes a delta says, its own syntax aside.
-fn said(delta: &RawValue) -> usize {
+fn delta_len(delta: &RawValue) -> usize {
     const SYNTAX: usize = r#"{"type":"text_delta","text":""}"#.len();
     delta.get().len().saturating_sub(SYNTAX)
 }
 
 /// The reasons of <https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons>.
-fn read_stop(reason: String) -> Option<Stop> {
+fn parse_stop_reason(reason: String) -> Option<StopReason> {
     Some(match reason.as_str() {
         "" => return None,
-        "end_turn" | "stop_sequence" => Stop::EndTurn,
-        "tool_use" => Stop::ToolUse,
-        "max_tokens" => Stop::MaxTokens,
-        "refusal" => Stop::Refusal,
-        "pause_turn" => Stop::Pause,
-        "model_context_window_exceeded" => Stop::ContextFull,
-        _ => Stop::Other(reason),
+        "end_turn" | "stop_sequence" => StopReason::EndTurn,
+        "tool_use" => StopReason::ToolUse,
+        "max_tokens" => StopReason::MaxTokens,
+        "refusal" => StopReason::Refusal,
+        "pause_turn" => StopReason::Pause,
+        "model_context_window_exceeded" => StopReason::ContextFull,
+        _ => StopReason::Other(reason),
     })
 }

@@ -4,14 +4,14 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::providers::scripted::Received;
+use crate::providers::test_server::ReceivedRequest;
 
 const ENDS: [char; 3] = ['"', '}', ']'];
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// A request's members as they were written, but for what was said; and that, without marks and the ends of the list and
 /// of the last message, which may go on.
-fn parts(received: &Received) -> (IndexMap<String, String>, String) {
+fn parts(received: &ReceivedRequest) -> (IndexMap<String, String>, String) {
     let all: IndexMap<String, Box<RawValue>> = serde_json::from_slice(&received.body).unwrap();
     let mut all: IndexMap<String, String> =
         all.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
@@ -19,12 +19,12 @@ fn parts(received: &Received) -> (IndexMap<String, String>, String) {
     (all, said.replace(MARK, "").trim_end_matches(ENDS).to_owned())
 }
 
-fn asking(dialect: &dyn Dialect, url: &str) -> Box<dyn Conversation> {
+fn asking(dialect: &dyn WireDialect, url: &str) -> Box<dyn Conversation> {
     let mut setup = setup(dialect);
     (setup.model.temperature, setup.model.stop) = (Some(0.5), vec!["END".to_owned()]);
     let mut variables = dialect.variables(url);
     variables.push(("LEGWORK_RETRY_BASE_MS", "2".to_owned()));
-    connect(dialect.entry(), &variables).unwrap().open(setup).unwrap()
+    connect(dialect.spec(), &variables).unwrap().open(setup).unwrap()
 }
 
 /// The message in the journal's form and back.
@@ -39,7 +39,7 @@ fn recorded(message: &Message) -> Message {
 
 /// A conversation with thoughts, parallel calls, a failed one, a try that fails, a dropped reply, remarks, and a last
 /// request in which no tool may be called. What was pushed, and what it is at its end.
-async fn conversation(dialect: &dyn Dialect, server: &Server) -> Vec<Message> {
+async fn conversation(dialect: &dyn WireDialect, server: &ScriptedServer) -> Vec<Message> {
     let mut conversation = asking(dialect, &server.url);
     let mut pushed = Vec::new();
     let mut push = |conversation: &mut Box<dyn Conversation>, message: Message| {
@@ -48,31 +48,35 @@ async fn conversation(dialect: &dyn Dialect, server: &Server) -> Vec<Message> {
     };
     push(&mut conversation, Message::User(UserMessage::text("Hello \"you\"]")));
     for turn in 0..4 {
-        let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+        let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         if turn == 2 {
             // Dropped; what is said about it becomes part of the question.
             push(&mut conversation, Message::User(UserMessage::text("That was cut. Once more.")));
             continue;
         }
-        let results = reply.calls().map(|call| result(&call.id, "found\n", turn == 1)).collect();
+        let results = reply.tool_calls().map(|call| result(&call.id, "found\n", turn == 1)).collect();
         push(&mut conversation, Message::Assistant(reply));
         let text = (turn == 1).then(|| "A remark.".to_owned());
         push(&mut conversation, Message::User(UserMessage { results, text }));
     }
-    let last = Ask { tools_allowed: false, ..request() };
-    conversation.ask(last, &Seen::default()).await.unwrap();
+    let last = ReplyRequest { tools_allowed: false, ..request() };
+    conversation.ask(last, &RecordingObserver::default()).await.unwrap();
     pushed
 }
 
-fn answers(dialect: &dyn Dialect) -> [Answer; 3] {
-    let busy = Answer::new("529 Busy", "content-type: application/json\r\n", &dialect.error(529, "Busy.").to_string());
-    [streamed(dialect, &calling()), busy, streamed(dialect, &calling())]
+fn answers(dialect: &dyn WireDialect) -> [ScriptedResponse; 3] {
+    let busy = ScriptedResponse::new(
+        "529 Busy",
+        "content-type: application/json\r\n",
+        &dialect.error(529, "Busy.").to_string(),
+    );
+    [streamed(dialect, &tool_call_reply()), busy, streamed(dialect, &tool_call_reply())]
 }
 
 #[tokio::test]
 async fn each_request_begins_as_the_one_before_ended() {
     for dialect in dialects() {
-        let server = Server::start(answers(&*dialect)).await;
+        let server = ScriptedServer::start(answers(&*dialect)).await;
         conversation(&*dialect, &server).await;
         let all = server.received();
         assert_eq!(all.len(), 6);
@@ -96,7 +100,7 @@ async fn each_request_begins_as_the_one_before_ended() {
 #[tokio::test]
 async fn marks_are_few() {
     for dialect in dialects() {
-        let server = Server::start(answers(&*dialect)).await;
+        let server = ScriptedServer::start(answers(&*dialect)).await;
         conversation(&*dialect, &server).await;
         for received in server.received() {
             let body = String::from_utf8(received.body).unwrap();
@@ -109,17 +113,17 @@ async fn marks_are_few() {
 #[tokio::test]
 async fn a_conversation_from_the_journal_is_the_same_bytes() {
     for dialect in dialects() {
-        let server = Server::start(answers(&*dialect)).await;
+        let server = ScriptedServer::start(answers(&*dialect)).await;
         let pushed = conversation(&*dialect, &server).await;
         let mut resumed = asking(&*dialect, &server.url);
         for message in &pushed {
             resumed.push(&recorded(message));
         }
-        resumed.ask(Ask { tools_allowed: false, ..request() }, &Seen::default()).await.unwrap();
+        resumed.ask(ReplyRequest { tools_allowed: false, ..request() }, &RecordingObserver::default()).await.unwrap();
         // Another run of the same job begins as this one did.
         let mut another = asking(&*dialect, &server.url);
         another.push(&pushed[0]);
-        another.ask(request(), &Seen::default()).await.unwrap();
+        another.ask(request(), &RecordingObserver::default()).await.unwrap();
         let all = server.received();
         assert_eq!(all.len(), 8);
         let text = |at: usize| str::from_utf8(&all[at].body).unwrap();

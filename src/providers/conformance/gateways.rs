@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{asked, dialects, hello, streamed};
-use crate::providers::FaultKind;
-use crate::providers::scripted::Answer;
+use super::{ask_once, dialects, streamed, text_reply};
+use crate::providers::ProviderErrorKind;
+use crate::providers::test_server::ScriptedResponse;
 
 const BEHIND: &str = "it is the gateway that was turned away by what stands behind it";
 
@@ -24,22 +24,32 @@ async fn errors_of_a_gateway_are_named_as_what_they_are() {
     let theirs = "litellm.AuthenticationError: AnthropicException - b'{\"type\":\"error\"}'";
     let stream = format!("data: {}\n\ndata: [DONE]\n\n", error("Window exceeded", "context_length_exceeded", "400"));
     for (status, body, kind, hint) in [
-        ("400 Bad Request", error(nobodys, "invalid_request_error", "400"), FaultKind::Rejected, "the model's name"),
+        (
+            "400 Bad Request",
+            error(nobodys, "invalid_request_error", "400"),
+            ProviderErrorKind::Rejected,
+            "the model's name",
+        ),
         (
             "400 Bad Request",
             error("No connected db.", "no_db_connection", "400"),
-            FaultKind::Rejected,
+            ProviderErrorKind::Rejected,
             "the key came from",
         ),
-        ("401 Unauthorized", error(theirs, "authentication_error", "401"), FaultKind::Rejected, BEHIND),
-        ("500 Internal Server Error", wrapped("AuthenticationError"), FaultKind::Rejected, BEHIND),
-        ("500 Internal Server Error", wrapped("NotFoundError"), FaultKind::Rejected, "the model's name"),
-        ("400 Bad Request", error("Budget!", "budget_exceeded", "400"), FaultKind::Rejected, "have its budget raised"),
-        ("400 Bad Request", stream, FaultKind::ContextFull, ""),
+        ("401 Unauthorized", error(theirs, "authentication_error", "401"), ProviderErrorKind::Rejected, BEHIND),
+        ("500 Internal Server Error", wrapped("AuthenticationError"), ProviderErrorKind::Rejected, BEHIND),
+        ("500 Internal Server Error", wrapped("NotFoundError"), ProviderErrorKind::Rejected, "the model's name"),
+        (
+            "400 Bad Request",
+            error("Budget!", "budget_exceeded", "400"),
+            ProviderErrorKind::Rejected,
+            "have its budget raised",
+        ),
+        ("400 Bad Request", stream, ProviderErrorKind::ContextFull, ""),
     ] {
         for dialect in dialects() {
-            let answer = Answer::new(status, "content-type: application/json\r\n", &body);
-            let (reply, _, requests) = asked(&*dialect, vec![answer]).await;
+            let answer = ScriptedResponse::new(status, "content-type: application/json\r\n", &body);
+            let (reply, _, requests) = ask_once(&*dialect, vec![answer]).await;
             let fault = reply.unwrap_err();
             let told = fault.hint.unwrap_or_default();
             assert_eq!((fault.kind, requests), (kind, 1), "{status} {body}");
@@ -51,9 +61,13 @@ async fn errors_of_a_gateway_are_named_as_what_they_are() {
 #[tokio::test]
 async fn json_that_breaks_off_is_asked_for_again() {
     for dialect in dialects() {
-        let cut = Answer::new("200 OK", "content-type: application/json\r\n", "{\"id\": \"x\", \"content\": [{\"te");
-        let (reply, seen, requests) = asked(&*dialect, vec![cut, streamed(&*dialect, &hello())]).await;
+        let cut = ScriptedResponse::new(
+            "200 OK",
+            "content-type: application/json\r\n",
+            "{\"id\": \"x\", \"content\": [{\"te",
+        );
+        let (reply, seen, requests) = ask_once(&*dialect, vec![cut, streamed(&*dialect, &text_reply())]).await;
         assert_eq!((reply.is_ok(), requests), (true, 2));
-        assert!(seen.retries.lock().unwrap()[0].why.contains("breaks off before its end"));
+        assert!(seen.retries.lock().unwrap()[0].reason.contains("breaks off before its end"));
     }
 }

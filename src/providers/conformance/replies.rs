@@ -1,15 +1,15 @@
-use super::super::scripted::End;
+use super::super::test_server::ConnectionEnd;
 use super::*;
-use crate::message::{Stop, View};
+use crate::message::{BlockContent, StopReason};
 
 #[tokio::test]
 async fn a_text_comes_in_pieces_and_is_one() {
     for dialect in dialects() {
-        let (reply, seen, _) = asked(&*dialect, vec![streamed(&*dialect, &hello())]).await;
+        let (reply, seen, _) = ask_once(&*dialect, vec![streamed(&*dialect, &text_reply())]).await;
         let reply = reply.unwrap();
         assert_eq!(reply.text(), "Hello ä€😀");
         assert_eq!(*seen.text.lock().unwrap(), "Hello ä€😀");
-        assert_eq!((reply.stop, reply.usage), (Stop::EndTurn, dialect.usage()));
+        assert_eq!((reply.stop, reply.usage), (StopReason::EndTurn, dialect.usage()));
         assert_eq!(reply.model.as_deref(), Some(dialect.model()[1]));
         assert_eq!(reply.request_id.as_deref(), Some("req_head"));
         assert_eq!(reply.blocks.len(), 1);
@@ -19,15 +19,15 @@ async fn a_text_comes_in_pieces_and_is_one() {
 #[tokio::test]
 async fn calls_come_in_pieces_and_in_order() {
     for dialect in dialects() {
-        let reply = asked(&*dialect, vec![streamed(&*dialect, &calling())]).await.0.unwrap();
+        let reply = ask_once(&*dialect, vec![streamed(&*dialect, &tool_call_reply())]).await.0.unwrap();
         let calls: Vec<[&str; 3]> =
-            reply.calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect();
+            reply.tool_calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect();
         let expected =
             [["toolu_1", "glob", "{\"pattern\": \"**/*.toml\"}"], ["toolu_2", "grep", "{\"pattern\":\"é\\n\"}"]];
         assert_eq!(calls, expected);
-        assert_eq!((reply.stop, reply.usage), (Stop::ToolUse, dialect.usage()));
-        assert!(matches!(&reply.blocks[0].view, View::Thinking(text) if text == "Let me see — é😀"));
-        let text = reply.blocks.iter().position(|block| matches!(block.view, View::Text(_)));
+        assert_eq!((reply.stop, reply.usage), (StopReason::ToolUse, dialect.usage()));
+        assert!(matches!(&reply.blocks[0].content, BlockContent::Thinking(text) if text == "Let me see — é😀"));
+        let text = reply.blocks.iter().position(|block| matches!(block.content, BlockContent::Text(_)));
         assert_eq!(text, Some(1));
     }
 }
@@ -36,21 +36,21 @@ async fn calls_come_in_pieces_and_in_order() {
 async fn json_over_several_lines_becomes_one_line() {
     for dialect in dialects() {
         let input = vec!["{\n  \"pattern\":\r\n", "  \"a\\nb\"\n}"];
-        let said = Said(vec![Part::Call("toolu_1", "glob", input)], Ending::Called);
-        let whole = Answer::new(
+        let said = ReplySpec(vec![ReplyPart::Call("toolu_1", "glob", input)], ReplyEnding::ToolUse);
+        let whole = ScriptedResponse::new(
             "200 OK",
             "content-type: application/json\r\n",
             &serde_json::to_string_pretty(&dialect.whole(&said)).unwrap(),
         );
         // Gemini's stream has the input itself, on the line of its event.
-        let stream = (dialect.entry().name != "gemini").then(|| streamed(&*dialect, &said));
+        let stream = (dialect.spec().name != "gemini").then(|| streamed(&*dialect, &said));
         for answer in stream.into_iter().chain([whole]) {
-            let reply = asked(&*dialect, vec![answer]).await.0.unwrap();
-            let call = reply.calls().next().unwrap();
-            assert_eq!(call.broken, None);
+            let reply = ask_once(&*dialect, vec![answer]).await.0.unwrap();
+            let call = reply.tool_calls().next().unwrap();
+            assert_eq!(call.input_error, None);
             assert_eq!(serde_json::from_str::<Value>(call.input.get()).unwrap(), json!({ "pattern": "a\nb" }));
             let line = serde_json::to_string(&reply).unwrap();
-            assert!(!line.contains(['\n', '\r']), "{}: {line}", dialect.entry().name);
+            assert!(!line.contains(['\n', '\r']), "{}: {line}", dialect.spec().name);
         }
     }
 }
@@ -58,11 +58,13 @@ async fn json_over_several_lines_becomes_one_line() {
 #[tokio::test]
 async fn every_ending_has_its_word() {
     for dialect in dialects() {
-        for (ending, stop) in
-            [(Ending::Said, Stop::EndTurn), (Ending::Cut, Stop::MaxTokens), (Ending::Refused, Stop::Refusal)]
-        {
-            let said = Said(hello().0, ending);
-            let reply = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
+        for (ending, stop) in [
+            (ReplyEnding::EndTurn, StopReason::EndTurn),
+            (ReplyEnding::MaxTokens, StopReason::MaxTokens),
+            (ReplyEnding::Refusal, StopReason::Refusal),
+        ] {
+            let said = ReplySpec(text_reply().0, ending);
+            let reply = ask_once(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
             assert_eq!((&reply.stop, reply.text().as_str()), (&stop, "Hello ä€😀"));
         }
     }
@@ -71,10 +73,10 @@ async fn every_ending_has_its_word() {
 #[tokio::test]
 async fn an_answer_in_one_piece_is_the_same_reply() {
     for dialect in dialects() {
-        for said in [hello(), calling()] {
-            let (reply, seen, _) = asked(&*dialect, vec![in_one_piece(&*dialect, &said)]).await;
+        for said in [text_reply(), tool_call_reply()] {
+            let (reply, seen, _) = ask_once(&*dialect, vec![in_one_piece(&*dialect, &said)]).await;
             let reply = reply.unwrap();
-            let mut other = asked(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
+            let mut other = ask_once(&*dialect, vec![streamed(&*dialect, &said)]).await.0.unwrap();
             assert!(reply.request_id.is_some());
             other.request_id.clone_from(&reply.request_id);
             // What a model wrote stays as it wrote it; whole, it is JSON like the rest.
@@ -88,22 +90,22 @@ async fn an_answer_in_one_piece_is_the_same_reply() {
 #[tokio::test]
 async fn what_is_called_a_stream_may_be_one_answer_or_end_without_a_blank_line() {
     for dialect in dialects() {
-        let whole = serde_json::to_string_pretty(&dialect.whole(&hello())).unwrap();
-        let events = dialect.events(&hello()).concat();
+        let whole = serde_json::to_string_pretty(&dialect.whole(&text_reply())).unwrap();
+        let events = dialect.events(&text_reply()).concat();
         for body in [whole.as_str(), events.trim_end(), &format!("\n\n{events}")] {
-            let (reply, _, requests) = asked(&*dialect, vec![Answer::stream([body.as_bytes()])]).await;
+            let (reply, _, requests) = ask_once(&*dialect, vec![ScriptedResponse::stream([body.as_bytes()])]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 1), "{body}");
         }
-        let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &format!("\n\n{events}"));
-        assert_eq!(asked(&*dialect, vec![plain]).await.0.unwrap().text(), "Hello ä€😀");
+        let plain = ScriptedResponse::new("200 OK", "content-type: text/plain\r\n", &format!("\n\n{events}"));
+        assert_eq!(ask_once(&*dialect, vec![plain]).await.0.unwrap().text(), "Hello ä€😀");
         // Cut off, it is no answer of somebody else's.
-        let cut = Answer::stream([&whole.as_bytes()[..whole.len() / 2]]);
-        assert_eq!(asked(&*dialect, vec![cut, streamed(&*dialect, &hello())]).await.2, 2);
+        let cut = ScriptedResponse::stream([&whole.as_bytes()[..whole.len() / 2]]);
+        assert_eq!(ask_once(&*dialect, vec![cut, streamed(&*dialect, &text_reply())]).await.2, 2);
         for (body, says) in
             [("<html><title>Log in</title></html>", "a page titled"), (r#"{"error":{"message":"no more"}}"#, "no more")]
         {
-            let answers = vec![Answer::stream([body.as_bytes()]); 6];
-            let fault = asked(&*dialect, answers).await.0.unwrap_err();
+            let answers = vec![ScriptedResponse::stream([body.as_bytes()]); 6];
+            let fault = ask_once(&*dialect, answers).await.0.unwrap_err();
             assert!(fault.message.contains(says), "{}", fault.message);
         }
     }
@@ -112,23 +114,23 @@ async fn what_is_called_a_stream_may_be_one_answer_or_end_without_a_blank_line()
 #[tokio::test]
 async fn every_chunking_of_a_stream_gives_the_same_reply() {
     for dialect in dialects() {
-        let body = dialect.events(&calling()).concat().into_bytes();
+        let body = dialect.events(&tool_call_reply()).concat().into_bytes();
         let (_, whole) = dialect.read(&[&body]).unwrap();
         for size in [1, 2, 3, 5, 7, 64, 1000] {
             let chunks: Vec<&[u8]> = body.chunks(size).collect();
-            assert_eq!(dialect.read(&chunks).unwrap().1, whole, "{} in chunks of {size}", dialect.entry().name);
+            assert_eq!(dialect.read(&chunks).unwrap().1, whole, "{} in chunks of {size}", dialect.spec().name);
         }
         for cut in (1..body.len()).step_by(13) {
             assert_eq!(dialect.read(&[&body[..cut], &body[cut..]]).unwrap().1, whole, "cut at {cut}");
         }
-        let short = dialect.events(&hello()).concat().into_bytes();
+        let short = dialect.events(&text_reply()).concat().into_bytes();
         let said = dialect.read(&[&short]).unwrap().1;
         for cut in 1..short.len() {
             assert_eq!(dialect.read(&[&short[..cut], &short[cut..]]).unwrap().1, said, "cut at {cut}");
         }
         // The same over a network, in chunks of HTTP's own.
         for size in [1, 3, 64] {
-            let (reply, seen, _) = asked(&*dialect, vec![Answer::stream(body.chunks(size))]).await;
+            let (reply, seen, _) = ask_once(&*dialect, vec![ScriptedResponse::stream(body.chunks(size))]).await;
             let reply = Reply { request_id: None, ..reply.unwrap() };
             assert!(seen.retries.lock().unwrap().is_empty());
             let whole: Reply = serde_json::from_str(&whole).unwrap();
@@ -141,11 +143,11 @@ async fn every_chunking_of_a_stream_gives_the_same_reply() {
 #[test]
 fn a_reply_is_complete_at_its_end_and_not_before() {
     for dialect in dialects() {
-        let events = dialect.events(&calling());
-        let enough = events[..dialect.enough(&events)].concat().len();
+        let events = dialect.events(&tool_call_reply());
+        let enough = events[..dialect.events_until_complete(&events)].concat().len();
         let body = events.concat();
         let (complete, _) = dialect.read(&body.as_bytes().chunks(1).collect::<Vec<_>>()).unwrap();
-        assert_eq!(complete, enough, "{}", dialect.entry().name);
+        assert_eq!(complete, enough, "{}", dialect.spec().name);
         assert!(dialect.read(&[&body.as_bytes()[..enough - 1]]).is_none());
     }
 }
@@ -153,27 +155,27 @@ fn a_reply_is_complete_at_its_end_and_not_before() {
 #[tokio::test]
 async fn a_stream_that_is_cut_is_tried_again() {
     for dialect in dialects() {
-        for said in [hello(), calling()] {
+        for said in [text_reply(), tool_call_reply()] {
             let events = dialect.events(&said);
-            let enough = dialect.enough(&events);
+            let enough = dialect.events_until_complete(&events);
             for cut in 0..enough {
                 // By an end in good order, and in the middle of the next event by closing.
                 let part = events[..cut].concat();
                 let half = &events[cut][..events[cut].len() / 2];
-                let in_order = Answer::stream([part.as_bytes()]);
-                let closed = Answer::stream([(part + half).as_bytes()]).cut(End::Close);
+                let in_order = ScriptedResponse::stream([part.as_bytes()]);
+                let closed = ScriptedResponse::stream([(part + half).as_bytes()]).cut(ConnectionEnd::Close);
                 for answer in [in_order, closed] {
-                    let (reply, seen, requests) = asked(&*dialect, vec![answer, streamed(&*dialect, &said)]).await;
+                    let (reply, seen, requests) = ask_once(&*dialect, vec![answer, streamed(&*dialect, &said)]).await;
                     assert_eq!(reply.unwrap().usage, dialect.usage());
                     assert_eq!(requests, 2, "cut after {cut} of {events:?}");
                     let retries = seen.retries.lock().unwrap();
-                    let why = &retries[0].why;
+                    let why = &retries[0].reason;
                     assert!(why.contains("ended before the reply did") || why.contains("broke off"), "{why}");
                 }
             }
             for cut in enough..events.len() {
-                for answer in [Answer::stream([events[..cut].concat().as_bytes()])] {
-                    let (reply, _, requests) = asked(&*dialect, vec![answer.clone(), answer]).await;
+                for answer in [ScriptedResponse::stream([events[..cut].concat().as_bytes()])] {
+                    let (reply, _, requests) = ask_once(&*dialect, vec![answer.clone(), answer]).await;
                     assert_eq!(requests, 1, "cut after {cut}");
                     assert_eq!(reply.unwrap().blocks.len(), said.0.len());
                 }
@@ -185,11 +187,11 @@ async fn a_stream_that_is_cut_is_tried_again() {
 #[tokio::test]
 async fn what_was_heard_of_a_cut_reply_counts() {
     for dialect in dialects() {
-        let said = Said(vec![Part::Text(vec!["word "; 200])], Ending::Said);
+        let said = ReplySpec(vec![ReplyPart::Text(vec!["word "; 200])], ReplyEnding::EndTurn);
         let events = dialect.events(&said);
-        let cut = Answer::stream([events[..events.len() - 5].concat().as_bytes()]);
-        let (_, seen, _) = asked(&*dialect, vec![cut, streamed(&*dialect, &said)]).await;
-        let spent = seen.retries.lock().unwrap()[0].spent;
+        let cut = ScriptedResponse::stream([events[..events.len() - 5].concat().as_bytes()]);
+        let (_, seen, _) = ask_once(&*dialect, vec![cut, streamed(&*dialect, &said)]).await;
+        let spent = seen.retries.lock().unwrap()[0].usage;
         assert!((240..=250).contains(&spent.output_tokens) && spent.input_tokens > 0, "{spent:?}");
     }
 }
@@ -197,22 +199,22 @@ async fn what_was_heard_of_a_cut_reply_counts() {
 #[tokio::test]
 async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
     for dialect in dialects() {
-        let body = dialect.events(&hello()).concat();
-        let open = Answer::stream([body.as_bytes()]).cut(End::Hang);
-        let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &body);
-        let unnamed = Answer::new("200 OK", "", &body);
-        let crlf = Answer::stream([body.replace('\n', "\r\n").as_bytes()]);
+        let body = dialect.events(&text_reply()).concat();
+        let open = ScriptedResponse::stream([body.as_bytes()]).cut(ConnectionEnd::Hang);
+        let plain = ScriptedResponse::new("200 OK", "content-type: text/plain\r\n", &body);
+        let unnamed = ScriptedResponse::new("200 OK", "", &body);
+        let crlf = ScriptedResponse::stream([body.replace('\n', "\r\n").as_bytes()]);
         for answer in [plain, unnamed, crlf] {
-            let (reply, _, requests) = asked(&*dialect, vec![answer]).await;
+            let (reply, _, requests) = ask_once(&*dialect, vec![answer]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 1));
         }
         // One that is kept open isn't waited for to the last.
-        let server = Server::start([open]).await;
+        let server = ScriptedServer::start([open]).await;
         let mut variables = dialect.variables(&server.url);
         variables.push(("LEGWORK_IDLE_TIMEOUT_MS", "200".to_owned()));
-        let mut conversation = connect(dialect.entry(), &variables).unwrap().open(setup(&*dialect)).unwrap();
+        let mut conversation = connect(dialect.spec(), &variables).unwrap().open(setup(&*dialect)).unwrap();
         conversation.push(&Message::User(UserMessage::text("Hello")));
-        assert_eq!(conversation.ask(request(), &Seen::default()).await.unwrap().text(), "Hello ä€😀");
+        assert_eq!(conversation.ask(request(), &RecordingObserver::default()).await.unwrap().text(), "Hello ä€😀");
         assert_eq!(server.received().len(), 1);
     }
 }
@@ -220,10 +222,10 @@ async fn a_reply_is_taken_at_its_end_and_by_what_it_is() {
 #[tokio::test]
 async fn what_is_unknown_does_no_harm() {
     for dialect in dialects() {
-        let noise = format!(": a comment\n\n{}", dialect.noise());
-        let body: String = dialect.events(&calling()).iter().map(|event| format!("{noise}{event}")).collect();
-        let reply = asked(&*dialect, vec![Answer::stream([body.as_bytes()])]).await.0.unwrap();
-        let quiet = asked(&*dialect, vec![streamed(&*dialect, &calling())]).await.0.unwrap();
+        let noise = format!(": a comment\n\n{}", dialect.unknown_event());
+        let body: String = dialect.events(&tool_call_reply()).iter().map(|event| format!("{noise}{event}")).collect();
+        let reply = ask_once(&*dialect, vec![ScriptedResponse::stream([body.as_bytes()])]).await.0.unwrap();
+        let quiet = ask_once(&*dialect, vec![streamed(&*dialect, &tool_call_reply())]).await.0.unwrap();
         assert_eq!(serde_json::to_string(&reply).unwrap(), serde_json::to_string(&quiet).unwrap());
     }
 }
@@ -242,12 +244,12 @@ async fn inputs_that_are_no_object_are_told_and_replaced() {
             (vec![&*nested()], Some("the input is nested deeper than 100 levels")),
             (vec![&*long()], Some("the input is longer than 4194304 bytes")),
         ] {
-            let said = Said(vec![Part::Call("a", "glob", pieces.clone())], Ending::Called);
-            let reply = asked(&*dialect, vec![streamed_oddly(&*dialect, &said)]).await.0.unwrap();
-            let call = reply.calls().next().unwrap();
+            let said = ReplySpec(vec![ReplyPart::Call("a", "glob", pieces.clone())], ReplyEnding::ToolUse);
+            let reply = ask_once(&*dialect, vec![streamed_oddly(&*dialect, &said)]).await.0.unwrap();
+            let call = reply.tool_calls().next().unwrap();
             assert_eq!(call.input.get(), "{}");
-            assert_eq!(call.broken.is_some(), broken.is_some(), "{:?}", call.broken);
-            assert!(call.broken.as_deref().unwrap_or_default().starts_with(broken.unwrap_or_default()));
+            assert_eq!(call.input_error.is_some(), broken.is_some(), "{:?}", call.input_error);
+            assert!(call.input_error.as_deref().unwrap_or_default().starts_with(broken.unwrap_or_default()));
         }
     }
 }
@@ -255,15 +257,15 @@ async fn inputs_that_are_no_object_are_told_and_replaced() {
 #[tokio::test]
 async fn call_ids_become_unique_within_the_conversation() {
     for dialect in dialects() {
-        let call = |id| Part::Call(id, "glob", vec!["{}"]);
-        let said = Said(vec![call("a"), call("b"), call("")], Ending::Called);
-        let server = Server::start([streamed_oddly(&*dialect, &said)]).await;
+        let call = |id| ReplyPart::Call(id, "glob", vec!["{}"]);
+        let said = ReplySpec(vec![call("a"), call("b"), call("")], ReplyEnding::ToolUse);
+        let server = ScriptedServer::start([streamed_oddly(&*dialect, &said)]).await;
         let mut conversation = prompted(&*dialect, &server.url);
         let mut ids = Vec::new();
         for _ in 0..3 {
-            let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
-            let results = reply.calls().map(|call| result(&call.id, "found", false)).collect();
-            ids.extend(reply.calls().map(|call| call.id.clone()));
+            let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
+            let results = reply.tool_calls().map(|call| result(&call.id, "found", false)).collect();
+            ids.extend(reply.tool_calls().map(|call| call.id.clone()));
             conversation.push(&Message::Assistant(reply));
             conversation.push(&Message::User(UserMessage { results, text: None }));
         }

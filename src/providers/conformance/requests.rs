@@ -3,54 +3,55 @@ use super::*;
 #[tokio::test]
 async fn a_request_says_what_was_asked() {
     for dialect in dialects() {
-        let server = Server::start([streamed(&*dialect, &hello())]).await;
-        prompted(&*dialect, &server.url).ask(request(), &Seen::default()).await.unwrap();
+        let server = ScriptedServer::start([streamed(&*dialect, &text_reply())]).await;
+        prompted(&*dialect, &server.url).ask(request(), &RecordingObserver::default()).await.unwrap();
         let received = &server.received()[0];
-        assert_eq!(received.line, dialect.line());
+        assert_eq!(received.line, dialect.request_line());
         let header = |name: &str| received.headers.get(name).map(String::as_str);
         assert_eq!(header("content-type"), Some("application/json"));
         assert_eq!(header("user-agent"), Some("legwork/test"));
-        assert!(received.headers.values().any(|value| value.contains(SECRET)), "the key goes along");
-        let heard = Heard {
+        assert!(received.headers.values().any(|value| value.contains(TEST_KEY)), "the key goes along");
+        let heard = ParsedRequest {
             model: dialect.model()[0].to_owned(),
             system: "Be brief.".to_owned(),
             tools: vec!["glob".to_owned(), "grep".to_owned()],
             may_call: true,
             max_tokens: 8000,
             streams: true,
-            turns: vec![Turn::User("Hello".to_owned())],
+            turns: vec![RequestTurn::User("Hello".to_owned())],
         };
-        assert_eq!(dialect.hear(&received.json()), heard);
+        assert_eq!(dialect.parse_request(&received.json()), heard);
     }
 }
 
 #[tokio::test]
 async fn answers_to_parallel_calls_go_back_in_order_failed_ones_marked() {
     for dialect in dialects() {
-        let server = Server::start([streamed(&*dialect, &calling()), streamed(&*dialect, &hello())]).await;
+        let server =
+            ScriptedServer::start([streamed(&*dialect, &tool_call_reply()), streamed(&*dialect, &text_reply())]).await;
         let mut conversation = prompted(&*dialect, &server.url);
-        let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+        let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         // Through the journal's form, as on resume.
         let recorded = serde_json::to_string(&reply).unwrap();
         conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
         let results = vec![result("toolu_1", "Cargo.toml \"x\"\n", false), result("toolu_2", "no such file", true)];
         conversation.push(&Message::User(UserMessage { results, text: Some("Go on.".to_owned()) }));
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let received = server.received();
         assert_eq!((received[0].connection, received[1].connection), (0, 0), "one connection serves both");
         let words = |text: &str| text.to_owned();
         let pattern = |pattern: &str| json!({ "pattern": pattern });
         assert_eq!(
-            dialect.hear(&received[1].json()).turns,
+            dialect.parse_request(&received[1].json()).turns,
             [
-                Turn::User(words("Hello")),
-                Turn::Thought(words("Let me see — é😀")),
-                Turn::Text(words("I look.")),
-                Turn::Call(words("toolu_1"), words("glob"), pattern("**/*.toml")),
-                Turn::Call(words("toolu_2"), words("grep"), pattern("é\n")),
-                Turn::Answered(words("toolu_1"), words("Cargo.toml \"x\"\n"), false),
-                Turn::Answered(words("toolu_2"), words("no such file"), true),
-                Turn::User(words("Go on.")),
+                RequestTurn::User(words("Hello")),
+                RequestTurn::Thought(words("Let me see — é😀")),
+                RequestTurn::Text(words("I look.")),
+                RequestTurn::Call(words("toolu_1"), words("glob"), pattern("**/*.toml")),
+                RequestTurn::Call(words("toolu_2"), words("grep"), pattern("é\n")),
+                RequestTurn::ToolResult(words("toolu_1"), words("Cargo.toml \"x\"\n"), false),
+                RequestTurn::ToolResult(words("toolu_2"), words("no such file"), true),
+                RequestTurn::User(words("Go on.")),
             ]
         );
     }
@@ -59,18 +60,18 @@ async fn answers_to_parallel_calls_go_back_in_order_failed_ones_marked() {
 #[tokio::test]
 async fn tools_stay_listed_where_none_may_be_called() {
     for dialect in dialects() {
-        let server = Server::start([streamed(&*dialect, &hello())]).await;
-        let last = Ask { tools_allowed: false, max_tokens: 300, ..request() };
-        prompted(&*dialect, &server.url).ask(last.clone(), &Seen::default()).await.unwrap();
-        let heard = dialect.hear(&server.received()[0].json());
+        let server = ScriptedServer::start([streamed(&*dialect, &text_reply())]).await;
+        let last = ReplyRequest { tools_allowed: false, max_tokens: 300, ..request() };
+        prompted(&*dialect, &server.url).ask(last.clone(), &RecordingObserver::default()).await.unwrap();
+        let heard = dialect.parse_request(&server.received()[0].json());
         assert_eq!((heard.tools.len(), heard.may_call, heard.max_tokens), (2, false, 300));
         // Who has no tools is not told that it may not use them.
-        let bare = Setup { system: " ".to_owned(), tools: Vec::new(), ..setup(&*dialect) };
-        let mut conversation = connect(dialect.entry(), &dialect.variables(&server.url)).unwrap().open(bare).unwrap();
+        let bare = ConversationConfig { system: " ".to_owned(), tools: Vec::new(), ..setup(&*dialect) };
+        let mut conversation = connect(dialect.spec(), &dialect.variables(&server.url)).unwrap().open(bare).unwrap();
         conversation.push(&Message::User(UserMessage::text("Hello")));
-        conversation.ask(last, &Seen::default()).await.unwrap();
+        conversation.ask(last, &RecordingObserver::default()).await.unwrap();
         let body = server.received()[1].json();
-        let heard = dialect.hear(&body);
+        let heard = dialect.parse_request(&body);
         assert_eq!((heard.system.as_str(), heard.tools.len()), ("", 0));
         assert!(!body.to_string().contains("tool"), "{body}");
     }
@@ -79,23 +80,23 @@ async fn tools_stay_listed_where_none_may_be_called() {
 #[tokio::test]
 async fn each_request_begins_with_the_one_before() {
     for dialect in dialects() {
-        let server = Server::start([streamed(&*dialect, &calling())]).await;
+        let server = ScriptedServer::start([streamed(&*dialect, &tool_call_reply())]).await;
         let mut conversation = prompted(&*dialect, &server.url);
-        let mut sizes = vec![conversation.size()];
+        let mut sizes = vec![conversation.prompt_bytes()];
         for turn in 0..6 {
-            let ask = Ask { tools_allowed: turn < 5, max_tokens: 8000 - turn, ..request() };
-            let reply = conversation.ask(ask, &Seen::default()).await.unwrap();
-            let results = reply.calls().map(|call| result(&call.id, "found", turn == 2)).collect();
+            let ask = ReplyRequest { tools_allowed: turn < 5, max_tokens: 8000 - turn, ..request() };
+            let reply = conversation.ask(ask, &RecordingObserver::default()).await.unwrap();
+            let results = reply.tool_calls().map(|call| result(&call.id, "found", turn == 2)).collect();
             conversation.push(&Message::Assistant(reply));
             let text = (turn == 3).then(|| "A remark.".to_owned());
             conversation.push(&Message::User(UserMessage { results, text }));
-            sizes.push(conversation.size());
+            sizes.push(conversation.prompt_bytes());
         }
         assert!(sizes.is_sorted() && sizes[0] > 0);
         let bodies: Vec<String> = server
             .received()
             .into_iter()
-            .map(|received| dialect.conversation(str::from_utf8(&received.body).unwrap()))
+            .map(|received| dialect.conversation_json(str::from_utf8(&received.body).unwrap()))
             .collect();
         for (before, after) in bodies.iter().zip(&bodies[1..]) {
             assert!(before.len() > 50 && after.len() > before.len() + 50);
@@ -107,32 +108,32 @@ async fn each_request_begins_with_the_one_before() {
 #[tokio::test]
 async fn nothing_empty_and_no_strange_name_is_sent() {
     for dialect in dialects() {
-        let blank = Part::Text(vec![" \n"]);
-        let strange = Part::Call("a", "functions.bash x", vec!["{}"]);
+        let blank = ReplyPart::Text(vec![" \n"]);
+        let strange = ReplyPart::Call("a", "functions.bash x", vec!["{}"]);
         let answers = [
-            streamed(&*dialect, &Said(vec![blank.clone(), strange], Ending::Called)),
-            streamed(&*dialect, &Said(vec![blank], Ending::Said)),
-            streamed(&*dialect, &hello()),
+            streamed(&*dialect, &ReplySpec(vec![blank.clone(), strange], ReplyEnding::ToolUse)),
+            streamed(&*dialect, &ReplySpec(vec![blank], ReplyEnding::EndTurn)),
+            streamed(&*dialect, &text_reply()),
         ];
-        let server = Server::start(answers).await;
+        let server = ScriptedServer::start(answers).await;
         let mut conversation = prompted(&*dialect, &server.url);
         for results in [vec![result("a", "", true)], Vec::new()] {
-            let reply = conversation.ask(last_request(), &Seen::default()).await.unwrap();
+            let reply = conversation.ask(last_request(), &RecordingObserver::default()).await.unwrap();
             conversation.push(&Message::Assistant(reply));
             conversation.push(&Message::User(UserMessage { results, text: Some("\n".to_owned()) }));
         }
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let words = |text: &str| text.to_owned();
-        let mut turns = dialect.hear(&server.received()[2].json()).turns;
+        let mut turns = dialect.parse_request(&server.received()[2].json()).turns;
         // Whether what a model said comes back empty, as something or not at all is up to the API.
-        turns.retain(|turn| !matches!(turn, Turn::Text(text) if ["", "(nothing)"].contains(&text.trim())));
+        turns.retain(|turn| !matches!(turn, RequestTurn::Text(text) if ["", "(nothing)"].contains(&text.trim())));
         assert_eq!(
             turns,
             [
-                Turn::User(words("Hello")),
-                Turn::Call(words("a"), words("functions_bash_x"), json!({})),
-                Turn::Answered(words("a"), words("(nothing)"), true),
-                Turn::User(words("(nothing)")),
+                RequestTurn::User(words("Hello")),
+                RequestTurn::Call(words("a"), words("functions_bash_x"), json!({})),
+                RequestTurn::ToolResult(words("a"), words("(nothing)"), true),
+                RequestTurn::User(words("(nothing)")),
             ]
         );
     }
@@ -143,20 +144,20 @@ async fn nothing_empty_and_no_strange_name_is_sent() {
 async fn ids_of_any_form_go_back_as_they_came() {
     let ids = ["functions.glob:0", "call_2e__thought__AY89+a/18==", "é 1", "x".repeat(3_000).leak()];
     for dialect in dialects() {
-        let calls = ids.map(|id| Part::Call(id, "glob", vec!["{}"])).to_vec();
-        let server = Server::start([streamed(&*dialect, &Said(calls, Ending::Called))]).await;
+        let calls = ids.map(|id| ReplyPart::Call(id, "glob", vec!["{}"])).to_vec();
+        let server = ScriptedServer::start([streamed(&*dialect, &ReplySpec(calls, ReplyEnding::ToolUse))]).await;
         let mut conversation = prompted(&*dialect, &server.url);
-        let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
-        let results = reply.calls().map(|call| result(&call.id, "found", false)).collect();
+        let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
+        let results = reply.tool_calls().map(|call| result(&call.id, "found", false)).collect();
         conversation.push(&Message::Assistant(reply));
         conversation.push(&Message::User(UserMessage { results, text: None }));
-        conversation.ask(request(), &Seen::default()).await.unwrap();
-        let turns = dialect.hear(&server.received()[1].json()).turns;
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
+        let turns = dialect.parse_request(&server.received()[1].json()).turns;
         let (mut called, mut answered) = (Vec::new(), Vec::new());
         for turn in turns {
             match turn {
-                Turn::Call(id, ..) => called.push(id),
-                Turn::Answered(id, ..) => answered.push(id),
+                RequestTurn::Call(id, ..) => called.push(id),
+                RequestTurn::ToolResult(id, ..) => answered.push(id),
                 _ => {}
             }
         }

@@ -7,26 +7,27 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::part::{Fields, Parts};
-use crate::message::{Block, Reply, Stop, Usage, View};
-use crate::providers::dialogue::{self, Broken};
-use crate::providers::lossy::Lossy;
-use crate::providers::openai::Estimate;
+use super::parts::{Fields, PartAssembler};
+use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
+use crate::providers::lossy_string::LossyString;
+use crate::providers::openai::UsageEstimate;
+use crate::providers::transport::http_conversation;
+use crate::providers::transport::http_conversation::StreamError;
 
 /// A reply that is being received.
 #[derive(Debug)]
-pub(super) struct Growth {
-    estimate: Estimate,
+pub(super) struct GeminiAssembler {
+    estimate: UsageEstimate,
     id: Option<String>,
     model: Option<String>,
-    parts: Parts,
-    counts: Counts,
-    end: Option<End>,
+    parts: PartAssembler,
+    counts: UsageCounts,
+    end: Option<ReplyEnd>,
 }
 
 /// Why it ended.
 #[derive(Debug)]
-struct End {
+struct ReplyEnd {
     /// In one of the API's words.
     reason: String,
     /// In a sentence.
@@ -37,12 +38,12 @@ struct End {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Response {
+struct GenerateContentResponse {
     candidates: Option<Vec<Candidate>>,
     prompt_feedback: Option<Feedback>,
-    usage_metadata: Option<Counts>,
-    model_version: Option<Lossy>,
-    response_id: Option<Lossy>,
+    usage_metadata: Option<UsageCounts>,
+    model_version: Option<LossyString>,
+    response_id: Option<LossyString>,
     error: Option<Box<RawValue>>,
 }
 
@@ -50,8 +51,8 @@ struct Response {
 #[serde(default, rename_all = "camelCase")]
 struct Candidate {
     content: Option<Content>,
-    finish_reason: Option<Lossy>,
-    finish_message: Option<Lossy>,
+    finish_reason: Option<LossyString>,
+    finish_message: Option<LossyString>,
 }
 
 #[derive(Default, Deserialize)]
@@ -63,15 +64,15 @@ struct Content {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Feedback {
-    block_reason: Option<Lossy>,
-    block_reason_message: Option<Lossy>,
+    block_reason: Option<LossyString>,
+    block_reason_message: Option<LossyString>,
 }
 
 /// Token counts as the API names them. `prompt_token_count` has what was read from a cache in it, but not what tools of
 /// Google's own added; the reply's tokens don't have the thoughts in them.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Counts {
+struct UsageCounts {
     prompt_token_count: Option<u64>,
     cached_content_token_count: Option<u64>,
     tool_use_prompt_token_count: Option<u64>,
@@ -79,7 +80,7 @@ struct Counts {
     thoughts_token_count: Option<u64>,
 }
 
-impl Counts {
+impl UsageCounts {
     fn update(&mut self, later: Self) {
         self.prompt_token_count = later.prompt_token_count.or(self.prompt_token_count);
         self.cached_content_token_count = later.cached_content_token_count.or(self.cached_content_token_count);
@@ -103,59 +104,67 @@ impl Counts {
     }
 }
 
-impl Growth {
+impl GeminiAssembler {
     /// A reply to a prompt of so many bytes.
     pub(super) fn new(prompt_bytes: usize) -> Self {
-        let estimate = Estimate::new(prompt_bytes);
-        Self { estimate, id: None, model: None, parts: Parts::default(), counts: Counts::default(), end: None }
+        let estimate = UsageEstimate::new(prompt_bytes);
+        Self {
+            estimate,
+            id: None,
+            model: None,
+            parts: PartAssembler::default(),
+            counts: UsageCounts::default(),
+            end: None,
+        }
     }
 
     /// Takes one response; whether it is one.
-    fn take(&mut self, json: &str, say: &dyn Fn(&str)) -> Result<bool, Broken> {
-        let response: Response = serde_json::from_str(json).map_err(|error| Broken::no("reply", &error))?;
+    fn push_response(&mut self, json: &str, say: &dyn Fn(&str)) -> Result<bool, StreamError> {
+        let response: GenerateContentResponse =
+            serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("reply", &error))?;
         if response.error.is_some_and(|error| error.get() != "null") {
-            return Err(Broken::Error(json.to_owned()));
+            return Err(StreamError::Api(json.to_owned()));
         }
-        let word = |word: Option<Lossy>| word.map(|Lossy(word)| word).filter(|word| !word.is_empty());
+        let word = |word: Option<LossyString>| word.map(|LossyString(word)| word).filter(|word| !word.is_empty());
         let is_one = response.candidates.is_some() || response.prompt_feedback.is_some();
         self.id = word(response.response_id).or(self.id.take());
         self.model = word(response.model_version).or(self.model.take());
         self.counts.update(response.usage_metadata.unwrap_or_default());
         let feedback = response.prompt_feedback.unwrap_or_default();
         if let Some(reason) = word(feedback.block_reason) {
-            self.end = Some(End { reason, message: word(feedback.block_reason_message), is_blocked: true });
+            self.end = Some(ReplyEnd { reason, message: word(feedback.block_reason_message), is_blocked: true });
         }
         if let Some(candidate) = response.candidates.into_iter().flatten().next() {
             for part in candidate.content.unwrap_or_default().parts.unwrap_or_default() {
                 let heard = self.parts.grow(part, say);
-                self.estimate.hear(heard);
+                self.estimate.add_output(heard);
                 if heard > 0 {
                     // What goes on hasn't ended.
                     self.end = None;
                 }
             }
             if let Some(reason) = word(candidate.finish_reason).filter(|reason| reason != "FINISH_REASON_UNSPECIFIED") {
-                self.end = Some(End { reason, message: word(candidate.finish_message), is_blocked: false });
+                self.end = Some(ReplyEnd { reason, message: word(candidate.finish_message), is_blocked: false });
             }
         }
         Ok(is_one)
     }
 }
 
-impl dialogue::Growth for Growth {
-    fn event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), Broken> {
+impl http_conversation::ReplyAssembler for GeminiAssembler {
+    fn push_event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), StreamError> {
         match data.trim_start() {
-            data if data.starts_with('{') => match self.take(data, say) {
-                Err(Broken::Nonsense(_)) if !matches!(name, "" | "message") => Ok(()),
+            data if data.starts_with('{') => match self.push_response(data, say) {
+                Err(StreamError::Malformed(_)) if !matches!(name, "" | "message") => Ok(()),
                 outcome => outcome.map(|_| ()),
             },
-            data if data.starts_with("[{") => self.whole(data.as_bytes(), say),
+            data if data.starts_with("[{") => self.push_body(data.as_bytes(), say),
             // Such as the `[DONE]` that some gateways send.
             _ => Ok(()),
         }
     }
 
-    fn whole(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), Broken> {
+    fn push_body(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), StreamError> {
         let json = String::from_utf8_lossy(body);
         let json = json.trim();
         let responses: Vec<Box<RawValue>> = if json.starts_with('[') {
@@ -163,19 +172,19 @@ impl dialogue::Growth for Growth {
         } else {
             serde_json::from_str(json).map(|response| vec![response])
         }
-        .map_err(|error| Broken::no("reply", &error))?;
+        .map_err(|error| StreamError::not_a_reply("reply", &error))?;
         let mut is_one = false;
         for response in &responses {
-            is_one |= self.take(response.get(), say)?;
+            is_one |= self.push_response(response.get(), say)?;
         }
-        if is_one { Ok(()) } else { Err(Broken::Nonsense("it is JSON, but no reply".to_owned())) }
+        if is_one { Ok(()) } else { Err(StreamError::Malformed("it is JSON, but no reply".to_owned())) }
     }
 
-    fn ended(&self) -> bool {
+    fn is_finished(&self) -> bool {
         false
     }
 
-    fn may_end(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.end.is_some()
     }
 
@@ -183,31 +192,31 @@ impl dialogue::Growth for Growth {
         self.estimate.usage(self.counts.usage(), self.end.is_some())
     }
 
-    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+    fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
-        let Some(End { reason, message, is_blocked }) = self.end else {
-            return Err(Broken::Nonsense("a reply without a finish reason, so without its end".to_owned()));
+        let Some(ReplyEnd { reason, message, is_blocked }) = self.end else {
+            return Err(StreamError::Malformed("a reply without a finish reason, so without its end".to_owned()));
         };
         let blocks = self.parts.finish();
-        let mut blocks = blocks.map_err(|error| Broken::Nonsense(format!("a part can't be read: {error}")))?;
-        let has_calls = blocks.iter().any(|block| matches!(block.view, View::Call(_)));
+        let mut blocks = blocks.map_err(|error| StreamError::Malformed(format!("a part can't be read: {error}")))?;
+        let has_calls = blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_)));
         let stop = match reason.as_str() {
-            "STOP" if has_calls => Stop::ToolUse,
-            "STOP" => Stop::EndTurn,
+            "STOP" if has_calls => StopReason::ToolUse,
+            "STOP" => StopReason::EndTurn,
             // The latter is the bound on a single request, which may be lower than what was asked for.
-            "MAX_TOKENS" | "CONTINUATION" => Stop::MaxTokens,
+            "MAX_TOKENS" | "CONTINUATION" => StopReason::MaxTokens,
             // What the model meant as a call, or to say, is lost, and the next try may well be whole.
-            _ if !is_blocked && is_lost(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
+            _ if !is_blocked && is_incomplete(&reason) && !(has_calls && reason.ends_with("_TOOL_CALL")) => {
                 let why = message.map(|message| format!(": {message}")).unwrap_or_default();
-                return Err(Broken::Nonsense(format!("a reply that the API itself broke off ({reason}){why}")));
+                return Err(StreamError::Malformed(format!("a reply that the API itself broke off ({reason}){why}")));
             }
             _ if is_blocked || is_refusal(&reason) => {
                 // Else nothing would say why.
                 let why = message.map(|message| format!(": {message}")).unwrap_or_default();
-                blocks.push(Block::from(View::Other(format!("{reason}{why}"))));
-                Stop::Refusal
+                blocks.push(Block::from(BlockContent::Other(format!("{reason}{why}"))));
+                StopReason::Refusal
             }
-            _ => Stop::Other(reason),
+            _ => StopReason::Other(reason),
         };
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
     }
@@ -215,7 +224,7 @@ impl dialogue::Growth for Growth {
 
 /// The reasons of <https://ai.google.dev/api/generate-content#FinishReason> for which something of a reply is missing, or all
 /// of it. A call of a tool that there isn't may be there all the same.
-fn is_lost(reason: &str) -> bool {
+fn is_incomplete(reason: &str) -> bool {
     const LOST: [&str; 6] = [
         "MALFORMED_FUNCTION_CALL",
         "MALFORMED_RESPONSE",

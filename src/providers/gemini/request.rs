@@ -9,29 +9,30 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::ability::Ability;
-use super::history::{self, Called, NOTHING};
-use super::reply::Growth;
+use super::capabilities::Capabilities;
+use super::encode_reply::{self, EMPTY_TEXT, EncodedCall};
+use super::reply::GeminiAssembler;
 use crate::job::Thinking;
 use crate::message::{Message, Reply, ToolResult, UserMessage};
-use crate::providers::openai::name_calls;
-use crate::providers::written::{is_blank, whole};
-use crate::providers::{Ask, Setup, dialogue};
+use crate::providers::openai::assign_call_ids;
+use crate::providers::transport::http_conversation;
+use crate::providers::transport::json_body::{is_blank, join_body};
+use crate::providers::{ConversationConfig, ReplyRequest};
 
 /// A conversation as it is sent.
 #[derive(Debug)]
-pub(super) struct Body {
-    ability: Ability,
+pub(super) struct GeminiEncoder {
+    capabilities: Capabilities,
     thinking: Option<Thinking>,
     /// What of `generationConfig` stays the same.
     options: Map<String, Value>,
     has_tools: bool,
     /// `systemInstruction` and `tools`, with a comma before each, and the start of the messages.
-    fixed: Bytes,
+    prefix: Bytes,
     contents: Vec<Bytes>,
     size: usize,
     /// The calls that wait for their answers.
-    calls: Vec<Called>,
+    pending_calls: Vec<EncodedCall>,
 }
 
 #[derive(Serialize)]
@@ -45,31 +46,31 @@ struct Declaration<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answered<'a> {
-    function_response: Response<'a>,
+struct FunctionResponsePart<'a> {
+    function_response: FunctionResponse<'a>,
 }
 
 #[derive(Serialize)]
-struct Response<'a> {
+struct FunctionResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     name: &'a str,
-    response: Outcome<'a>,
+    response: FunctionOutcome<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Outcome<'a> {
+enum FunctionOutcome<'a> {
     Output(&'a str),
     Error(&'a str),
 }
 
-impl Body {
+impl GeminiEncoder {
     /// A conversation without messages.
     ///
     /// # Errors
     /// A tool can't be written as JSON.
-    pub(super) fn new(setup: &Setup) -> Result<Self, serde_json::Error> {
+    pub(super) fn new(setup: &ConversationConfig) -> Result<Self, serde_json::Error> {
         let mut fixed = String::new();
         if !is_blank(&setup.system) {
             fixed.push_str(&format!(r#","systemInstruction":{}"#, json!({ "parts": [{ "text": setup.system }] })));
@@ -93,14 +94,14 @@ impl Body {
             options.insert("stopSequences".to_owned(), json!(setup.model.stop));
         }
         Ok(Self {
-            ability: Ability::of(&setup.model.name),
+            capabilities: Capabilities::of_model(&setup.model.name),
             thinking: setup.model.thinking,
             options,
             has_tools: !tools.is_empty(),
             size: fixed.len(),
-            fixed: Bytes::from(fixed + r#","contents":["#),
+            prefix: Bytes::from(fixed + r#","contents":["#),
             contents: Vec::new(),
-            calls: Vec::new(),
+            pending_calls: Vec::new(),
         })
     }
 
@@ -111,39 +112,39 @@ impl Body {
     }
 
     fn add_user(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
-        let calls = std::mem::take(&mut self.calls);
+        let calls = std::mem::take(&mut self.pending_calls);
         let answer = |ToolResult { call_id, text, is_error }: &ToolResult| {
             let call = calls.iter().find(|call| call.call_id == *call_id);
-            let text = if is_blank(text) { NOTHING } else { text };
-            let response = Response {
+            let text = if is_blank(text) { EMPTY_TEXT } else { text };
+            let response = FunctionResponse {
                 id: call.and_then(|call| call.id.as_deref()),
                 name: call.map_or("unknown", |call| &call.name),
-                response: if *is_error { Outcome::Error(text) } else { Outcome::Output(text) },
+                response: if *is_error { FunctionOutcome::Error(text) } else { FunctionOutcome::Output(text) },
             };
-            serde_json::to_string(&Answered { function_response: response })
+            serde_json::to_string(&FunctionResponsePart { function_response: response })
         };
         let answers: Vec<String> = message.results.iter().map(answer).collect::<Result<_, _>>()?;
         if !answers.is_empty() {
             self.add("user", &answers);
         }
         let text = message.text.as_deref().filter(|text| !is_blank(text));
-        if let Some(text) = text.or(answers.is_empty().then_some(NOTHING)) {
+        if let Some(text) = text.or(answers.is_empty().then_some(EMPTY_TEXT)) {
             self.add("user", &[json!({ "text": text }).to_string()]);
         }
         Ok(())
     }
 }
 
-impl dialogue::Body for Body {
-    type Growth = Growth;
+impl http_conversation::RequestEncoder for GeminiEncoder {
+    type Assembler = GeminiAssembler;
 
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
         match message {
             Message::User(message) => self.add_user(message),
             Message::Assistant(reply) => {
-                let written = history::write(reply, self.ability.signs)?;
+                let written = encode_reply::encode_reply(reply, self.capabilities.signs_calls)?;
                 self.add("model", &written.parts);
-                self.calls.extend(written.calls);
+                self.pending_calls.extend(written.calls);
                 Ok(())
             }
         }
@@ -151,36 +152,36 @@ impl dialogue::Body for Body {
 
     fn clear(&mut self) {
         self.size -= self.contents.drain(..).map(|json| json.len() + 1).sum::<usize>();
-        self.calls.clear();
+        self.pending_calls.clear();
     }
 
-    fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
+    fn body_chunks(&self, ask: &ReplyRequest) -> Vec<Bytes> {
         let mut config = Map::from_iter([("maxOutputTokens".to_owned(), json!(ask.max_tokens))]);
         config.extend(self.options.clone());
-        if let Some(thinking) = self.ability.config(self.thinking, ask.max_tokens) {
+        if let Some(thinking) = self.capabilities.thinking_config(self.thinking, ask.max_tokens) {
             config.insert("thinkingConfig".to_owned(), thinking);
         }
         let none = r#","toolConfig":{"functionCallingConfig":{"mode":"NONE"}}"#;
         let choice = if self.has_tools && !ask.tools_allowed { none } else { "" };
         let head = format!(r#"{{"generationConfig":{}{choice}"#, Value::Object(config));
-        whole([Bytes::from(head), self.fixed.clone()], self.contents.iter())
+        join_body([Bytes::from(head), self.prefix.clone()], self.contents.iter())
     }
 
-    fn size(&self) -> usize {
+    fn prompt_bytes(&self) -> usize {
         self.size
     }
 
     /// An empty `STOP` is a known fault of it: <https://github.com/google-gemini/gemini-cli/issues/28351>.
-    fn falls_silent(&self) -> bool {
+    fn may_reply_empty(&self) -> bool {
         true
     }
 
-    fn growth(&self) -> Growth {
-        Growth::new(self.size)
+    fn new_assembler(&self) -> GeminiAssembler {
+        GeminiAssembler::new(self.size)
     }
 
-    fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
-        name_calls(reply, taken);
+    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+        assign_call_ids(reply, taken);
         Ok(())
     }
 }

@@ -1,16 +1,18 @@
 //! Where OpenAI's APIs are, and what is different elsewhere.
 
-use crate::providers::http::{Endpoint, Names};
-use crate::providers::retry::Patience;
-use crate::providers::{Connect, Fault, Home};
+use crate::providers::env_config::EndpointNames;
+use crate::providers::transport::http::Endpoint;
+use crate::providers::transport::retry::RetryPolicy;
+use crate::providers::{ConnectContext, DefaultEndpoint, ProviderError};
 
 const HOST: &str = "api.openai.com";
-const ADDRESS: &str = "https://api.openai.com/v1";
+const BASE_URL: &str = "https://api.openai.com/v1";
 /// Where they are.
-pub(in crate::providers) const HOME: Home = Home { address: ADDRESS, variable: BASE };
+pub(in crate::providers) const DEFAULT_ENDPOINT: DefaultEndpoint =
+    DefaultEndpoint { base_url: BASE_URL, base_url_env: BASE_URL_ENV };
 /// The variable with the key.
-pub(in crate::providers) const KEY: &str = "OPENAI_API_KEY";
-const BASE: &str = "OPENAI_BASE_URL";
+pub(in crate::providers) const KEY_ENV: &str = "OPENAI_API_KEY";
+const BASE_URL_ENV: &str = "OPENAI_BASE_URL";
 
 /// The endpoint of an API, `path` below the base address: `https://api.openai.com/v1`, or what `OPENAI_BASE_URL` says, as
 /// OpenAI's own clients read it. At OpenAI's own a key is needed; elsewhere one is sent where there is one, but not in the
@@ -19,26 +21,26 @@ const BASE: &str = "OPENAI_BASE_URL";
 /// # Errors
 /// The address or the key is malformed, or there is no key where one is needed.
 pub(in crate::providers) fn connect(
-    connect: &Connect<'_>,
+    connect: &ConnectContext<'_>,
     api: &'static str,
     path: &str,
-) -> Result<(Endpoint, Patience), Fault> {
-    let names = Names { key: KEY, base: BASE, api };
-    let mut endpoint = Endpoint::new(connect, names, ADDRESS, path)?;
-    if let Some(key) = connect.key(names, is_official(&endpoint))? {
+) -> Result<(Endpoint, RetryPolicy), ProviderError> {
+    let names = EndpointNames { key_env: KEY_ENV, base_url_env: BASE_URL_ENV, api };
+    let mut endpoint = Endpoint::new(connect, names, BASE_URL, path)?;
+    if let Some(key) = connect.resolve_key(names, is_official(&endpoint))? {
         if endpoint.has_credentials() {
-            endpoint.secret(&key);
+            endpoint.add_secret(&key);
         } else {
             endpoint.secret_header("authorization", "Bearer ", &key);
         }
     }
-    let patience = Patience::new(connect.variable, &endpoint)?;
+    let patience = RetryPolicy::new(connect.env, &endpoint)?;
     Ok((endpoint, patience))
 }
 
 /// Whether it is OpenAI's own, in any region (`eu.api.openai.com`).
 pub(in crate::providers) fn is_official(endpoint: &Endpoint) -> bool {
-    endpoint.is_at(HOST) || endpoint.host().ends_with(&format!(".{HOST}"))
+    endpoint.has_host(HOST) || endpoint.host().ends_with(&format!(".{HOST}"))
 }
 
 /// Whether OpenAI's models answer there under OpenAI's own rules: its own endpoints, and Azure's.

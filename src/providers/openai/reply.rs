@@ -10,34 +10,35 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::item::Fields;
-use super::items::{BETWEEN, Growing, Items, Mark};
-use super::{Estimate, count};
-use crate::message::{Reply, Stop, Usage, View};
-use crate::providers::dialogue::{self, Broken};
-use crate::providers::input::LONGEST_INPUT;
-use crate::providers::lossy::Lossy;
+use super::output_item::Fields;
+use super::output_items::{ItemRef, MESSAGE_SEPARATOR, OutputItems, PendingItem};
+use super::{UsageEstimate, token_count};
+use crate::message::{BlockContent, Reply, StopReason, Usage};
+use crate::providers::lossy_string::LossyString;
+use crate::providers::tool_input::MAX_INPUT_BYTES;
+use crate::providers::transport::http_conversation;
+use crate::providers::transport::http_conversation::StreamError;
 
 /// A reply that is being received.
 #[derive(Debug)]
-pub(super) struct Growth {
-    estimate: Estimate,
+pub(super) struct OpenaiAssembler {
+    estimate: UsageEstimate,
     /// How many tokens it may have, where a server may call one complete that was cut there.
-    most: Option<u32>,
+    max_output_tokens: Option<u32>,
     id: Option<String>,
     model: Option<String>,
-    items: Items,
+    items: OutputItems,
     /// The item whose text was told last.
-    speaking: Option<usize>,
-    usage: Option<Counts>,
-    stop: Option<Stop>,
+    last_text_item: Option<usize>,
+    usage: Option<UsageCounts>,
+    stop: Option<StopReason>,
 }
 
 /// What is needed of an event; anything else may be of any kind.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type", default)]
-    kind: Lossy,
+    kind: LossyString,
     #[serde(default, borrow)]
     output_index: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -64,10 +65,10 @@ struct Event<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Response {
-    object: Option<Lossy>,
-    id: Option<Lossy>,
-    model: Option<Lossy>,
-    status: Option<Lossy>,
+    object: Option<LossyString>,
+    id: Option<LossyString>,
+    model: Option<LossyString>,
+    status: Option<LossyString>,
     output: Option<Vec<Option<Fields>>>,
     incomplete_details: Option<Box<RawValue>>,
     usage: Option<Box<RawValue>>,
@@ -77,30 +78,30 @@ struct Response {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Incomplete {
-    reason: Option<Lossy>,
+    reason: Option<LossyString>,
 }
 
 /// Token counts as the API names them. `input_tokens` is the whole prompt; `output_tokens` has the reasoning in it.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-struct Counts {
-    #[serde(deserialize_with = "count")]
+struct UsageCounts {
+    #[serde(deserialize_with = "token_count::deserialize_count")]
     input_tokens: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "token_count::deserialize_count")]
     output_tokens: Option<u64>,
-    input_tokens_details: Option<Details>,
+    input_tokens_details: Option<InputTokenDetails>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-struct Details {
-    #[serde(deserialize_with = "count")]
+struct InputTokenDetails {
+    #[serde(deserialize_with = "token_count::deserialize_count")]
     cached_tokens: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "token_count::deserialize_count")]
     cache_write_tokens: Option<u64>,
 }
 
-impl Counts {
+impl UsageCounts {
     /// `None` where nothing was counted.
     fn usage(&self) -> Option<Usage> {
         let prompt = self.input_tokens.filter(|tokens| *tokens > 0)?;
@@ -116,63 +117,65 @@ impl Counts {
     }
 }
 
-impl Growth {
+impl OpenaiAssembler {
     /// A reply to a prompt of so many bytes.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         Self {
-            estimate: Estimate::new(prompt_bytes),
-            most: None,
+            estimate: UsageEstimate::new(prompt_bytes),
+            max_output_tokens: None,
             id: None,
             model: None,
-            items: Items::default(),
-            speaking: None,
+            items: OutputItems::default(),
+            last_text_item: None,
             usage: None,
             stop: None,
         }
     }
 
     /// The same where the server isn't OpenAI's: llama.cpp calls a reply that was cut at so many tokens completed.
-    pub(super) fn cut_at(self, most: u32) -> Self {
-        Self { most: Some(most), ..self }
+    pub(super) fn with_token_limit(self, most: u32) -> Self {
+        Self { max_output_tokens: Some(most), ..self }
     }
 
     /// Takes a piece of an item's text, or all of it at its end.
-    fn hear(&mut self, mark: Mark<'_>, said: Said<'_>, say: &dyn Fn(&str)) {
-        let Said { piece, part, is_all, is_refusal, is_input } = said;
-        let Some(place) = self.items.growing(mark) else { return };
+    fn push_text(&mut self, mark: ItemRef<'_>, said: TextUpdate<'_>, say: &dyn Fn(&str)) {
+        let TextUpdate { piece, part, is_complete: is_all, is_refusal, is_input } = said;
+        let Some(place) = self.items.open_or_start(mark) else { return };
         let Some(item) = self.items.get(place) else { return };
         item.is_refusal |= is_refusal;
-        let most = if is_input { LONGEST_INPUT } else { usize::MAX };
-        let new = if is_all { item.heard.end(part, piece) } else { item.heard.grow(part, piece, most) };
-        self.estimate.hear(new.len());
+        let most = if is_input { MAX_INPUT_BYTES } else { usize::MAX };
+        let new =
+            if is_all { item.text_parts.end_part(part, piece) } else { item.text_parts.push_delta(part, piece, most) };
+        self.estimate.add_output(new.len());
         if !is_input {
-            self.tell(place, new, say);
+            self.emit_text(place, new, say);
         }
     }
 
-    fn tell(&mut self, place: usize, piece: &str, say: &dyn Fn(&str)) {
+    fn emit_text(&mut self, place: usize, piece: &str, say: &dyn Fn(&str)) {
         if !piece.is_empty() {
-            if self.speaking.replace(place).is_some_and(|before| before != place) {
-                say(BETWEEN);
+            if self.last_text_item.replace(place).is_some_and(|before| before != place) {
+                say(MESSAGE_SEPARATOR);
             }
             say(piece);
         }
     }
 
     /// Tells what is new in an item.
-    fn settled(&mut self, place: usize, say: &dyn Fn(&str)) {
-        if let Some(said) = self.items.get(place).and_then(Growing::unheard) {
-            self.estimate.hear(said.len());
-            self.tell(place, &said, say);
+    fn emit_new_text(&mut self, place: usize, say: &dyn Fn(&str)) {
+        if let Some(said) = self.items.get(place).and_then(PendingItem::take_unreported_text) {
+            self.estimate.add_output(said.len());
+            self.emit_text(place, &said, say);
         }
     }
 
     /// Takes what a response says of itself, `kind` being how it ended, if it did. Returns whether it failed.
-    fn respond(&mut self, response: Response, kind: &str, say: &dyn Fn(&str)) -> bool {
-        let word = |word: Option<Lossy>| word.map(|Lossy(word)| word).filter(|word| !word.is_empty());
+    fn push_response(&mut self, response: Response, kind: &str, say: &dyn Fn(&str)) -> bool {
+        let word = |word: Option<LossyString>| word.map(|LossyString(word)| word).filter(|word| !word.is_empty());
         self.id = word(response.id).or(self.id.take());
         self.model = word(response.model).or(self.model.take());
-        let usage = response.usage.and_then(|usage| serde_json::from_str::<Option<Counts>>(usage.get()).ok().flatten());
+        let usage =
+            response.usage.and_then(|usage| serde_json::from_str::<Option<UsageCounts>>(usage.get()).ok().flatten());
         self.usage = usage.or(self.usage);
         let status = word(response.status);
         let has_failed = response.error.is_some_and(|error| error.get().starts_with('{'));
@@ -187,14 +190,14 @@ impl Growth {
         let details = details.and_then(|details| serde_json::from_str::<Incomplete>(details.get()).ok());
         let reason = details.and_then(|details| word(details.reason));
         self.stop = match (kind, reason.as_deref()) {
-            ("completed", _) => Some(Stop::EndTurn),
-            ("incomplete", None | Some("max_output_tokens" | "max_tokens" | "length")) => Some(Stop::MaxTokens),
-            ("incomplete", Some("content_filter")) => Some(Stop::Refusal),
-            ("incomplete", Some(reason)) => Some(Stop::Other(reason.to_owned())),
+            ("completed", _) => Some(StopReason::EndTurn),
+            ("incomplete", None | Some("max_output_tokens" | "max_tokens" | "length")) => Some(StopReason::MaxTokens),
+            ("incomplete", Some("content_filter")) => Some(StopReason::Refusal),
+            ("incomplete", Some(reason)) => Some(StopReason::Other(reason.to_owned())),
             _ => return matches!(kind, "failed" | "cancelled"),
         };
-        for place in self.items.settle_all(response.output.into_iter().flatten().flatten().collect()) {
-            self.settled(place, say);
+        for place in self.items.merge_output(response.output.into_iter().flatten().flatten().collect()) {
+            self.emit_new_text(place, say);
         }
         false
     }
@@ -202,29 +205,29 @@ impl Growth {
 
 /// What an event says of an item.
 #[derive(Clone, Copy)]
-struct Said<'a> {
+struct TextUpdate<'a> {
     piece: &'a str,
     /// The number of the item's part.
     part: Option<u64>,
     /// Whether that is all of the part, of which its deltas should have told.
-    is_all: bool,
+    is_complete: bool,
     is_refusal: bool,
     /// Whether it is a call's input.
     is_input: bool,
 }
 
 fn text(value: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str::<Lossy>(value?.get()).ok().map(|text| text.0)
+    serde_json::from_str::<LossyString>(value?.get()).ok().map(|text| text.0)
 }
 
-fn unreadable(error: &serde_json::Error) -> Broken {
-    Broken::Nonsense(format!("an event can't be read: {error}"))
+fn malformed_block(error: &serde_json::Error) -> StreamError {
+    StreamError::Malformed(format!("an event can't be read: {error}"))
 }
 
-impl dialogue::Growth for Growth {
-    fn event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), Broken> {
+impl http_conversation::ReplyAssembler for OpenaiAssembler {
+    fn push_event(&mut self, name: &str, data: &str, say: &dyn Fn(&str)) -> Result<(), StreamError> {
         if name == "error" {
-            return Err(Broken::Error(data.to_owned()));
+            return Err(StreamError::Api(data.to_owned()));
         }
         if !data.trim_start().starts_with('{') {
             // Such as the `[DONE]` that some gateways send.
@@ -232,86 +235,89 @@ impl dialogue::Growth for Growth {
         }
         let event: Event<'_> = match serde_json::from_str(data) {
             Ok(event) => event,
-            Err(error) if name.is_empty() || name.starts_with("response.") => return Err(unreadable(&error)),
+            Err(error) if name.is_empty() || name.starts_with("response.") => return Err(malformed_block(&error)),
             Err(_) => return Ok(()),
         };
         let kind = if event.kind.0.is_empty() { name } else { event.kind.0.as_str() };
         let id = text(event.item_id).unwrap_or_default();
-        let mark = Mark { id: &id, index: event.output_index.and_then(|index| index.get().parse().ok()) };
+        let mark = ItemRef { id: &id, index: event.output_index.and_then(|index| index.get().parse().ok()) };
         let part = event.content_index.and_then(|index| index.get().parse().ok());
-        let said = |piece, is_all| Said { piece, part, is_all, is_refusal: false, is_input: false };
+        let said = |piece, is_all| TextUpdate { piece, part, is_complete: is_all, is_refusal: false, is_input: false };
         match kind {
-            "error" => return Err(Broken::Error(data.to_owned())),
+            "error" => return Err(StreamError::Api(data.to_owned())),
             "response.output_item.added" | "response.output_item.done" => {
                 let item: Option<Fields> = event
                     .item
                     .map_or(Ok(None), |item| serde_json::from_str(item.get()))
-                    .map_err(|error| unreadable(&error))?;
+                    .map_err(|error| malformed_block(&error))?;
                 let item = item.unwrap_or_default();
-                let id = super::item::text(&item, "id").unwrap_or_default();
-                let place = self.items.settle(Mark { id: &id, ..mark }, item, kind.ends_with("done"));
-                self.settled(place, say);
+                let id = super::output_item::text_field(&item, "id").unwrap_or_default();
+                let place = self.items.record_item(ItemRef { id: &id, ..mark }, item, kind.ends_with("done"));
+                self.emit_new_text(place, say);
             }
             "response.output_text.delta" | "response.output_text.done" => {
                 if let Some(piece) = text(event.delta.or(event.text)) {
-                    self.hear(mark, said(&piece, kind.ends_with("done")), say);
+                    self.push_text(mark, said(&piece, kind.ends_with("done")), say);
                 }
             }
             "response.refusal.delta" | "response.refusal.done" => {
                 if let Some(piece) = text(event.delta.or(event.refusal)) {
-                    self.hear(mark, Said { is_refusal: true, ..said(&piece, kind.ends_with("done")) }, say);
+                    self.push_text(mark, TextUpdate { is_refusal: true, ..said(&piece, kind.ends_with("done")) }, say);
                 }
             }
             "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
                 if let Some(piece) = text(event.delta.or(event.arguments)) {
-                    self.hear(mark, Said { is_input: true, ..said(&piece, kind.ends_with("done")) }, say);
+                    self.push_text(mark, TextUpdate { is_input: true, ..said(&piece, kind.ends_with("done")) }, say);
                 }
             }
             "response.content_part.done" => {
                 let fields: Fields =
                     event.part.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default();
-                let word = |name| super::item::text(&fields, name);
+                let word = |name| super::output_item::text_field(&fields, name);
                 match word("type").as_deref() {
-                    Some("output_text") => self.hear(mark, said(&word("text").unwrap_or_default(), true), say),
+                    Some("output_text") => self.push_text(mark, said(&word("text").unwrap_or_default(), true), say),
                     Some("refusal") => {
                         let piece = word("refusal").unwrap_or_default();
-                        self.hear(mark, Said { is_refusal: true, ..said(&piece, true) }, say);
+                        self.push_text(mark, TextUpdate { is_refusal: true, ..said(&piece, true) }, say);
                     }
                     _ => {}
                 }
             }
             _ if kind.starts_with("response.reasoning") => {
-                self.estimate.hear(text(event.delta).map_or(0, |piece| piece.len()));
+                self.estimate.add_output(text(event.delta).map_or(0, |piece| piece.len()));
             }
             _ => {}
         }
         if let Some(response) = event.response {
-            let response = serde_json::from_str(response.get()).map_err(|error| unreadable(&error))?;
+            let response = serde_json::from_str(response.get()).map_err(|error| malformed_block(&error))?;
             let kind = kind.strip_prefix("response.").unwrap_or_default();
-            if self.respond(response, kind, say) {
-                return Err(Broken::Error(data.to_owned()));
+            if self.push_response(response, kind, say) {
+                return Err(StreamError::Api(data.to_owned()));
             }
         }
         Ok(())
     }
 
-    fn whole(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), Broken> {
+    fn push_body(&mut self, body: &[u8], say: &dyn Fn(&str)) -> Result<(), StreamError> {
         let json = String::from_utf8_lossy(body);
-        let error: serde_json::Value = serde_json::from_str(&json).map_err(|error| Broken::no("response", &error))?;
-        let response: Response = serde_json::from_str(&json).map_err(|error| Broken::no("response", &error))?;
+        let error: serde_json::Value =
+            serde_json::from_str(&json).map_err(|error| StreamError::not_a_reply("response", &error))?;
+        let response: Response =
+            serde_json::from_str(&json).map_err(|error| StreamError::not_a_reply("response", &error))?;
         if error.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(Broken::Error(json.into_owned()));
+            return Err(StreamError::Api(json.into_owned()));
         }
-        let is_response = response.object.as_ref().is_none_or(|Lossy(object)| object == "response");
+        let is_response = response.object.as_ref().is_none_or(|LossyString(object)| object == "response");
         if !is_response || response.output.is_none() {
-            return Err(Broken::Nonsense("it is JSON, but no response".to_owned()));
+            return Err(StreamError::Malformed("it is JSON, but no response".to_owned()));
         }
-        let status = response.status.as_ref().map_or_else(|| "completed".to_owned(), |Lossy(status)| status.clone());
-        self.respond(response, &status, say);
+        let status =
+            response.status.as_ref().map_or_else(|| "completed".to_owned(), |LossyString(status)| status.clone());
+        self.push_response(response, &status, say);
         Ok(())
     }
 
-    fn ended(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.stop.is_some()
     }
 
@@ -319,27 +325,27 @@ impl dialogue::Growth for Growth {
         self.estimate.usage(self.usage.and_then(|counts| counts.usage()), self.stop.is_some())
     }
 
-    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+    fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
         let Some(mut stop) = self.stop else {
-            return Err(Broken::Nonsense("a response whose status says nothing of its end".to_owned()));
+            return Err(StreamError::Malformed("a response whose status says nothing of its end".to_owned()));
         };
         let used = self.usage.and_then(|counts| counts.output_tokens).unwrap_or_default();
-        if stop == Stop::EndTurn && self.most.is_some_and(|most| used >= u64::from(most)) {
-            stop = Stop::MaxTokens;
+        if stop == StopReason::EndTurn && self.max_output_tokens.is_some_and(|most| used >= u64::from(most)) {
+            stop = StopReason::MaxTokens;
         }
         let finished = self.items.finish();
         let (mut blocks, is_refused) =
-            finished.map_err(|error| Broken::Nonsense(format!("an item can't be read: {error}")))?;
-        if stop == Stop::Refusal && !is_refused {
+            finished.map_err(|error| StreamError::Malformed(format!("an item can't be read: {error}")))?;
+        if stop == StopReason::Refusal && !is_refused {
             // Else nothing would say why.
-            blocks.push(View::Other("content_filter".to_owned()).into());
+            blocks.push(BlockContent::Other("content_filter".to_owned()).into());
         }
-        if stop == Stop::EndTurn {
+        if stop == StopReason::EndTurn {
             if is_refused {
-                stop = Stop::Refusal;
-            } else if blocks.iter().any(|block| matches!(block.view, View::Call(_))) {
-                stop = Stop::ToolUse;
+                stop = StopReason::Refusal;
+            } else if blocks.iter().any(|block| matches!(block.content, BlockContent::Call(_))) {
+                stop = StopReason::ToolUse;
             }
         }
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })

@@ -9,50 +9,51 @@
 //! - reasoning is sent back in the field that it came in, and only beside the calls that it led to: there DeepSeek's and
 //!   others insist on it, elsewhere some refuse it.
 
-mod call;
+mod reasoning;
 mod reply;
 mod request;
 #[cfg(test)]
 pub(super) mod tests;
-mod thoughts;
+mod tool_calls;
 
 use std::sync::Arc;
 
-use self::request::{Body, Way};
-use super::dialogue::{Dialogue, Shared};
-use super::openai::{effort, endpoint, fault, taken};
-use super::{Connect, Conversation, Entry, Fault, Provider, Setup};
+use self::request::{OpenaiChatEncoder, RequestDialect};
+use super::openai::{endpoint, error_dialect, model_limits, reasoning_effort};
+use super::{ConnectContext, Conversation, ConversationConfig, Provider, ProviderError, ProviderSpec};
+use crate::providers::transport::http_conversation::{HttpConversation, ProviderState};
 
 /// How a job names this provider.
-pub const ENTRY: Entry = Entry {
+pub const SPEC: ProviderSpec = ProviderSpec {
     name: "openai-chat",
-    keys: &[endpoint::KEY],
-    home: Some(endpoint::HOME),
-    untaken: taken::over_chat,
-    prices: "openai",
+    key_envs: &[endpoint::KEY_ENV],
+    default_endpoint: Some(endpoint::DEFAULT_ENDPOINT),
+    unsupported_options: model_limits::unsupported_by_chat_completions,
+    price_provider: "openai",
     connect,
 };
 
-fn connect(connect: &Connect<'_>) -> Result<Arc<dyn Provider>, Fault> {
+fn connect(connect: &ConnectContext<'_>) -> Result<Arc<dyn Provider>, ProviderError> {
     let (endpoint, patience) = endpoint::connect(connect, "the Chat Completions API", "/chat/completions")?;
-    Ok(Arc::new(OpenaiChat { shared: Arc::new(Shared::new(endpoint, patience, &fault::MANNERS)) }))
+    Ok(Arc::new(OpenaiChat { shared: Arc::new(ProviderState::new(endpoint, patience, &error_dialect::ERROR_DIALECT)) }))
 }
 
 struct OpenaiChat {
-    shared: Arc<Shared>,
+    shared: Arc<ProviderState>,
 }
 
 impl Provider for OpenaiChat {
-    fn open(&self, setup: Setup) -> Result<Box<dyn Conversation>, Fault> {
+    fn open(&self, setup: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let model = setup.model.name.clone();
         let has_openai_rules = endpoint::has_openai_rules(&self.shared.endpoint);
         let effort = if has_openai_rules {
-            effort::over_chat(&model, setup.model.thinking, !setup.tools.is_empty())?
+            reasoning_effort::for_chat_completions(&model, setup.model.thinking, !setup.tools.is_empty())?
         } else {
-            effort::elsewhere(&model, setup.model.thinking)
+            reasoning_effort::for_other_server(&model, setup.model.thinking)
         };
-        let way = Way { effort, has_openai_rules, takes_cache_key: endpoint::is_official(&self.shared.endpoint) };
-        Dialogue::open(&self.shared, model, Body::new(&setup, way))
+        let way =
+            RequestDialect { effort, has_openai_rules, takes_cache_key: endpoint::is_official(&self.shared.endpoint) };
+        HttpConversation::open(&self.shared, model, OpenaiChatEncoder::new(&setup, way))
     }
 
     fn warning(&self) -> Option<String> {

@@ -12,31 +12,32 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::call::Calls;
-use super::thoughts::{Fields, Thoughts, text};
-use crate::message::{Block, Reply, Stop, Usage, View};
-use crate::providers::dialogue::{self, Broken};
-use crate::providers::lossy::Lossy;
-use crate::providers::openai::{Estimate, count};
+use super::reasoning::{Fields, ReasoningAssembler, string_value};
+use super::tool_calls::ToolCallAssembler;
+use crate::message::{Block, BlockContent, Reply, StopReason, Usage};
+use crate::providers::lossy_string::LossyString;
+use crate::providers::openai::{UsageEstimate, deserialize_count};
+use crate::providers::transport::http_conversation;
+use crate::providers::transport::http_conversation::StreamError;
 
 /// A reply that is being received.
 #[derive(Debug)]
-pub(super) struct Growth {
-    estimate: Estimate,
+pub(super) struct OpenaiChatAssembler {
+    estimate: UsageEstimate,
     id: Option<String>,
     model: Option<String>,
-    thoughts: Thoughts,
+    reasoning: ReasoningAssembler,
     text: String,
     refusal: String,
-    calls: Calls,
-    usage: Counts,
-    stop: Option<Stop>,
+    calls: ToolCallAssembler,
+    usage: UsageCounts,
+    stop: Option<StopReason>,
     /// The word for a refusal, where it was a filter's.
-    filter: Option<String>,
-    ended: bool,
+    filter_reason: Option<String>,
+    is_done: bool,
     /// Whether it is certain that nothing is missing before the end, reason or not: it came in one piece, or the usage after
     /// the last choice came.
-    is_closed: bool,
+    is_certainly_complete: bool,
 }
 
 #[derive(Deserialize)]
@@ -66,7 +67,7 @@ struct Choice<'a> {
     #[serde(default)]
     message: Option<Fields>,
     #[serde(default)]
-    finish_reason: Option<Lossy>,
+    finish_reason: Option<LossyString>,
     #[serde(default, borrow)]
     usage: Option<&'a RawValue>,
 }
@@ -74,37 +75,37 @@ struct Choice<'a> {
 /// Token counts as servers name them. `prompt_tokens` is the whole prompt.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-struct Counts {
-    #[serde(deserialize_with = "count")]
+struct UsageCounts {
+    #[serde(deserialize_with = "deserialize_count")]
     prompt_tokens: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     completion_tokens: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     total_tokens: Option<u64>,
-    prompt_tokens_details: Option<Details>,
+    prompt_tokens_details: Option<PromptTokenDetails>,
     /// DeepSeek's name.
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     prompt_cache_hit_tokens: Option<u64>,
     /// Moonshot's name.
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     cached_tokens: Option<u64>,
     /// Anthropic's names, as gateways pass them on.
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     cache_read_input_tokens: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     cache_creation_input_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-struct Details {
-    #[serde(deserialize_with = "count")]
+struct PromptTokenDetails {
+    #[serde(deserialize_with = "deserialize_count")]
     cached_tokens: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "deserialize_count")]
     cache_write_tokens: Option<u64>,
 }
 
-impl Counts {
+impl UsageCounts {
     /// `None` where nothing was counted. Some servers leave the reasoning out of the reply's tokens, but not of the total; some
     /// (Portkey, of Claude) the caches' tokens out of the prompt's.
     fn usage(&self) -> Option<Usage> {
@@ -131,48 +132,48 @@ impl Counts {
     }
 }
 
-impl Growth {
+impl OpenaiChatAssembler {
     /// A reply to a prompt of so many bytes.
     pub(super) fn new(prompt_bytes: usize) -> Self {
         Self {
-            estimate: Estimate::new(prompt_bytes),
+            estimate: UsageEstimate::new(prompt_bytes),
             id: None,
             model: None,
-            thoughts: Thoughts::default(),
+            reasoning: ReasoningAssembler::default(),
             text: String::new(),
             refusal: String::new(),
-            calls: Calls::default(),
-            usage: Counts::default(),
+            calls: ToolCallAssembler::default(),
+            usage: UsageCounts::default(),
             stop: None,
-            filter: None,
-            ended: false,
-            is_closed: false,
+            filter_reason: None,
+            is_done: false,
+            is_certainly_complete: false,
         }
     }
 
     /// The same, whose calls are of tools with these names.
-    pub(super) fn of(self, tools: Arc<[String]>) -> Self {
-        Self { calls: Calls::of(tools), ..self }
+    pub(super) fn with_tools(self, tools: Arc<[String]>) -> Self {
+        Self { calls: ToolCallAssembler::with_tools(tools), ..self }
     }
 
-    fn take(&mut self, chunk: Chunk<'_>, say: &dyn Fn(&str)) -> Result<(), Broken> {
-        let word = |value: Option<&RawValue>| value.and_then(text).filter(|text| !text.is_empty());
+    fn push_chunk(&mut self, chunk: Chunk<'_>, say: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let word = |value: Option<&RawValue>| value.and_then(string_value).filter(|text| !text.is_empty());
         self.id = self.id.take().or_else(|| word(chunk.id));
         self.model = self.model.take().or_else(|| word(chunk.model));
         let has_choices = chunk.choices.as_ref().is_some_and(|choices| !choices.is_empty());
-        self.is_closed |= self.count(chunk.usage) && !has_choices;
+        self.is_certainly_complete |= self.record_usage(chunk.usage) && !has_choices;
         for choice in chunk.choices.into_iter().flatten() {
             if choice.index.is_some_and(|index| !matches!(index.get(), "0" | "null" | "\"0\"")) {
                 continue;
             }
-            self.count(choice.usage);
+            self.record_usage(choice.usage);
             if let Some(delta) = choice.delta.or(choice.message) {
-                self.grow(delta, say)?;
+                self.push_message_delta(delta, say)?;
             }
             match choice.finish_reason {
-                Some(Lossy(reason)) if !reason.is_empty() => {
-                    let stop = read_stop(reason.clone())?;
-                    self.filter = (stop == Stop::Refusal).then_some(reason);
+                Some(LossyString(reason)) if !reason.is_empty() => {
+                    let stop = parse_stop_reason(reason.clone())?;
+                    self.filter_reason = (stop == StopReason::Refusal).then_some(reason);
                     self.stop = Some(stop);
                 }
                 _ => {}
@@ -182,26 +183,26 @@ impl Growth {
     }
 
     /// Of counts, the latest hold, but not those of nothing. Returns whether anything was counted.
-    fn count(&mut self, usage: Option<&RawValue>) -> bool {
-        let counts = usage.and_then(|usage| serde_json::from_str::<Option<Counts>>(usage.get()).ok().flatten());
+    fn record_usage(&mut self, usage: Option<&RawValue>) -> bool {
+        let counts = usage.and_then(|usage| serde_json::from_str::<Option<UsageCounts>>(usage.get()).ok().flatten());
         let counts = counts.filter(|counts| counts.prompt_tokens.is_some_and(|tokens| tokens > 0));
         self.usage = counts.unwrap_or(self.usage);
         counts.is_some()
     }
 
-    fn grow(&mut self, mut delta: Fields, say: &dyn Fn(&str)) -> Result<(), Broken> {
-        let mut heard = self.thoughts.grow(&delta);
+    fn push_message_delta(&mut self, mut delta: Fields, say: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let mut heard = self.reasoning.push_delta(&delta);
         if let Some(content) = delta.get("content") {
-            heard += self.content(content, say);
+            heard += self.push_content(content, say);
         }
-        if let Some(piece) = delta.get("refusal").and_then(|refusal| text(refusal)) {
+        if let Some(piece) = delta.get("refusal").and_then(|refusal| string_value(refusal)) {
             say(&piece);
             heard += piece.len();
             self.refusal.push_str(&piece);
         }
         let calls = delta.get("tool_calls").map_or(Ok(None), |calls| serde_json::from_str(calls.get()));
         let calls: Option<Vec<Option<Fields>>> =
-            calls.map_err(|error| Broken::Nonsense(format!("its tool_calls can't be read: {error}")))?;
+            calls.map_err(|error| StreamError::Malformed(format!("its tool_calls can't be read: {error}")))?;
         let mut calls: Vec<Fields> = calls.into_iter().flatten().flatten().collect();
         // The older form, of which there is at most one; some say a call in both.
         let function = delta.shift_remove("function_call").filter(|function| function.get() != "null");
@@ -209,14 +210,14 @@ impl Growth {
             let index = RawValue::from_string("0".to_owned()).map(|index| ("index".to_owned(), index));
             calls.push(Fields::from_iter(index.into_iter().chain([("function".to_owned(), function)])));
         }
-        heard += self.calls.grow(calls).map_err(Broken::Nonsense)?;
-        self.estimate.hear(heard);
+        heard += self.calls.push_deltas(calls).map_err(StreamError::Malformed)?;
+        self.estimate.add_output(heard);
         Ok(())
     }
 
     /// Text, or parts: of text, or of thoughts (Mistral's `{"type": "thinking", "thinking": [{"text": ...}]}`).
-    fn content(&mut self, content: &RawValue, say: &dyn Fn(&str)) -> usize {
-        if let Some(piece) = text(content) {
+    fn push_content(&mut self, content: &RawValue, say: &dyn Fn(&str)) -> usize {
+        if let Some(piece) = string_value(content) {
             if !piece.is_empty() {
                 say(&piece);
             }
@@ -225,97 +226,99 @@ impl Growth {
         }
         let mut heard = 0;
         for part in serde_json::from_str::<Vec<Fields>>(content.get()).unwrap_or_default() {
-            if let Some(piece) = part.get("text").and_then(|piece| text(piece)) {
+            if let Some(piece) = part.get("text").and_then(|piece| string_value(piece)) {
                 say(&piece);
                 heard += piece.len();
                 self.text.push_str(&piece);
             }
             let thoughts = part.get("thinking").and_then(|list| serde_json::from_str::<Vec<Fields>>(list.get()).ok());
-            for piece in thoughts.iter().flatten().filter_map(|part| text(part.get("text")?)) {
+            for piece in thoughts.iter().flatten().filter_map(|part| string_value(part.get("text")?)) {
                 heard += piece.len();
-                self.thoughts.say(&piece);
+                self.reasoning.push_inline(&piece);
             }
         }
         heard
     }
 }
 
-impl dialogue::Growth for Growth {
-    fn event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), Broken> {
+impl http_conversation::ReplyAssembler for OpenaiChatAssembler {
+    fn push_event(&mut self, name: &str, data: &str, text: &dyn Fn(&str)) -> Result<(), StreamError> {
         if data.starts_with("[DONE]") {
             // Without a reason something of it may be missing: `finish` looks.
-            self.ended = true;
+            self.is_done = true;
             return Ok(());
         }
         if name == "error" {
-            return Err(Broken::Error(data.to_owned()));
+            return Err(StreamError::Api(data.to_owned()));
         }
         if !data.trim_start().starts_with('{') {
             // Such as a ping.
             return Ok(());
         }
-        let chunk: Chunk<'_> =
-            serde_json::from_str(data).map_err(|error| Broken::Nonsense(format!("a chunk can't be read: {error}")))?;
+        let chunk: Chunk<'_> = serde_json::from_str(data)
+            .map_err(|error| StreamError::Malformed(format!("a chunk can't be read: {error}")))?;
         if is_error(&chunk) {
-            return Err(Broken::Error(data.to_owned()));
+            return Err(StreamError::Api(data.to_owned()));
         }
-        self.take(chunk, text)
+        self.push_chunk(chunk, text)
     }
 
-    fn whole(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), Broken> {
-        let nonsense = |why: &str| Broken::Nonsense(why.to_owned());
+    fn push_body(&mut self, body: &[u8], text: &dyn Fn(&str)) -> Result<(), StreamError> {
+        let nonsense = |why: &str| StreamError::Malformed(why.to_owned());
         let json = std::str::from_utf8(body).map_err(|_| nonsense("it isn't UTF-8"))?;
-        let value: serde_json::Value = serde_json::from_str(json).map_err(|error| Broken::no("completion", &error))?;
-        let chunk: Chunk<'_> = serde_json::from_str(json).map_err(|error| Broken::no("completion", &error))?;
+        let value: serde_json::Value =
+            serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("completion", &error))?;
+        let chunk: Chunk<'_> =
+            serde_json::from_str(json).map_err(|error| StreamError::not_a_reply("completion", &error))?;
         if is_error(&chunk) {
-            return Err(Broken::Error(json.to_owned()));
+            return Err(StreamError::Api(json.to_owned()));
         }
         if value.get("choices").and_then(|choices| choices.get(0)).is_none() {
             return Err(nonsense("it is JSON, but no completion"));
         }
-        self.take(chunk, text)?;
-        (self.ended, self.is_closed) = (true, true);
+        self.push_chunk(chunk, text)?;
+        (self.is_done, self.is_certainly_complete) = (true, true);
         Ok(())
     }
 
-    fn ended(&self) -> bool {
-        self.ended
+    fn is_finished(&self) -> bool {
+        self.is_done
     }
 
-    fn may_end(&self) -> bool {
-        self.ended || self.stop.is_some()
+    fn is_complete(&self) -> bool {
+        self.is_done || self.stop.is_some()
     }
 
     fn usage(&self) -> Usage {
         self.estimate.usage(self.usage.usage(), self.stop.is_some())
     }
 
-    fn finish(self, request_id: Option<String>) -> Result<Reply, Broken> {
+    fn finish(self, request_id: Option<String>) -> Result<Reply, StreamError> {
         let usage = self.usage();
-        let is_whole = self.ended && (self.is_closed || self.calls.are_whole());
-        let Some(mut stop) = self.stop.or(is_whole.then_some(Stop::EndTurn)) else {
-            return Err(Broken::Nonsense("a reply without a finish_reason, so without its end".to_owned()));
+        let is_whole = self.is_done && (self.is_certainly_complete || self.calls.are_complete());
+        let Some(mut stop) = self.stop.or(is_whole.then_some(StopReason::EndTurn)) else {
+            return Err(StreamError::Malformed("a reply without a finish_reason, so without its end".to_owned()));
         };
         let has_calls = !self.calls.is_empty();
         match stop {
-            Stop::ToolUse if !has_calls => {
+            StopReason::ToolUse if !has_calls => {
                 let why = "a reply that waits for the answers to calls and makes none";
-                return Err(Broken::Nonsense(why.to_owned()));
+                return Err(StreamError::Malformed(why.to_owned()));
             }
-            Stop::EndTurn if has_calls => stop = Stop::ToolUse,
+            StopReason::EndTurn if has_calls => stop = StopReason::ToolUse,
             _ => {}
         }
-        let unwritable = |error| Broken::Nonsense(format!("a block can't be read: {error}"));
-        let mut blocks: Vec<Block> = self.thoughts.finish(has_calls).map_err(unwritable)?.into_iter().collect();
+        let unwritable = |error| StreamError::Malformed(format!("a block can't be read: {error}"));
+        let mut blocks: Vec<Block> = self.reasoning.finish(has_calls).map_err(unwritable)?.into_iter().collect();
         if !self.text.is_empty() {
-            blocks.push(View::Text(self.text).into());
+            blocks.push(BlockContent::Text(self.text).into());
         }
         if !self.refusal.is_empty() {
-            stop = Stop::Refusal;
-            blocks.push(View::Text(self.refusal).into());
-        } else if let Some(word) = self.filter.filter(|_| stop == Stop::Refusal) {
+            stop = StopReason::Refusal;
+            blocks.push(BlockContent::Text(self.refusal).into());
+        } else if let Some(word) = self.filter_reason.filter(|_| stop == StopReason::Refusal) {
             // Else nothing would say why.
-            blocks.push(View::Other(word).into());
+            blocks.push(BlockContent::Other(word).into());
         }
         blocks.extend(self.calls.finish().map_err(unwritable)?);
         Ok(Reply { blocks, stop, usage, model: self.model, request_id: request_id.or(self.id) })
@@ -323,25 +326,25 @@ impl dialogue::Growth for Growth {
 }
 
 fn is_error(chunk: &Chunk<'_>) -> bool {
-    let named = chunk.object.and_then(text).is_some_and(|object| object == "error");
+    let named = chunk.object.and_then(string_value).is_some_and(|object| object == "error");
     named || chunk.error.is_some_and(|error| !matches!(error.get(), "null" | "false" | "\"\"" | "{}"))
 }
 
 /// OpenAI's reasons, and the words of others that mean something else than an end, in any letters.
-fn read_stop(reason: String) -> Result<Stop, Broken> {
+fn parse_stop_reason(reason: String) -> Result<StopReason, StreamError> {
     Ok(match reason.to_ascii_lowercase().as_str() {
-        "stop" => Stop::EndTurn,
-        "tool_calls" | "function_call" => Stop::ToolUse,
-        "length" | "max_tokens" | "max_output_tokens" => Stop::MaxTokens,
+        "stop" => StopReason::EndTurn,
+        "tool_calls" | "function_call" => StopReason::ToolUse,
+        "length" | "max_tokens" | "max_output_tokens" => StopReason::MaxTokens,
         // Gemini's `SAFETY`, Zhipu's `sensitive`.
-        "content_filter" | "refusal" | "safety" | "sensitive" => Stop::Refusal,
+        "content_filter" | "refusal" | "safety" | "sensitive" => StopReason::Refusal,
         // Mistral's; Zhipu's.
-        "model_length" | "model_context_window_exceeded" => Stop::ContextFull,
+        "model_length" | "model_context_window_exceeded" => StopReason::ContextFull,
         // Mistral's and OpenRouter's; DeepSeek's; vLLM's (<https://github.com/vllm-project/vllm/issues/57082>); Zhipu's.
         "error" | "insufficient_system_resource" | "abort" | "network_error" => {
             let message = format!("the reply ended with finish_reason {reason:?}");
-            return Err(Broken::Error(json!({ "error": { "message": message } }).to_string()));
+            return Err(StreamError::Api(json!({ "error": { "message": message } }).to_string()));
         }
-        _ => Stop::Other(reason),
+        _ => StopReason::Other(reason),
     })
 }

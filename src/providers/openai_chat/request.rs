@@ -9,26 +9,27 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
-use super::reply::Growth;
-use super::{call, thoughts};
-use crate::message::{Block, Message, Reply, ToolResult, UserMessage, View};
-use crate::providers::anthropic::is_bound_elsewhere;
-use crate::providers::openai::{cache_key, failed, name_calls, taken};
-use crate::providers::written::{is_blank, whole};
-use crate::providers::{Ask, Setup, dialogue};
+use super::reply::OpenaiChatAssembler;
+use super::{reasoning, tool_calls};
+use crate::message::{Block, BlockContent, Message, Reply, ToolResult, UserMessage};
+use crate::providers::anthropic::is_prefix_mismatch;
+use crate::providers::openai::{assign_call_ids, cache_key, mark_failure, model_limits};
+use crate::providers::transport::http_conversation;
+use crate::providers::transport::json_body::{is_blank, join_body};
+use crate::providers::{ConversationConfig, ReplyRequest};
 
 /// What stands for a text that is empty, which some servers refuse.
-const NOTHING: &str = "(nothing)";
+const EMPTY_TEXT: &str = "(nothing)";
 /// What asks for usage.
-const USAGE: &str = "stream_options";
+const STREAM_OPTIONS: &str = "stream_options";
 /// The older name of the greatest number of tokens.
-const OLD_MOST: &str = "max_tokens";
+const MAX_TOKENS: &str = "max_tokens";
 /// The newer one.
-const NEW_MOST: &str = "max_completion_tokens";
+const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
 
 /// What depends on where the conversation goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct RequestDialect {
     /// The effort to ask for.
     pub(super) effort: Option<&'static str>,
     /// Whether `max_completion_tokens` is known there, and `max_tokens` refused.
@@ -39,7 +40,7 @@ pub(super) struct Way {
 
 /// A message as it is sent.
 #[derive(Debug)]
-struct Written {
+struct EncodedMessage {
     json: Bytes,
     /// Whether it is a text of ours, which a further one becomes part of.
     is_text: bool,
@@ -47,63 +48,63 @@ struct Written {
 
 /// A conversation as it is sent.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(super) struct OpenaiChatEncoder {
     model: String,
     /// The tools' names.
     tools: Arc<[String]>,
     /// What stays the same and is no prompt, with a comma before each member.
     options: String,
     /// `tools`, with a comma before it, and the start of the messages.
-    fixed: Bytes,
-    messages: Vec<Written>,
+    prefix: Bytes,
+    messages: Vec<EncodedMessage>,
     /// How many of them stand before the conversation: the system prompt, where there is one.
-    begun: usize,
+    system_messages: usize,
     size: usize,
     /// Whether usage is asked for, which most servers count in a stream only then, and Mistral's refuses
     /// (<https://github.com/openai/openai-agents-python/issues/442>).
     asks_usage: bool,
     /// What the greatest number of tokens is called: `max_tokens` nearly everywhere, and what OpenAI's newer models take
     /// where they answer behind a gateway.
-    most: &'static str,
+    max_tokens_field: &'static str,
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct FunctionTool<'a> {
     r#type: &'static str,
-    function: Function<'a>,
+    function: FunctionSpec<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct FunctionSpec<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a serde_json::Value,
 }
 
 #[derive(Serialize)]
-struct Text<'a> {
+struct TextMessage<'a> {
     role: &'static str,
     content: &'a str,
 }
 
 #[derive(Serialize)]
-struct Answered<'a> {
+struct ToolMessage<'a> {
     role: &'static str,
     tool_call_id: &'a str,
     content: &'a str,
 }
 
-impl Body {
+impl OpenaiChatEncoder {
     /// A conversation without messages.
     ///
     /// # Errors
     /// A tool can't be written as JSON.
-    pub(super) fn new(setup: &Setup, way: Way) -> Result<Self, serde_json::Error> {
+    pub(super) fn new(setup: &ConversationConfig, way: RequestDialect) -> Result<Self, serde_json::Error> {
         let mut fixed = String::new();
         let tool = |tool: &crate::tools::ToolSpec| {
             let function =
-                Function { name: &tool.name, description: &tool.description, parameters: &tool.input_schema };
-            serde_json::to_string(&Tool { r#type: "function", function })
+                FunctionSpec { name: &tool.name, description: &tool.description, parameters: &tool.input_schema };
+            serde_json::to_string(&FunctionTool { r#type: "function", function })
         };
         let tools: Vec<String> = setup.tools.iter().map(tool).collect::<Result<_, _>>()?;
         if !tools.is_empty() {
@@ -113,7 +114,7 @@ impl Body {
         if let Some(effort) = way.effort {
             options.push_str(&format!(r#","reasoning_effort":"{effort}""#));
         }
-        if let Some(temperature) = taken::temperature(&setup.model, way.effort) {
+        if let Some(temperature) = model_limits::temperature(&setup.model, way.effort) {
             options.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
         }
         if !setup.model.stop.is_empty() {
@@ -127,27 +128,27 @@ impl Body {
             tools: setup.tools.iter().map(|tool| tool.name.clone()).collect(),
             options,
             size: fixed.len(),
-            fixed: Bytes::from(fixed + r#","messages":["#),
+            prefix: Bytes::from(fixed + r#","messages":["#),
             messages: Vec::new(),
-            begun: 0,
+            system_messages: 0,
             asks_usage: true,
-            most: if way.has_openai_rules { NEW_MOST } else { OLD_MOST },
+            max_tokens_field: if way.has_openai_rules { MAX_COMPLETION_TOKENS } else { MAX_TOKENS },
         };
         if !is_blank(&setup.system) {
-            body.add(serde_json::to_string(&Text { role: "system", content: &setup.system })?, false);
-            body.begun = body.messages.len();
+            body.add(serde_json::to_string(&TextMessage { role: "system", content: &setup.system })?, false);
+            body.system_messages = body.messages.len();
         }
         Ok(body)
     }
 
     fn add(&mut self, json: String, is_text: bool) {
         self.size += json.len() + 1;
-        self.messages.push(Written { json: Bytes::from(json), is_text });
+        self.messages.push(EncodedMessage { json: Bytes::from(json), is_text });
     }
 
     fn add_text(&mut self, text: &str) -> Result<(), serde_json::Error> {
         let Some(last) = self.messages.last_mut().filter(|last| last.is_text) else {
-            self.add(serde_json::to_string(&Text { role: "user", content: text })?, true);
+            self.add(serde_json::to_string(&TextMessage { role: "user", content: text })?, true);
             return Ok(());
         };
         // Templates of many models take no two messages of one role. Before `"}`: the end of the text, of the message.
@@ -163,7 +164,7 @@ impl Body {
     fn drop_reasoning(&mut self) -> bool {
         let mut is_less = false;
         for message in &mut self.messages {
-            if let Some(json) = thoughts::without(&message.json) {
+            if let Some(json) = reasoning::without_reasoning(&message.json) {
                 self.size -= message.json.len().saturating_sub(json.len());
                 message.json = Bytes::from(json);
                 is_less = true;
@@ -174,30 +175,30 @@ impl Body {
 
     fn add_user(&mut self, message: &UserMessage) -> Result<(), serde_json::Error> {
         for ToolResult { call_id, text, is_error } in &message.results {
-            let content = failed(if is_blank(text) { NOTHING } else { text }, *is_error);
-            let result = Answered { role: "tool", tool_call_id: call_id, content: &content };
+            let content = mark_failure(if is_blank(text) { EMPTY_TEXT } else { text }, *is_error);
+            let result = ToolMessage { role: "tool", tool_call_id: call_id, content: &content };
             self.add(serde_json::to_string(&result)?, false);
         }
         let text = message.text.as_deref().filter(|text| !is_blank(text));
-        match text.or(message.results.is_empty().then_some(NOTHING)) {
+        match text.or(message.results.is_empty().then_some(EMPTY_TEXT)) {
             Some(text) => self.add_text(text),
             None => Ok(()),
         }
     }
 
     fn add_reply(&mut self, reply: &Reply) -> Result<(), serde_json::Error> {
-        let calls: Vec<String> = reply.blocks.iter().filter_map(call::write).collect::<Result<_, _>>()?;
+        let calls: Vec<String> = reply.blocks.iter().filter_map(tool_calls::encode_call).collect::<Result<_, _>>()?;
         let text = reply.text();
         let content = match calls.is_empty() {
             _ if !is_blank(&text) => json!(text),
-            true => json!(NOTHING),
+            true => json!(EMPTY_TEXT),
             false => json!(null),
         };
         let mut message = format!(r#"{{"role":"assistant","content":{content}"#);
         if !calls.is_empty() {
-            for Block { view, raw } in &reply.blocks {
-                if let (View::Thinking(_), Some(raw)) = (view, raw) {
-                    message.push_str(&thoughts::write(raw));
+            for Block { content: view, raw } in &reply.blocks {
+                if let (BlockContent::Thinking(_), Some(raw)) = (view, raw) {
+                    message.push_str(&reasoning::encode_members(raw));
                 }
             }
             message.push_str(&format!(r#","tool_calls":[{}]"#, calls.join(",")));
@@ -207,8 +208,8 @@ impl Body {
     }
 }
 
-impl dialogue::Body for Body {
-    type Growth = Growth;
+impl http_conversation::RequestEncoder for OpenaiChatEncoder {
+    type Assembler = OpenaiChatAssembler;
 
     fn push(&mut self, message: &Message) -> Result<(), serde_json::Error> {
         match message {
@@ -218,41 +219,41 @@ impl dialogue::Body for Body {
     }
 
     fn clear(&mut self) {
-        let dropped = self.messages.drain(self.begun..);
+        let dropped = self.messages.drain(self.system_messages..);
         self.size -= dropped.map(|message| message.json.len() + 1).sum::<usize>();
     }
 
-    fn pieces(&self, ask: &Ask) -> Vec<Bytes> {
+    fn body_chunks(&self, ask: &ReplyRequest) -> Vec<Bytes> {
         let usage = if self.asks_usage { r#","stream_options":{"include_usage":true}"# } else { "" };
         let choice = if !self.tools.is_empty() && !ask.tools_allowed { r#","tool_choice":"none""# } else { "" };
         let head = format!(
             r#"{{"model":{},"{}":{},"stream":true{usage}{}{choice}"#,
             json!(self.model),
-            self.most,
+            self.max_tokens_field,
             ask.max_tokens,
             self.options
         );
-        whole([Bytes::from(head), self.fixed.clone()], self.messages.iter().map(|message| &message.json))
+        join_body([Bytes::from(head), self.prefix.clone()], self.messages.iter().map(|message| &message.json))
     }
 
-    fn size(&self) -> usize {
+    fn prompt_bytes(&self) -> usize {
         self.size
     }
 
-    fn growth(&self) -> Growth {
-        Growth::new(self.size).of(self.tools.clone())
+    fn new_assembler(&self) -> OpenaiChatAssembler {
+        OpenaiChatAssembler::new(self.size).with_tools(self.tools.clone())
     }
 
-    fn name_calls(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
-        name_calls(reply, taken);
+    fn assign_call_ids(&self, reply: &mut Reply, taken: &HashSet<String>) -> Result<(), serde_json::Error> {
+        assign_call_ids(reply, taken);
         Ok(())
     }
 
     fn refused_option(&self, refusal: &str) -> Option<&'static str> {
-        if self.asks_usage && refusal.contains(USAGE) {
-            Some(USAGE)
-        } else if self.most != NEW_MOST && refusal.contains(NEW_MOST) {
-            Some(OLD_MOST)
+        if self.asks_usage && refusal.contains(STREAM_OPTIONS) {
+            Some(STREAM_OPTIONS)
+        } else if self.max_tokens_field != MAX_COMPLETION_TOKENS && refusal.contains(MAX_COMPLETION_TOKENS) {
+            Some(MAX_TOKENS)
         } else {
             None
         }
@@ -260,13 +261,13 @@ impl dialogue::Body for Body {
 
     fn drop_option(&mut self, option: &'static str) -> bool {
         match option {
-            USAGE => std::mem::replace(&mut self.asks_usage, false),
-            OLD_MOST => std::mem::replace(&mut self.most, NEW_MOST) != NEW_MOST,
+            STREAM_OPTIONS => std::mem::replace(&mut self.asks_usage, false),
+            MAX_TOKENS => std::mem::replace(&mut self.max_tokens_field, MAX_COMPLETION_TOKENS) != MAX_COMPLETION_TOKENS,
             _ => false,
         }
     }
 
-    fn drop_bound_thinking(&mut self, refusal: &str) -> bool {
-        is_bound_elsewhere(refusal) && self.drop_reasoning()
+    fn drop_prefix_bound_thinking(&mut self, refusal: &str) -> bool {
+        is_prefix_mismatch(refusal) && self.drop_reasoning()
     }
 }

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::moved;
+use super::relocate;
 use crate::message::Reply;
-use crate::providers::{Fault, FaultKind};
+use crate::providers::{ProviderError, ProviderErrorKind};
 
 /// The replies of every agent of a run, by the agents' ids (`parent`, `explorer-1`).
 #[derive(Debug)]
 pub struct Script {
     name: String,
     recorded: bool,
-    agents: BTreeMap<String, List>,
+    agents: BTreeMap<String, AgentReplies>,
     /// What stands for the workspace in the calls.
     workspace: Option<String>,
 }
 
 /// The replies of one agent.
 #[derive(Debug)]
-pub struct List {
+pub struct AgentReplies {
     /// Each with its place, such as `tour.script.yaml:7:5`.
     pub replies: Vec<(Reply, String)>,
     /// The list's own.
@@ -29,11 +29,11 @@ pub struct List {
 
 /// An agent that was asked less often than the script has replies for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct UnusedReplies {
     /// The agent's id.
     pub agent: String,
     /// How many replies it got.
-    pub given: usize,
+    pub consumed: usize,
     /// How many there are.
     pub total: usize,
     /// The place of the first that it didn't get.
@@ -42,30 +42,30 @@ pub struct Left {
 
 impl Script {
     /// What a run's agents were told, by their ids. `name` stands for it in messages, such as `the record 0192`.
-    pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, List>) -> Self {
+    pub fn from_replies(name: impl Into<String>, replies: BTreeMap<String, AgentReplies>) -> Self {
         Self::new(name.into(), true, replies)
     }
 
-    pub(super) fn new(name: String, recorded: bool, agents: BTreeMap<String, List>) -> Self {
+    pub(super) fn new(name: String, recorded: bool, agents: BTreeMap<String, AgentReplies>) -> Self {
         Self { name, recorded, agents, workspace: None }
     }
 
     /// Says which path stands for the workspace in its calls.
     #[must_use]
-    pub fn made_in(mut self, workspace: impl Into<String>) -> Self {
+    pub fn with_workspace(mut self, workspace: impl Into<String>) -> Self {
         self.workspace = Some(workspace.into());
         self
     }
 
     /// Puts another workspace's path in place of its own, in all calls.
     #[must_use]
-    pub fn moved_to(mut self, workspace: &str) -> Self {
+    pub fn relocated_to(mut self, workspace: &str) -> Self {
         let Some(own) = self.workspace.replace(workspace.to_owned()).filter(|own| own != workspace) else {
             return self;
         };
         for list in self.agents.values_mut() {
             let replies = std::mem::take(&mut list.replies);
-            let moved = |(reply, place)| (moved::reply(reply, &own, workspace), place);
+            let moved = |(reply, place)| (relocate::relocate_reply(reply, &own, workspace), place);
             list.replies = replies.into_iter().map(moved).collect();
         }
         self
@@ -73,19 +73,19 @@ impl Script {
 
     /// The agents that were asked less often than the script has replies for them, those that never came included;
     /// `given` says how many replies an agent got.
-    pub fn left(&self, given: impl Fn(&str) -> usize) -> Vec<Left> {
+    pub fn unused(&self, given: impl Fn(&str) -> usize) -> Vec<UnusedReplies> {
         let left = self.agents.iter().filter_map(|(id, list)| {
             let (given, total) = (given(id), list.replies.len());
             let (_, place) = list.replies.get(given)?;
-            Some(Left { agent: id.clone(), given, total, place: place.clone() })
+            Some(UnusedReplies { agent: id.clone(), consumed: given, total, place: place.clone() })
         });
         left.collect()
     }
 
     /// What that means for a run, where it is so for an agent.
-    pub(super) fn unasked(&self, given: impl Fn(&str) -> usize) -> Option<Fault> {
-        let left = self.left(given);
-        let Left { agent, given, total, place } = left.first()?;
+    pub(super) fn unused_replies_error(&self, given: impl Fn(&str) -> usize) -> Option<ProviderError> {
+        let left = self.unused(given);
+        let UnusedReplies { agent, consumed: given, total, place } = left.first()?;
         let others = match left.len() - 1 {
             0 => String::new(),
             1 => ", and so it is for another agent".to_owned(),
@@ -101,16 +101,16 @@ impl Script {
             true => "the run went another way than the one that was recorded",
             false => "remove the replies that are too many, or find out why the run ended before them",
         };
-        Some(Fault::new(FaultKind::Differs, message).hint(hint))
+        Some(ProviderError::new(ProviderErrorKind::Differs, message).with_hint(hint))
     }
 
     /// How many turns an agent's reply leaves as they are, where it sums up what went before.
-    pub(super) fn summary(&self, id: &str, index: usize) -> Option<u32> {
+    pub(super) fn summary_keeps_turns(&self, id: &str, index: usize) -> Option<u32> {
         self.agents.get(id)?.summaries.get(&index).copied()
     }
 
     /// An agent's reply, by its index.
-    pub(super) fn reply(&self, id: &str, index: usize) -> Result<Reply, Fault> {
+    pub(super) fn reply(&self, id: &str, index: usize) -> Result<Reply, ProviderError> {
         let agent = self.agents.get(id);
         if let Some(agent) = agent
             && let Some((reply, _)) = agent.replies.get(index)
@@ -129,7 +129,7 @@ impl Script {
             Some(_) => format!("add one to the list `{id}`"),
             None => format!("add a list `{id}` below `subagents`"),
         };
-        Err(Fault::new(FaultKind::Differs, message).hint(hint))
+        Err(ProviderError::new(ProviderErrorKind::Differs, message).with_hint(hint))
     }
 }
 

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::*;
 use crate::diagnostic::Source;
-use crate::mask::Mask;
-use crate::message::{Stop, Usage, UserMessage};
+use crate::message::{StopReason, Usage, UserMessage};
 use crate::providers::{Model, Retry};
+use crate::redaction::Redactor;
 
 const TOUR: &str = r#"
 parent:
@@ -24,34 +24,34 @@ subagents:
 "#;
 
 #[derive(Default)]
-struct Seen(Mutex<String>);
+struct RecordingObserver(Mutex<String>);
 
-impl Watch for Seen {
-    fn text(&self, piece: &str) {
+impl StreamObserver for RecordingObserver {
+    fn on_text(&self, piece: &str) {
         self.0.lock().unwrap().push_str(piece);
     }
-    fn retrying(&self, _: &Retry) {}
+    fn on_retry(&self, _: &Retry) {}
 }
 
 fn open(script: &Arc<Script>, agent: &str) -> Box<dyn Conversation> {
-    let connect = Connect {
-        variable: &|_| None,
+    let connect = ConnectContext {
+        env: &|_| None,
         server: None,
         script: Some(script.clone()),
         user_agent: "",
-        mask: &Mask::default(),
+        redactor: &Redactor::default(),
     };
     let model = Model::new("replay", "tour.script.yaml");
-    let setup = Setup { agent: agent.to_owned(), model, system: "abc".to_owned(), tools: Vec::new() };
-    (ENTRY.connect)(&connect).unwrap().open(setup).unwrap()
+    let setup = ConversationConfig { agent: agent.to_owned(), model, system: "abc".to_owned(), tools: Vec::new() };
+    (SPEC.connect)(&connect).unwrap().open(setup).unwrap()
 }
 
 fn tour() -> Arc<Script> {
     Arc::new(Script::read(&Source::new("tour.script.yaml", TOUR)).unwrap())
 }
 
-fn ask(conversation: &mut dyn Conversation, seen: &Seen) -> Result<Reply, Fault> {
-    let ask = Ask { max_tokens: 1, tools_allowed: true, needs_words: true, deadline: Instant::now() };
+fn ask(conversation: &mut dyn Conversation, seen: &RecordingObserver) -> Result<Reply, ProviderError> {
+    let ask = ReplyRequest { max_tokens: 1, tools_allowed: true, requires_content: true, deadline: Instant::now() };
     let answer = conversation.ask(ask, seen);
     futures_util::FutureExt::now_or_never(answer).unwrap()
 }
@@ -59,19 +59,19 @@ fn ask(conversation: &mut dyn Conversation, seen: &Seen) -> Result<Reply, Fault>
 #[test]
 fn replies_come_in_order_and_end() {
     let script = tour();
-    let seen = Seen::default();
+    let seen = RecordingObserver::default();
     let mut parent = open(&script, "parent");
     let first = ask(&mut *parent, &seen).unwrap();
     assert_eq!(*seen.0.lock().unwrap(), "I look first.");
-    let calls: Vec<_> = first.calls().map(|call| (&*call.id, &*call.tool, call.input.get())).collect();
+    let calls: Vec<_> = first.tool_calls().map(|call| (&*call.id, &*call.tool, call.input.get())).collect();
     assert_eq!(calls, [("call-1", "glob", r#"{"pattern":"**/*.toml","deep":[1,2.5,null]}"#), ("call-2", "todo", "{}")]);
-    assert_eq!(first.stop, Stop::ToolUse);
+    assert_eq!(first.stop, StopReason::ToolUse);
     assert_eq!(first.usage, Usage { input_tokens: 10, output_tokens: 3, ..Usage::default() });
-    assert_eq!(ask(&mut *parent, &seen).unwrap().stop, Stop::MaxTokens);
+    assert_eq!(ask(&mut *parent, &seen).unwrap().stop, StopReason::MaxTokens);
     let third = ask(&mut *parent, &seen).unwrap();
-    assert_eq!(third.calls().next().unwrap().id, "call-3");
+    assert_eq!(third.tool_calls().next().unwrap().id, "call-3");
     let fault = ask(&mut *parent, &seen).unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Differs);
+    assert_eq!(fault.kind, ProviderErrorKind::Differs);
     assert_eq!(fault.message, "tour.script.yaml:3:3 has 3 replies for the agent parent, and a 4th was asked for");
     assert_eq!(fault.hint.unwrap(), "add one to the list `parent`");
     let given = |parent: usize, explorer: usize| {
@@ -81,40 +81,42 @@ fn replies_come_in_order_and_end() {
             _ => 0,
         }
     };
-    let left = script.left(given(3, 0));
+    let left = script.unused(given(3, 0));
     assert_eq!(left.len(), 1);
-    let Left { agent, given: asked, total, place } = &left[0];
+    let UnusedReplies { agent, consumed: asked, total, place } = &left[0];
     assert_eq!((agent.as_str(), *asked, *total, place.as_str()), ("explorer-1", 0, 1, "tour.script.yaml:13:7"));
-    let unasked = script.unasked(given(1, 1)).unwrap();
+    let unasked = script.unused_replies_error(given(1, 1)).unwrap();
     let expected = "tour.script.yaml:8:5: the run ended, and the agent parent got only 1 of 3 replies";
-    assert_eq!((unasked.kind, unasked.message.as_str()), (FaultKind::Differs, expected));
-    assert!(script.unasked(given(0, 0)).unwrap().message.contains("was never asked for a reply, and so it is"));
+    assert_eq!((unasked.kind, unasked.message.as_str()), (ProviderErrorKind::Differs, expected));
+    assert!(
+        script.unused_replies_error(given(0, 0)).unwrap().message.contains("was never asked for a reply, and so it is")
+    );
     let fault = ask(&mut *open(&script, "explorer-2"), &seen).unwrap_err();
     assert_eq!(fault.message, "tour.script.yaml has no replies for the agent explorer-2, and a first was asked for");
     assert_eq!(fault.hint.unwrap(), "add a list `explorer-2` below `subagents`");
     ask(&mut *open(&script, "explorer-1"), &seen).unwrap();
-    assert!(script.left(given(3, 1)).is_empty() && script.unasked(given(3, 1)).is_none());
+    assert!(script.unused(given(3, 1)).is_empty() && script.unused_replies_error(given(3, 1)).is_none());
 }
 
 #[test]
 fn a_resumed_conversation_goes_on_where_it_was() {
     let script = tour();
-    let seen = Seen::default();
+    let seen = RecordingObserver::default();
     let mut before = open(&script, "parent");
     let first = ask(&mut *before, &seen).unwrap();
     let mut after = open(&script, "parent");
     after.push(&Message::User(UserMessage::text("go")));
     after.push(&Message::Assistant(first));
     after.push(&Message::User(UserMessage::text("on")));
-    assert_eq!(ask(&mut *after, &seen).unwrap().stop, Stop::MaxTokens);
-    assert!(after.size() > before.size());
+    assert_eq!(ask(&mut *after, &seen).unwrap().stop, StopReason::MaxTokens);
+    assert!(after.prompt_bytes() > before.prompt_bytes());
 }
 
 #[test]
 fn a_record_replies_as_it_did() {
     let mut reply = tour().reply("parent", 0).unwrap();
     reply.request_id = Some("req_1".to_owned());
-    let list = List {
+    let list = AgentReplies {
         replies: vec![(reply, "events.jsonl:4".to_owned())],
         place: "the record".to_owned(),
         summaries: BTreeMap::new(),
@@ -122,8 +124,8 @@ fn a_record_replies_as_it_did() {
     let record = BTreeMap::from([("parent".to_owned(), list)]);
     let script = Arc::new(Script::from_replies("the record", record));
     let mut parent = open(&script, "parent");
-    assert_eq!(ask(&mut *parent, &Seen::default()).unwrap().request_id.as_deref(), Some("req_1"));
-    let fault = ask(&mut *parent, &Seen::default()).unwrap_err();
+    assert_eq!(ask(&mut *parent, &RecordingObserver::default()).unwrap().request_id.as_deref(), Some("req_1"));
+    let fault = ask(&mut *parent, &RecordingObserver::default()).unwrap_err();
     assert_eq!(fault.message, "the record has 1 reply for the agent parent, and a 2nd was asked for");
     assert_eq!(fault.hint.unwrap(), "the run goes another way than the one that was recorded");
 }
@@ -133,7 +135,7 @@ fn mistakes_in_a_script_are_found_with_their_places() {
     let text = "parent:\n  - {}\n  - calls: [{ tool: glob, input: [1] }, { input: {} }]\n  - txt: x\nsubagents:\n  \
                 parent: []\n  a-1: [{ text: x, stop: tired }]\n";
     let found = Script::read(&Source::new("bad.script.yaml", text)).unwrap_err();
-    let found: Vec<_> = found.iter().map(|found| (found.place.start(), found.code)).collect();
+    let found: Vec<_> = found.iter().map(|found| (found.span.start(), found.code)).collect();
     let expected = [
         ((2, 5), "empty-reply"),
         ((3, 34), "wrong-type"),

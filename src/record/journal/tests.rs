@@ -1,21 +1,21 @@
 use super::*;
-use crate::event::{Event, Told};
+use crate::event::{Event, NoteSent};
 
 fn written(texts: &[&str]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut journal = Journal::new(file.reopen().unwrap(), file.path().to_owned(), 0, String::new());
     for text in texts {
-        let event = Event::Told(Told { text: (*text).to_owned() });
+        let event = Event::NoteSent(NoteSent { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
-        let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
-        journal.append(&entry, Durability::Written, &Trial::default(), None).unwrap();
+        let entry = JournalEntry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+        journal.append(&entry, Durability::Written, &FaultInjection::default(), None).unwrap();
     }
     std::fs::read_to_string(file.path()).unwrap()
 }
 
-fn read(text: impl AsRef<[u8]>) -> (Vec<u64>, Option<Flaw>) {
+fn read(text: impl AsRef<[u8]>) -> (Vec<u64>, Option<JournalError>) {
     let (mut seqs, mut flaw) = (Vec::new(), None);
-    for entry in Entries::new(text.as_ref()) {
+    for entry in JournalReader::new(text.as_ref()) {
         match entry {
             Ok(entry) => seqs.push(entry.seq),
             Err(found) => flaw = Some(found),
@@ -52,10 +52,10 @@ fn what_somebody_else_changes_is_seen_and_what_they_only_touch_is_not() {
         let opened = File::options().read(true).append(true).open(file.path()).unwrap();
         let mut journal = Journal::new(opened, file.path().to_owned(), 0, String::new());
         let mut append = |text: &str| {
-            let event = Event::Told(Told { text: text.to_owned() });
+            let event = Event::NoteSent(NoteSent { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
-            let entry = Entry { seq: journal.next(), at, agent: "parent".to_owned(), event };
-            journal.append(&entry, Durability::Written, &Trial::default(), None)
+            let entry = JournalEntry { seq: journal.next(), at, agent: "parent".to_owned(), event };
+            journal.append(&entry, Durability::Written, &FaultInjection::default(), None)
         };
         append("one").unwrap();
         attack(file.path());
@@ -77,7 +77,7 @@ fn a_cut_anywhere_loses_only_the_torn_line() {
         assert_eq!(seqs.len(), whole, "cut at {cut}");
         let at_an_end = text.last().is_none_or(|last| *last == b'\n');
         assert_eq!(flaw.is_none(), at_an_end, "cut at {cut}: {flaw:?}");
-        assert!(flaw.is_none_or(|flaw| matches!(flaw, Flaw::Torn { .. })), "cut at {cut}");
+        assert!(flaw.is_none_or(|flaw| matches!(flaw, JournalError::Torn { .. })), "cut at {cut}");
     }
 }
 
@@ -92,7 +92,7 @@ fn no_changed_byte_passes_for_a_torn_line() {
             }
             let (seqs, flaw) = read(&bytes);
             assert_eq!(seqs.len(), usize::from(at > text.find('\n').unwrap()), "{with} at {at}");
-            assert!(matches!(flaw, Some(Flaw::Changed { .. })), "{with} at {at}: {flaw:?}");
+            assert!(matches!(flaw, Some(JournalError::Modified { .. })), "{with} at {at}: {flaw:?}");
         }
     }
 }
@@ -102,11 +102,11 @@ fn a_changed_line_and_a_missing_line_are_found() {
     let text = written(&["one", "two", "three"]);
     let (seqs, flaw) = read(text.replace("two", "twO"));
     assert_eq!(seqs, [1]);
-    assert!(matches!(flaw, Some(Flaw::Changed { line: 2, .. })));
+    assert!(matches!(flaw, Some(JournalError::Modified { line: 2, .. })));
     let without: Vec<&str> = text.lines().enumerate().filter(|(at, _)| *at != 1).map(|(_, line)| line).collect();
     let (seqs, flaw) = read(format!("{}\n", without.join("\n")));
     assert_eq!(seqs, [1]);
-    assert!(matches!(flaw, Some(Flaw::Changed { line: 2, .. })));
+    assert!(matches!(flaw, Some(JournalError::Modified { line: 2, .. })));
 }
 
 /// Lines with right checksums, whatever is in them.
@@ -115,7 +115,7 @@ fn summed(bodies: &[&str]) -> String {
     let mut text = String::new();
     for body in bodies {
         before = checksum(&before, body);
-        text.push_str(&format!("{body}{SUM}{before}\"}}\n"));
+        text.push_str(&format!("{body}{CHECKSUM_FIELD}{before}\"}}\n"));
     }
     text
 }
@@ -124,12 +124,14 @@ fn summed(bodies: &[&str]) -> String {
 fn what_another_version_wrote_is_told_from_what_was_changed() {
     let line = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"run_started","data":{"format":7"#;
     let (_, flaw) = read(summed(&[&format!(r#"{line},"version":"2.0.0"}}"#)]));
-    assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0"));
+    assert!(
+        matches!(flaw, Some(JournalError::OtherFormat { format: 7, version: Some(version) }) if version == "2.0.0")
+    );
     let (_, flaw) = read(format!("{line}}}}}\n"));
-    assert!(matches!(flaw, Some(Flaw::OtherFormat { format: 7, version: None })), "its sums may be others");
+    assert!(matches!(flaw, Some(JournalError::OtherFormat { format: 7, version: None })), "its sums may be others");
     let (_, flaw) = read(summed(&[&format!("{}}}", line.replace('7', "1"))]));
-    assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, .. })), "{flaw:?}");
+    assert!(matches!(flaw, Some(JournalError::Unrecognized { line: 1, .. })), "{flaw:?}");
     let painted = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"painted","data":{}"#;
     let (_, flaw) = read(summed(&[painted]));
-    assert!(matches!(flaw, Some(Flaw::Unknown { line: 1, why }) if why.contains("painted")));
+    assert!(matches!(flaw, Some(JournalError::Unrecognized { line: 1, why }) if why.contains("painted")));
 }

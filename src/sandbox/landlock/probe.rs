@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Landlock, SCOPES_SIGNALS};
+use super::{Landlock, SIGNAL_SCOPE_ABI};
 
 /// How long it may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ impl Landlock {
         // It may have ended.
         let _ = child.kill();
         let _ = child.wait();
-        judge(&printed?, self.0.abi >= SCOPES_SIGNALS)
+        check_output(&printed?, self.0.abi >= SIGNAL_SCOPE_ABI)
     }
 }
 
@@ -70,7 +70,7 @@ fn read(child: &mut Child) -> Result<String, String> {
     }
 }
 
-fn judge(printed: &str, scopes_signals: bool) -> Result<(), String> {
+fn check_output(printed: &str, scopes_signals: bool) -> Result<(), String> {
     let has = |line: &str| printed.lines().any(|printed| printed == line);
     let none = "0000000000000000";
     let privileged = |set: &str| !has(&format!("{set}:{none}"));
@@ -98,13 +98,13 @@ mod tests {
     #[test]
     fn each_finding_is_a_reason() {
         let good = "CapPrm:0000000000000000\nCapEff:0000000000000000\nNoNewPrivs:1\nSeccomp:2\nworks\nend\n";
-        assert_eq!(judge(good, true), Ok(()));
+        assert_eq!(check_output(good, true), Ok(()));
         for bad in ["end\n", "works\n", "NoNewPrivs:1\n", "Seccomp:2\n", "CapEff:0000000000000000\n"] {
-            assert!(judge(&good.replace(bad, ""), true).is_err(), "{bad}");
+            assert!(check_output(&good.replace(bad, ""), true).is_err(), "{bad}");
         }
         for bad in ["writes", "reads", "signals"] {
-            assert!(judge(&format!("{good}{bad}\n"), true).is_err(), "{bad}");
+            assert!(check_output(&format!("{good}{bad}\n"), true).is_err(), "{bad}");
         }
-        assert_eq!(judge(&format!("{good}signals\n"), false), Ok(()));
+        assert_eq!(check_output(&format!("{good}signals\n"), false), Ok(()));
     }
 }

@@ -1,16 +1,16 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::super::Boundary;
+use super::super::SandboxPolicy;
 use super::Landlock;
 use crate::job::Network;
 
-struct Place {
+struct TestWorkspace {
     _folder: tempfile::TempDir,
     root: PathBuf,
 }
 
-impl Place {
+impl TestWorkspace {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
@@ -22,17 +22,17 @@ impl Place {
         Self { _folder: folder, root }
     }
 
-    fn boundary(&self) -> Boundary {
-        Boundary {
+    fn boundary(&self) -> SandboxPolicy {
+        SandboxPolicy {
             workspace: self.root.join("work"),
             protected: vec![self.root.join("work/kept")],
-            links: vec![],
-            allowed: crate::sandbox::allowed_changes::AllowedChanges::default(),
+            protected_links: vec![],
+            allowed_changes: crate::sandbox::allowed_changes::AllowedChanges::default(),
             network: Network::None,
-            read: vec![],
-            write: vec![],
+            readable: vec![],
+            writable: vec![],
             home: Some(self.root.join("users-home")),
-            path: vec![],
+            path_dirs: vec![],
         }
     }
 
@@ -67,14 +67,14 @@ impl Place {
 
 #[test]
 fn the_probe_finds_it_confining() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     assert_eq!(landlock.probe(), Ok(()));
 }
 
 #[test]
 fn what_must_work_works() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     for script in [
         "echo x > a && mkdir d && mv a d/b && ln d/b c && ln -s d/b e && cat e",
@@ -93,7 +93,7 @@ fn what_must_work_works() {
 
 #[test]
 fn what_must_fail_fails_and_would_work_otherwise() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     for script in [
         "echo x >> $ROOT/outside/file",
@@ -126,7 +126,7 @@ fn what_must_fail_fails_and_would_work_otherwise() {
 
 #[test]
 fn a_read_only_workspace_stays_as_it_is() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     std::fs::write(place.root.join("work/file"), "x").unwrap();
     for script in ["echo y > file", "rm file", "chmod 600 file", "touch file", "mkdir new"] {
@@ -138,7 +138,7 @@ fn a_read_only_workspace_stays_as_it_is() {
 #[test]
 #[ignore = "prints what a call costs more, for whoever wants to know"]
 fn what_it_costs() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let Some(landlock) = place.landlock() else { return };
     let median = |confine: bool| {
         let mut times: Vec<_> = (0..200)

@@ -1,13 +1,13 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::tools::Grant;
-use crate::tools::toolbox::tests::Bench;
+use crate::tools::ToolGrant;
+use crate::tools::toolbox::tests::ToolHarness;
 
 use super::*;
 
-fn bench_with(options: Value) -> Bench {
-    Bench::with(&[Grant { name: "bash".into(), options }], &[])
+fn bench_with(options: Value) -> ToolHarness {
+    ToolHarness::with(&[ToolGrant { name: "bash".into(), options }], &[])
 }
 
 fn input(command: &str) -> String {
@@ -22,7 +22,7 @@ fn own(text: &str) -> String {
 
 #[tokio::test]
 async fn output_comes_in_order_and_the_end_is_told() {
-    let bench = Bench::new(&["bash"]);
+    let bench = ToolHarness::new(&["bash"]);
     assert_eq!(bench.ok("bash", &input("echo a; echo b >&2; echo c")).await, "a\nb\nc");
     assert_eq!(bench.ok("bash", &input("true")).await, "(no output)");
     assert_eq!(bench.refused("bash", &input("echo x; exit 3")).await, "x\nexit code 3");
@@ -34,7 +34,7 @@ async fn output_comes_in_order_and_the_end_is_told() {
 #[tokio::test]
 async fn only_the_given_environment_is_seen() {
     let secrets = [("token".to_owned(), "hunter2-hunter2".to_owned())];
-    let bench = Bench::with(&[Grant { name: "bash".into(), options: Value::Null }], &secrets);
+    let bench = ToolHarness::with(&[ToolGrant { name: "bash".into(), options: Value::Null }], &secrets);
     let text = bench
         .ok("bash", &input("env | grep -c CARGO_; echo $TERM $INPUT_TOKEN | base64 -w0; echo; echo $INPUT_TOKEN"))
         .await;
@@ -45,10 +45,10 @@ async fn only_the_given_environment_is_seen() {
 #[tokio::test]
 async fn a_secret_in_a_flood_is_masked_and_the_flood_bounded() {
     let secrets = [("token".to_owned(), "hunter2-hunter2".to_owned())];
-    let bench = Bench::with(&[Grant { name: "bash".into(), options: Value::Null }], &secrets);
+    let bench = ToolHarness::with(&[ToolGrant { name: "bash".into(), options: Value::Null }], &secrets);
     let text = bench.ok("bash", &input("yes \"$INPUT_TOKEN\" | head -c 20000000")).await;
     assert!(!text.contains("hunter2-h") && text.contains("characters left out"));
-    assert!(text.chars().count() <= MAX_CHARS && text.chars().count() > MAX_CHARS - 1000);
+    assert!(text.chars().count() <= MAX_RESULT_CHARS && text.chars().count() > MAX_RESULT_CHARS - 1000);
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_command_that_takes_too_long_is_ended_though_it_ignores_it() {
 
 #[tokio::test]
 async fn nothing_that_was_started_outlives_the_call() {
-    let bench = Bench::new(&["bash"]);
+    let bench = ToolHarness::new(&["bash"]);
     // Less than the processes left behind would take: a call that waited for one doesn't pass.
     let bound = Duration::from_secs(60);
     for command in [
@@ -79,7 +79,7 @@ async fn nothing_that_was_started_outlives_the_call() {
 
 #[tokio::test]
 async fn a_cancelled_command_ends_at_once() {
-    let bench = Bench::new(&["bash"]);
+    let bench = ToolHarness::new(&["bash"]);
     let cancel = bench.limits.cancel.clone();
     let started = bench.path("started");
     let watch = async {
@@ -96,7 +96,7 @@ async fn a_cancelled_command_ends_at_once() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_takes_its_processes_with_it() {
-    let bench = Bench::new(&["bash"]);
+    let bench = ToolHarness::new(&["bash"]);
     let command = input("setsid sleep 91.5 & touch started; sleep 91.5");
     let watch = async {
         while !bench.path("started").exists() {
@@ -116,7 +116,7 @@ async fn a_call_that_is_given_up_takes_its_processes_with_it() {
 
 #[tokio::test]
 async fn commands_side_by_side_leave_each_other_alone() {
-    let bench = Bench::new(&["bash"]);
+    let bench = ToolHarness::new(&["bash"]);
     let slow = input("setsid bash -c 'sleep 0.4; touch written' & sleep 0.6; ls written");
     let quick = async {
         for _ in 0..10 {
@@ -149,10 +149,10 @@ fn processes(line: &str) -> usize {
 fn check(yaml: &str) -> (Option<Value>, Vec<String>) {
     let source = crate::diagnostic::Source::new("job.yaml", yaml);
     let node = crate::yaml::read::<Node>(&source).value.unwrap();
-    let decoded = options(Some(&node));
+    let decoded = parse_options(Some(&node));
     let findings = decoded.findings.iter();
     let shown = findings.map(|finding| {
-        let (line, column) = finding.place.start();
+        let (line, column) = finding.span.start();
         format!("{}:{line}:{column}: {}", finding.code, finding.message)
     });
     (decoded.value, shown.collect())
@@ -163,20 +163,20 @@ fn options_are_checked_with_their_places() {
     let (value, findings) = check("allow: [\"cargo test *\", git diff]\ntimeout: 1m30s\n");
     assert_eq!(findings, [""; 0]);
     assert_eq!(value, Some(json!({ "allow": ["cargo test *", "git diff"], "timeout_ms": 90_000 })));
-    assert_eq!(options(None).value, Some(json!({ "timeout_ms": 120_000 })));
+    assert_eq!(parse_options(None).value, Some(json!({ "timeout_ms": 120_000 })));
     let (_, findings) = check("allow: [ls *.rs, \"*\", \"a | b\", \"x $Y\", \"\"]\n");
     assert_eq!(
         findings,
         [
-            "bash-rule:1:9: bad rule: `*` can only be the last word, by itself",
-            "bash-rule:1:18: bad rule: it allows every command; leave `allow` out to say that",
-            "bash-rule:1:23: bad rule: it must be one plain command",
-            "bash-rule:1:32: bad rule: it holds an expansion (`$`), here: `$Y`",
-            "bash-rule:1:40: bad rule: it holds no command",
+            "bad-bash-rule:1:9: bad rule: `*` can only be the last word, by itself",
+            "bad-bash-rule:1:18: bad rule: it allows every command; leave `allow` out to say that",
+            "bad-bash-rule:1:23: bad rule: it must be one plain command",
+            "bad-bash-rule:1:32: bad rule: it holds an expansion (`$`), here: `$Y`",
+            "bad-bash-rule:1:40: bad rule: it holds no command",
         ]
     );
     let (_, findings) = check(&format!("allow: [{}]", "ls ".repeat(10_000)));
-    assert_eq!(findings, ["bash-rule:1:9: bad rule: it holds more than 16 kB"]);
+    assert_eq!(findings, ["bad-bash-rule:1:9: bad rule: it holds more than 16 kB"]);
     let (_, findings) = check("alow: []\ntimeout: soon\n");
     assert_eq!(findings.len(), 2, "{findings:?}");
 }
@@ -187,8 +187,8 @@ async fn nothing_that_was_left_open_for_us_reaches_a_command() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let open = rustix::io::fcntl_dupfd_cloexec(&file, 100).unwrap();
     rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
-    super::super::process::close_on_exec();
-    let bench = Bench::new(&["bash"]);
+    crate::process::spawn::close_on_exec();
+    let bench = ToolHarness::new(&["bash"]);
     let text = bench.refused("bash", &input(&format!("true <&{}", open.as_raw_fd()))).await;
     assert!(text.contains("Bad file descriptor"), "{text}");
 }

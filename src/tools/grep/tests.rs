@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use super::HEAP;
-use crate::tools::toolbox::tests::Bench;
+use super::MAX_LINE_BYTES;
+use crate::tools::toolbox::tests::ToolHarness;
 
-fn bench() -> Bench {
-    let bench = Bench::new(&["grep"]);
+fn bench() -> ToolHarness {
+    let bench = ToolHarness::new(&["grep"]);
     bench.write("src/a.rs", "fn one() {}\nfn two() {}\r\n");
     bench.write("src/b.md", "fn in words\n");
     bench.write("target/c.rs", "fn built() {}\n");
@@ -16,7 +16,7 @@ fn bench() -> Bench {
     bench
 }
 
-async fn grep(bench: &Bench, input: Value) -> String {
+async fn grep(bench: &ToolHarness, input: Value) -> String {
     bench.ok("grep", &input.to_string()).await
 }
 
@@ -57,12 +57,12 @@ async fn what_cannot_be_searched_is_refused() {
 
 #[tokio::test]
 async fn a_file_that_is_too_much_is_not_passed_over_in_silence() {
-    let bench = Bench::new(&["grep"]);
+    let bench = ToolHarness::new(&["grep"]);
     bench.write("a", "needle\n");
     let huge = std::fs::File::create(bench.path("b")).unwrap();
-    huge.set_len(HEAP as u64 * 2).unwrap();
+    huge.set_len(MAX_LINE_BYTES as u64 * 2).unwrap();
     let mut huge = std::io::BufWriter::new(huge);
-    (0..=HEAP >> 16).for_each(|_| std::io::Write::write_all(&mut huge, &[b'x'; 1 << 16]).unwrap());
+    (0..=MAX_LINE_BYTES >> 16).for_each(|_| std::io::Write::write_all(&mut huge, &[b'x'; 1 << 16]).unwrap());
     drop(huge);
     let text = grep(&bench, json!({ "pattern": "needle" })).await;
     assert_eq!(text, "a:1:needle\n(1 not searched to the end: unreadable, or a line is longer than 16 MB)");
@@ -70,7 +70,7 @@ async fn a_file_that_is_too_much_is_not_passed_over_in_silence() {
 
 #[tokio::test]
 async fn long_lines_and_many_lines_are_bounded() {
-    let bench = Bench::new(&["grep"]);
+    let bench = ToolHarness::new(&["grep"]);
     bench.write("min.js", format!("{}needle{}", "ä".repeat(50_000), "b".repeat(50_000)));
     bench.write("many", "needle\n".repeat(5000));
     let text = grep(&bench, json!({ "pattern": "needle", "path": "min.js" })).await;
@@ -83,7 +83,7 @@ async fn long_lines_and_many_lines_are_bounded() {
 
 #[tokio::test]
 async fn ignore_files_that_are_none_hold_nothing_up() {
-    let bench = Bench::new(&["grep", "glob"]);
+    let bench = ToolHarness::new(&["grep", "glob"]);
     for folder in ["a", "b", "c", "d"] {
         bench.write(&format!("{folder}/f"), "needle\n");
     }
@@ -101,7 +101,7 @@ async fn ignore_files_that_are_none_hold_nothing_up() {
 
 #[tokio::test]
 async fn ignore_files_hold_within_their_repository() {
-    let bench = Bench::new(&["grep"]);
+    let bench = ToolHarness::new(&["grep"]);
     for name in ["a.log", "keep.log", "sub/b.log", "sub/c.txt", "other/d.log", "other/e.tmp", "x/build/f"] {
         bench.write(name, "needle\n");
     }
@@ -126,7 +126,7 @@ async fn the_repository_around_the_workspace_has_its_rules_and_others_have_none(
     for name in ["a", "b"] {
         std::fs::write(folder.path().join("repo/ws").join(name), "needle\n").unwrap();
     }
-    let bench = Bench::at(&["grep"], folder, "repo/ws");
+    let bench = ToolHarness::at(&["grep"], folder, "repo/ws");
     let files = || json!({ "pattern": "needle", "output": "files" });
     assert_eq!(grep(&bench, files()).await, "a\nb", "what lies above a workspace without git is not its own");
     std::fs::create_dir(bench.folder.path().join("repo/.git")).unwrap();
@@ -135,7 +135,7 @@ async fn the_repository_around_the_workspace_has_its_rules_and_others_have_none(
 
 #[tokio::test]
 async fn a_very_deep_folder_and_loops_of_links_are_walked_with_few_descriptors() {
-    let bench = Bench::new(&["grep", "glob"]);
+    let bench = ToolHarness::new(&["grep", "glob"]);
     let deep = vec!["d"; 100].join("/");
     bench.write(&format!("{deep}/f"), "needle\n");
     for (at, target) in [("loop", "."), ("d/up", ".."), ("d/d/self", "self")] {
@@ -155,7 +155,7 @@ async fn a_very_deep_folder_and_loops_of_links_are_walked_with_few_descriptors()
 
 #[tokio::test]
 async fn a_search_ends_within_a_file_when_the_run_does() {
-    let bench = Bench::new(&["grep"]);
+    let bench = ToolHarness::new(&["grep"]);
     bench.write("f", "no match\n".repeat(1 << 20));
     bench.limits.cancel.cancel();
     let text = bench.call("grep", r#"{"pattern": "needle"}"#).await.text;

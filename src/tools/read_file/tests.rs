@@ -1,9 +1,9 @@
 use super::*;
-use crate::tools::toolbox::tests::Bench;
+use crate::tools::toolbox::tests::ToolHarness;
 
 #[tokio::test]
 async fn lines_come_numbered_and_in_parts() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     bench.write("a.txt", "one\ntwo\nthree\nfour");
     assert_eq!(
         bench.ok("read_file", r#"{"path": "a.txt"}"#).await,
@@ -20,7 +20,7 @@ async fn lines_come_numbered_and_in_parts() {
 
 #[tokio::test]
 async fn what_is_special_about_a_file_is_said() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     bench.write("empty", "");
     bench.write("crlf", "a\r\nb\r\n");
     bench.write("mixed", "a\r\nb\nc\r\n");
@@ -46,7 +46,7 @@ async fn what_is_special_about_a_file_is_said() {
 
 #[tokio::test]
 async fn a_cut_shows_no_part_of_a_secret() {
-    let bench = Bench::with(
+    let bench = ToolHarness::with(
         &["read_file", "grep", "edit_file"].map(crate::tools::toolbox::tests::grant),
         &[("token".into(), "s3cr3t-t0ken".into())],
     );
@@ -67,10 +67,10 @@ async fn a_cut_shows_no_part_of_a_secret() {
 
 #[tokio::test]
 async fn a_long_file_says_where_to_go_on() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     bench.write("big", (1..=100_000).map(|line| format!("this is line {line}\n")).collect::<String>());
     let text = bench.ok("read_file", r#"{"path": "big", "limit": 99999}"#).await;
-    assert!(text.chars().count() <= MAX_CHARS && !text.contains("left out"));
+    assert!(text.chars().count() <= MAX_RESULT_CHARS && !text.contains("left out"));
     let (shown, rest) = text.rsplit_once("\n(").unwrap();
     let last: u64 = shown.rsplit_once(' ').unwrap().1.parse().unwrap();
     assert_eq!(rest, format!("{} more lines; go on with offset {})", 100_000 - last, last + 1));
@@ -81,7 +81,7 @@ async fn a_long_file_says_where_to_go_on() {
 
 #[tokio::test]
 async fn what_is_no_file_is_refused_without_waiting() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     bench.write("src/lib.rs", "");
     rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", bench.path("link")).unwrap();
@@ -107,7 +107,7 @@ async fn what_is_no_file_is_refused_without_waiting() {
 
 #[tokio::test]
 async fn a_file_of_any_size_costs_little() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     // Nothing but NULs; then text at the start, and one line without an end.
     bench.write("zeros", "");
     bench.write("line", "x".repeat(SNIFFED));
@@ -130,7 +130,7 @@ async fn a_file_of_any_size_costs_little() {
 
 #[tokio::test]
 async fn a_cancelled_call_ends_within_a_line() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     bench.write("line", "x".repeat(SNIFFED));
     std::fs::File::options().append(true).open(bench.path("line")).unwrap().set_len(10 << 30).unwrap();
     bench.limits.cancel.cancel();
@@ -140,7 +140,7 @@ async fn a_cancelled_call_ends_within_a_line() {
 
 #[tokio::test]
 async fn an_image_is_left_out_with_a_note() {
-    let bench = Bench::new(&["read_file"]);
+    let bench = ToolHarness::new(&["read_file"]);
     let images: [(&str, &[u8], &str); 4] = [
         ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG, 16 bytes"),
         ("b.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0", "JPEG, 11 bytes"),

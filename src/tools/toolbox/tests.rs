@@ -11,24 +11,24 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 
 /// A tool without options.
-pub(in crate::tools) fn grant(name: &str) -> Grant {
-    Grant { name: name.into(), options: Value::Null }
+pub(in crate::tools) fn grant(name: &str) -> ToolGrant {
+    ToolGrant { name: name.into(), options: Value::Null }
 }
 
 /// A workspace with an agent in it.
-pub(in crate::tools) struct Bench {
+pub(in crate::tools) struct ToolHarness {
     pub(in crate::tools) toolbox: Toolbox,
     pub(in crate::tools) folder: TempDir,
     pub(in crate::tools) limits: CallLimits,
 }
 
-impl Bench {
+impl ToolHarness {
     pub(in crate::tools) fn new(tools: &[&str]) -> Self {
         let grants: Vec<_> = tools.iter().map(|name| grant(name)).collect();
         Self::with(&grants, &[])
     }
 
-    pub(in crate::tools) fn with(grants: &[Grant], secrets: &[(String, String)]) -> Self {
+    pub(in crate::tools) fn with(grants: &[ToolGrant], secrets: &[(String, String)]) -> Self {
         let folder = TempDir::new().unwrap();
         std::fs::create_dir(folder.path().join("ws")).unwrap();
         Self::open(grants, secrets, folder, "ws")
@@ -46,12 +46,12 @@ impl Bench {
         Self::at(&names.iter().map(String::as_str).collect::<Vec<_>>(), self.folder, "ws")
     }
 
-    fn open(grants: &[Grant], secrets: &[(String, String)], folder: TempDir, root: &str) -> Self {
+    fn open(grants: &[ToolGrant], secrets: &[(String, String)], folder: TempDir, root: &str) -> Self {
         let root = folder.path().join(root);
         let protected = ["job.yaml", "prompts", "runs"].map(|name| root.join(name)).to_vec();
         let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
         let environment = Environment::from(&BTreeMap::new(), &[], secrets);
-        let mask = Mask::new(secrets).0;
+        let mask = Redactor::new(secrets).0;
         let sandbox = Arc::new(Sandbox::off());
         let toolbox =
             Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment), sandbox).unwrap();
@@ -76,7 +76,7 @@ impl Bench {
 
     pub(in crate::tools) async fn call(&self, tool: &str, input: &str) -> ToolResult {
         let input = RawValue::from_string(input.to_owned()).unwrap().into();
-        let call = ToolCall { id: "call-1".into(), tool: tool.into(), input, broken: None };
+        let call = ToolCall { id: "call-1".into(), tool: tool.into(), input, input_error: None };
         self.toolbox.call(&call, self.limits.clone()).await.0
     }
 
@@ -93,9 +93,9 @@ impl Bench {
     }
 }
 
-struct Odd(fn() -> Result<String, Refusal>);
+struct StubTool(fn() -> Result<String, ToolError>);
 
-impl Tool for Odd {
+impl Tool for StubTool {
     fn name(&self) -> &str {
         "odd"
     }
@@ -108,27 +108,27 @@ impl Tool for Odd {
         json!({})
     }
 
-    fn call<'a>(&'a self, _: &'a RawValue, _: &'a Scope<'a>) -> BoxFuture<'a, Result<String, Refusal>> {
+    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
         Box::pin(async move { (self.0)() })
     }
 }
 
 #[tokio::test]
 async fn an_unknown_tool_is_answered_with_those_that_there_are() {
-    let bench = Bench::new(&["read_file", "glob"]);
+    let bench = ToolHarness::new(&["read_file", "glob"]);
     assert_eq!(
         bench.refused("ReadFile", "{}").await,
         "there is no tool `ReadFile` (did you mean `read_file`?); there are: read_file, glob"
     );
     assert!(bench.refused("bash", r#"{"command": "true"}"#).await.starts_with("there is no tool `bash`; there are"));
-    assert!(Bench::new(&[]).refused("bash", "{}").await.contains("you have no tools"));
+    assert!(ToolHarness::new(&[]).refused("bash", "{}").await.contains("you have no tools"));
 }
 
 #[tokio::test]
 async fn a_call_whose_input_is_no_json_never_runs() {
-    let bench = Bench::new(&["bash"]);
+    let bench = ToolHarness::new(&["bash"]);
     let input = RawValue::from_string(r#"{"command": "touch made"}"#.into()).unwrap().into();
-    let call = ToolCall { id: "x".into(), tool: "bash".into(), input, broken: Some("cut off".into()) };
+    let call = ToolCall { id: "x".into(), tool: "bash".into(), input, input_error: Some("cut off".into()) };
     let (result, _) = bench.toolbox.call(&call, bench.limits.clone()).await;
     assert_eq!((result.is_error, result.text.as_str()), (true, "cut off"));
     assert_eq!(result.call_id, "x");
@@ -137,24 +137,24 @@ async fn a_call_whose_input_is_no_json_never_runs() {
 
 #[tokio::test]
 async fn a_tool_that_panics_is_an_answer() {
-    let mut bench = Bench::new(&[]);
-    bench.toolbox.add(Box::new(Odd(|| panic!("a planted panic"))));
+    let mut bench = ToolHarness::new(&[]);
+    bench.toolbox.add(Box::new(StubTool(|| panic!("a planted panic"))));
     assert_eq!(bench.refused("odd", "{}").await, "`odd` broke on this input");
 }
 
 #[tokio::test]
 async fn results_are_masked_before_they_are_bounded() {
     let secrets = [("key".to_owned(), "hunter2-hunter2".to_owned())];
-    let mut bench = Bench::with(&[], &secrets);
-    bench.toolbox.add(Box::new(Odd(|| Ok("hunter2-hunter2 ".repeat(10_000)))));
+    let mut bench = ToolHarness::with(&[], &secrets);
+    bench.toolbox.add(Box::new(StubTool(|| Ok("hunter2-hunter2 ".repeat(10_000)))));
     let text = bench.ok("odd", "{}").await;
     assert!(text.starts_with("[masked:key] [masked:key]") && text.contains("characters left out"));
-    assert!(!text.contains("hunter2") && text.chars().count() <= MAX_CHARS);
+    assert!(!text.contains("hunter2") && text.chars().count() <= MAX_RESULT_CHARS);
 }
 
 #[test]
 fn an_added_tool_takes_the_place_of_its_namesake() {
-    let mut bench = Bench::new(&["task", "glob"]);
+    let mut bench = ToolHarness::new(&["task", "glob"]);
     bench.toolbox.add(Box::new(crate::tools::task::Task::new([
         ("explorer".into(), "Reads code".into()),
         ("writer".into(), String::new()),
@@ -168,7 +168,7 @@ fn an_added_tool_takes_the_place_of_its_namesake() {
 #[test]
 fn a_grant_that_names_no_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
-    let grant = Grant { name: "nope".into(), options: Value::Null };
+    let grant = ToolGrant { name: "nope".into(), options: Value::Null };
     let error = Toolbox::new(&[grant], workspace, Arc::default(), Arc::default(), Arc::new(Sandbox::off())).err();
     assert_eq!(error.as_deref(), Some("there is no tool `nope`"));
 }
@@ -176,7 +176,7 @@ fn a_grant_that_names_no_tool_is_an_error() {
 #[test]
 fn every_schema_is_a_plain_object_that_validators_take() {
     let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
-    for spec in Bench::new(&names).toolbox.specs() {
+    for spec in ToolHarness::new(&names).toolbox.specs() {
         assert_eq!(spec.input_schema["type"], "object", "{}", spec.name);
         assert_eq!(spec.input_schema["additionalProperties"], false, "{}", spec.name);
         let text = spec.input_schema.to_string();
@@ -193,7 +193,7 @@ fn the_table_and_the_tools_agree() {
     for builtin in TOOLS {
         let tool = (builtin.build)(&Value::Null).unwrap();
         assert_eq!((tool.name(), tool.reads_only()), (builtin.name, builtin.reads_only));
-        let decoded = (builtin.options)(None);
+        let decoded = (builtin.parse_options)(None);
         assert!(decoded.findings.is_empty());
         (builtin.build)(&decoded.value.unwrap()).unwrap();
     }
@@ -201,13 +201,13 @@ fn the_table_and_the_tools_agree() {
 
 #[tokio::test]
 async fn what_answered_calls_left_in_the_memory_is_there_again() {
-    let bench = Bench::new(&["todo", "read_file", "edit_file"]);
+    let bench = ToolHarness::new(&["todo", "read_file", "edit_file"]);
     bench.write("a.txt", "old\n");
     let call = |tool: &str, input: Value| ToolCall {
         id: "call-1".into(),
         tool: tool.into(),
         input: serde_json::value::to_raw_value(&input).unwrap().into(),
-        broken: None,
+        input_error: None,
     };
     let plan = |text: &str| call("todo", json!({ "items": [{ "text": text, "status": "pending" }] }));
     let read = call("read_file", json!({ "path": "./a.txt" }));
@@ -219,11 +219,11 @@ async fn what_answered_calls_left_in_the_memory_is_there_again() {
     assert_eq!(nothing, None, "a call that saw no file");
     let (refused, _) = bench.toolbox.call(&plan(" "), bench.limits.clone()).await;
 
-    let later = Bench::new(&["todo", "read_file", "edit_file"]);
+    let later = ToolHarness::new(&["todo", "read_file", "edit_file"]);
     later.write("a.txt", "old, changed\n");
-    later.toolbox.recall(&read, &shown, Some(&seen));
-    later.toolbox.recall(&plan("look"), &planned, None);
-    later.toolbox.recall(&plan(" "), &refused, None);
+    later.toolbox.restore_state(&read, &shown, Some(&seen));
+    later.toolbox.restore_state(&plan("look"), &planned, None);
+    later.toolbox.restore_state(&plan(" "), &refused, None);
     assert_eq!(later.toolbox.todo().iter().map(|item| item.text.as_str()).collect::<Vec<_>>(), ["look"]);
     let edit = r#"{"path": "a.txt", "old_text": "old", "new_text": "new"}"#;
     assert!(later.refused("edit_file", edit).await.contains("read it again"));

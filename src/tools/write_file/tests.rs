@@ -1,7 +1,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::tools::toolbox::tests::Bench;
+use crate::tools::toolbox::tests::ToolHarness;
 
 fn input(path: &str, content: &str) -> String {
     serde_json::json!({ "path": path, "content": content }).to_string()
@@ -9,7 +9,7 @@ fn input(path: &str, content: &str) -> String {
 
 #[tokio::test]
 async fn files_and_folders_are_made_and_replaced() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     assert_eq!(bench.ok("write_file", &input("a/b/c.txt", "x\ny\n")).await, "created `a/b/c.txt`: 2 lines, 4 bytes");
     assert_eq!(bench.ok("write_file", &input("a/./b/../b/c.txt", "")).await, "replaced `a/b/c.txt`: 0 lines, 0 bytes");
     assert_eq!(bench.text("a/b/c.txt"), "");
@@ -18,7 +18,7 @@ async fn files_and_folders_are_made_and_replaced() {
 
 #[tokio::test]
 async fn a_replaced_file_keeps_its_mode_and_leaves_hard_links_alone() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     bench.write("run.sh", "old");
     std::fs::set_permissions(bench.path("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
     let outside = bench.folder.path().join("outside");
@@ -30,7 +30,7 @@ async fn a_replaced_file_keeps_its_mode_and_leaves_hard_links_alone() {
 
 #[tokio::test]
 async fn a_link_within_is_written_through_and_one_that_leads_out_is_not() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     bench.write("real.txt", "old");
     symlink("real.txt", bench.path("inner")).unwrap();
     std::fs::write(bench.folder.path().join("secret"), "safe").unwrap();
@@ -49,7 +49,7 @@ async fn a_link_within_is_written_through_and_one_that_leads_out_is_not() {
 
 #[tokio::test]
 async fn what_is_protected_stays_under_every_name() {
-    let bench = Bench::new(&["write_file", "edit_file"]);
+    let bench = ToolHarness::new(&["write_file", "edit_file"]);
     bench.write("job.yaml", "job");
     bench.write("prompts/a.md", "prompt");
     bench.write(".git/hooks/x", "hook");
@@ -83,14 +83,14 @@ async fn what_is_protected_stays_under_every_name() {
 
 #[tokio::test]
 async fn a_masked_secret_is_never_written() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     assert!(bench.refused("write_file", &input("a", "key = [masked:TOKEN]")).await.contains("a secret is hidden"));
     assert!(!bench.path("a").exists());
 }
 
 #[tokio::test]
 async fn what_becomes_protected_later_is_protected_under_every_name() {
-    let bench = Bench::new(&["write_file", "edit_file"]);
+    let bench = ToolHarness::new(&["write_file", "edit_file"]);
     // Neither was there at the start.
     bench.write("job.yaml", "job");
     bench.write("prompts/deep/a.md", "prompt");
@@ -111,7 +111,7 @@ async fn what_becomes_protected_later_is_protected_under_every_name() {
 
 #[tokio::test]
 async fn names_that_some_file_system_takes_for_gits_own() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     for name in [
         ".git",
         ".GIT",
@@ -138,7 +138,7 @@ async fn names_that_some_file_system_takes_for_gits_own() {
 
 #[tokio::test]
 async fn no_folder_becomes_a_repository_file_by_file() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     // In every order, the last part is refused.
     for (folder, order) in [
         ("a", ["HEAD", "objects/x", "refs/x"]),
@@ -164,7 +164,7 @@ async fn no_folder_becomes_a_repository_file_by_file() {
 
 #[tokio::test]
 async fn a_read_only_file_stays_whoever_runs_us() {
-    let bench = Bench::new(&["write_file", "edit_file"]);
+    let bench = ToolHarness::new(&["write_file", "edit_file"]);
     bench.write("generated.rs", "old");
     std::fs::set_permissions(bench.path("generated.rs"), PermissionsExt::from_mode(0o444)).unwrap();
     assert!(bench.refused("write_file", &input("generated.rs", "new")).await.contains("is read-only"));
@@ -175,7 +175,7 @@ async fn a_read_only_file_stays_whoever_runs_us() {
 
 #[tokio::test]
 async fn a_workspace_that_was_moved_or_deleted_is_used_no_more() {
-    let bench = Bench::new(&["write_file", "read_file", "glob", "grep"]);
+    let bench = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
     bench.write("a", "first");
     let moved = bench.folder.path().join("moved");
     std::fs::rename(bench.path(""), &moved).unwrap();
@@ -206,7 +206,7 @@ async fn a_root_that_is_reached_through_a_link_may_be_named_either_way() {
     let folder = tempfile::TempDir::new().unwrap();
     std::fs::create_dir(folder.path().join("real")).unwrap();
     symlink("real", folder.path().join("link")).unwrap();
-    let bench = Bench::at(&["write_file"], folder, "link");
+    let bench = ToolHarness::at(&["write_file"], folder, "link");
     for root in ["link", "real"] {
         let path = bench.folder.path().canonicalize().unwrap().join(root).join(root);
         let path = if root == "link" { bench.folder.path().join("link/link") } else { path };
@@ -217,7 +217,7 @@ async fn a_root_that_is_reached_through_a_link_may_be_named_either_way() {
 
 #[tokio::test]
 async fn strange_paths_are_refused_in_words() {
-    let bench = Bench::new(&["write_file", "read_file", "glob", "grep"]);
+    let bench = ToolHarness::new(&["write_file", "read_file", "glob", "grep"]);
     bench.write("file", "x");
     for path in ["a/", "a/.", "file/x", "\0", &"n".repeat(256), &"d/".repeat(300), &"x".repeat(5000), "/", "//etc/x"] {
         for (tool, call) in [
@@ -236,7 +236,7 @@ async fn strange_paths_are_refused_in_words() {
 #[tokio::test]
 async fn names_that_are_no_text_are_listed_and_harm_nothing() {
     use std::os::unix::ffi::OsStrExt;
-    let bench = Bench::new(&["write_file", "glob", "grep"]);
+    let bench = ToolHarness::new(&["write_file", "glob", "grep"]);
     let strange = std::ffi::OsStr::from_bytes(b"caf\xe9");
     if std::fs::create_dir(bench.path("").join(strange)).is_err() {
         eprintln!("skipped: this file system wants names that are text");
@@ -252,7 +252,7 @@ async fn names_that_are_no_text_are_listed_and_harm_nothing() {
 fn a_file_has_no_name_until_it_is_whole() {
     use rustix::fs::{CWD, Mode, OFlags, openat};
 
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     let (root, over) = (bench.path(""), AtomicBool::new(false));
     if openat(CWD, &root, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR).is_err() {
         eprintln!("skipped: this file system has no files without names");
@@ -287,7 +287,7 @@ fn a_file_has_no_name_until_it_is_whole() {
 
 #[test]
 fn nothing_but_whole_files_is_ever_seen() {
-    let bench = Bench::new(&["write_file"]);
+    let bench = ToolHarness::new(&["write_file"]);
     let (one, other) = ("1".repeat(3 << 20), "2".repeat(3 << 20));
     bench.write("f", &one);
     let (root, over) = (bench.path(""), AtomicBool::new(false));

@@ -49,8 +49,8 @@ fn syntax_errors_without_end() {
     ] {
         let decoded = decoded::<Value>(&flood(line));
         assert!(!decoded.findings.is_empty() && decoded.findings.len() <= MAX_FINDINGS + 1, "{line:?}");
-        assert!(!decoded.holes.is_empty(), "{line:?}");
-        assert!(decoded.whole().is_err(), "{line:?}");
+        assert!(!decoded.gaps.is_empty(), "{line:?}");
+        assert!(decoded.into_result().is_err(), "{line:?}");
     }
 }
 
@@ -67,7 +67,7 @@ fn one_line_without_end() {
         ("a: b: ", "c: "),
     ] {
         let decoded = decoded::<Value>(&format!("{before}{}", flood(piece)));
-        assert!(!decoded.findings.is_empty() && !decoded.holes.is_empty(), "{before} {piece}");
+        assert!(!decoded.findings.is_empty() && !decoded.gaps.is_empty(), "{before} {piece}");
     }
 }
 
@@ -77,7 +77,7 @@ fn behind_too_many_syntax_errors_nothing_is_read() {
     let decoded = decoded::<Value>(&text);
     let codes: Vec<&str> = decoded.findings.iter().map(|finding| finding.code).collect();
     assert_eq!(codes.iter().filter(|code| **code == "yaml-syntax").count(), 21);
-    assert_eq!(codes.last(), Some(&"too-many"));
+    assert_eq!(codes.last(), Some(&"too-many-findings"));
     assert_eq!(decoded.findings.last().unwrap().message, "there may be more findings; mend these first");
     assert_eq!(decoded.value.unwrap()["first"], 1);
 }
@@ -127,15 +127,15 @@ fn very_many_mistakes_are_counted() {
     let decoded = decoded::<indexmap::IndexMap<String, u8>>(&text);
     assert_eq!(decoded.findings.len(), MAX_FINDINGS + 1);
     assert_eq!(decoded.findings[MAX_FINDINGS].message, "300 more findings are not shown");
-    assert_eq!(decoded.findings[MAX_FINDINGS].place.start().0, 101);
+    assert_eq!(decoded.findings[MAX_FINDINGS].span.start().0, 101);
     assert_eq!(decoded.value.unwrap().len(), 400);
     let text: String = (0..1200).map(|number| format!("k{number}: x\n")).collect();
     let last = super::decoded::<indexmap::IndexMap<String, u8>>(&text).findings.pop().unwrap();
-    assert_eq!((last.code, &*last.message), ("too-many", "at least 900 more findings are not shown"));
+    assert_eq!((last.code, &*last.message), ("too-many-findings", "at least 900 more findings are not shown"));
     // Three rounds read these keys, and count each once.
     let text: String = (0..1200).map(|number| format!("k{number}: x\n")).collect();
     let last = super::decoded::<Two>(&text).findings.pop().unwrap();
-    assert_eq!((last.code, &*last.message), ("too-many", "1102 more findings are not shown"));
+    assert_eq!((last.code, &*last.message), ("too-many-findings", "1102 more findings are not shown"));
     let repeated = "a: 1\n".repeat(20_000);
     assert_eq!(codes(&repeated).len(), MAX_FINDINGS + 1);
 }
@@ -205,15 +205,15 @@ fn broken_documents() {
         "1",
         "\u{feff}",
     ];
-    let mut random = super::places::Random(7);
+    let mut random = super::spans::Random(7);
     for _ in 0..10_000 {
         let text: String = (0..random.below(24)).map(|_| pieces[random.below(pieces.len())]).collect();
         let decoded = decoded::<Node>(&text);
         assert!(decoded.value.is_some() || !decoded.findings.is_empty(), "{text:?}");
-        assert!(!decoded.findings.is_empty() || decoded.holes.is_empty(), "{text:?}");
+        assert!(!decoded.findings.is_empty() || decoded.gaps.is_empty(), "{text:?}");
         for finding in &decoded.findings {
-            assert!(text.get(finding.place.span.clone()).is_some(), "{text:?} {finding:?}");
-            let fix = finding.fix.as_ref().map(|fix| fix.place.span.clone());
+            assert!(text.get(finding.span.range.clone()).is_some(), "{text:?} {finding:?}");
+            let fix = finding.fix.as_ref().map(|fix| fix.span.range.clone());
             assert!(fix.is_none_or(|span| text.get(span).is_some()), "{text:?} {finding:?}");
         }
         if let Some(node) = decoded.value {

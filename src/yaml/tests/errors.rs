@@ -131,8 +131,8 @@ fn everything_at_once() {
     assert_eq!(job.parent.tools, [Tool::Glob, Tool::Bash { timeout: 1 }, Tool::Glob, Tool::Glob]);
     assert_eq!(job.subagents.keys().collect::<Vec<_>>(), ["first", "second", "third", "fourth", "fifth"]);
     assert_eq!((job.parent.max_turns, job.subagents["first"].prompt.as_str()), (None, "ok"));
-    assert!(job.parent.prompt.node.is_made_up() && !job.subagents["first"].prompt.node.is_made_up());
-    assert!(super::decoded::<Job>(PLANTED).whole().is_err());
+    assert!(job.parent.prompt.node.is_placeholder() && !job.subagents["first"].prompt.node.is_placeholder());
+    assert!(super::decoded::<Job>(PLANTED).into_result().is_err());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn helps_and_fixes() {
     let decoded = decoded::<Job>(PLANTED);
     let of = |code: &str, nth: usize| {
         let finding = decoded.findings.iter().filter(|finding| finding.code == code).nth(nth).unwrap();
-        let fix = finding.fix.as_ref().map(|fix| (super::slice(&fix.place), fix.with.clone()));
+        let fix = finding.fix.as_ref().map(|fix| (super::slice(&fix.span), fix.replacement.clone()));
         format!("{} | {fix:?}", finding.help.clone().unwrap_or_default())
     };
     insta::assert_snapshot!([
@@ -161,7 +161,7 @@ fn helps_and_fixes() {
     write the keys out, or let an alias (`*name`) stand for a whole value | None
     "#);
     let duplicate = decoded.findings.iter().find(|finding| finding.code == "duplicate-key").unwrap();
-    assert_eq!((duplicate.labels[0].place.start(), &*duplicate.labels[0].text), ((6, 3), "first set here"));
+    assert_eq!((duplicate.labels[0].span.start(), &*duplicate.labels[0].text), ((6, 3), "first set here"));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn syntax() {
     for (text, expected) in [
         ("", "1:1-1 empty-file: the file is empty\n"),
         ("# only\n---\n", "1:1-1 empty-file: the file is empty\n"),
-        ("a: 1\n---\nb: 2\n", "2:1-4 second-document: a second document starts here\n"),
+        ("a: 1\n---\nb: 2\n", "2:1-4 multiple-documents: a second document starts here\n"),
         ("a: b: c\n", "1:5-6 yaml-syntax: a `: ` isn't allowed here\n"),
         ("a:\n\tb: 1\n", "2:1-2 yaml-syntax: a tab in the indentation\n"),
         ("a: \"x", "1:4-5 yaml-syntax: this quote is never closed\n"),
@@ -202,14 +202,14 @@ fn syntax() {
 #[test]
 fn the_template_that_lacks_quotes_is_mended() {
     let finding = &decoded::<serde_json::Value>("a: {{ inputs.x }}\n").findings[0];
-    assert_eq!(finding.fix.as_ref().unwrap().with, "\"{{ inputs.x }}\"");
+    assert_eq!(finding.fix.as_ref().unwrap().replacement, "\"{{ inputs.x }}\"");
 }
 
 #[test]
 fn a_wrong_alias_shows_where_its_value_comes_from() {
     let decoded = decoded::<IndexMap<String, Vec<u8>>>("a: &x [1]\nb: *x\nc: [*x]\n");
     assert_eq!(listed(&decoded.findings), "3:5-7 wrong-type: expected an integer, found a list\n");
-    assert_eq!(decoded.findings[0].labels[0].place.start(), (1, 7));
+    assert_eq!(decoded.findings[0].labels[0].span.start(), (1, 7));
     assert_eq!(decoded.value.unwrap()["b"], [1]);
 }
 

@@ -3,7 +3,7 @@
 mod adversarial;
 mod errors;
 mod oracle;
-mod places;
+mod spans;
 mod types;
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ fn decoded<T: DeserializeOwned>(text: &str) -> Decoded<T> {
 }
 
 fn whole<T: DeserializeOwned>(text: &str) -> T {
-    decoded(text).whole().unwrap_or_else(|findings| panic!("{text}\n{}", listed(&findings)))
+    decoded(text).into_result().unwrap_or_else(|findings| panic!("{text}\n{}", listed(&findings)))
 }
 
 /// `line:column-line:column code message` of each finding.
 fn listed(findings: &[Diagnostic]) -> String {
     let mut list = String::new();
     for finding in findings {
-        let ((line, column), (end_line, end_column)) = (finding.place.start(), finding.place.end());
+        let ((line, column), (end_line, end_column)) = (finding.span.start(), finding.span.end());
         let span = if end_line == line {
             format!("{line}:{column}-{end_column}")
         } else {
@@ -40,13 +40,13 @@ fn findings<T: DeserializeOwned>(text: &str) -> String {
     listed(&decoded::<T>(text).findings)
 }
 
-fn slice(place: &crate::diagnostic::Place) -> String {
-    place.source.text[place.span.clone()].to_owned()
+fn slice(place: &crate::diagnostic::SourceSpan) -> String {
+    place.source.text[place.range.clone()].to_owned()
 }
 
 #[test]
 fn sources_are_shared_between_places() {
     let source = Source::new("a", "x: 1");
-    let node: super::Node = read(&source).whole().unwrap();
+    let node: super::Node = read(&source).into_result().unwrap();
     assert!(Arc::ptr_eq(&node.place().source, &source));
 }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::super::{Kind, Node, Spanned, invalid, report};
+use super::super::{Node, NodeKind, Spanned, coded_error, report};
 use super::{decoded, findings, slice, whole};
 use crate::diagnostic::Diagnostic;
 
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for Any {
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Any, E> {
                 match text {
-                    "bad" => Err(invalid("bad-text", "the text is bad", Some("write a good one"))),
+                    "bad" => Err(coded_error("bad-text", "the text is bad", Some("write a good one"))),
                     "worse" => Err(E::custom("the text is worse")),
                     _ => Ok(Any::Text(text.to_owned())),
                 }
@@ -165,7 +165,7 @@ struct Chosen(Vec<String>);
 impl<'de> Deserialize<'de> for Chosen {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let node = Node::deserialize(deserializer)?;
-        if node.kind() != Kind::List {
+        if node.kind() != NodeKind::List {
             return Err(D::Error::custom("expected a list of names"));
         }
         for item in node.items().filter(|item| item.as_str().is_none()) {
@@ -266,16 +266,16 @@ fn warnings_do_not_make_a_value_invalid() {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             let node = Node::deserialize(deserializer)?;
             report(Diagnostic::warning("old", node.place(), "this is old"));
-            let inner: Option<Vec<u8>> = node.decode_here();
+            let inner: Option<Vec<u8>> = node.decode_nested();
             inner.map(|_| Self).ok_or_else(|| D::Error::custom("unused"))
         }
     }
     let fine = decoded::<Old>("[1]");
     assert_eq!(super::listed(&fine.findings), "1:1-4 old: this is old\n");
-    assert!(fine.whole().is_ok());
+    assert!(fine.into_result().is_ok());
     let wrong = decoded::<Old>("[x]");
     assert_eq!(wrong.findings.len(), 2);
-    assert!(wrong.whole().is_err());
+    assert!(wrong.into_result().is_err());
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
@@ -286,7 +286,7 @@ struct Spoken {
     tools: Vec<String>,
 }
 
-const SYNONYMS: crate::yaml::Synonyms =
+const SYNONYMS: crate::yaml::KeyAliases =
     &[("instructions", "system"), ("instructions", "prompt"), ("allowed_tools", "tools"), ("user_prompt", "prompt")];
 
 #[test]
@@ -300,7 +300,7 @@ fn keys_from_elsewhere_count_as_ours() {
         decoded.value,
         Some(Spoken { system: Some("s".to_owned()), prompt: "x".to_owned(), tools: vec!["a".to_owned()] })
     );
-    let fix = |nth: usize| decoded.findings[nth].fix.as_ref().map(|fix| (slice(&fix.place), fix.with.clone()));
+    let fix = |nth: usize| decoded.findings[nth].fix.as_ref().map(|fix| (slice(&fix.span), fix.replacement.clone()));
     assert_eq!(fix(0), None, "it may mean two things");
     assert_eq!(fix(1), Some(("allowedTools".to_owned(), "tools".to_owned())));
     assert_eq!(
@@ -329,8 +329,8 @@ fn a_mend_needs_one_nearest_name_and_keeps_its_quotes() {
         Green,
     }
     let decoded = decoded::<Two>("Gale: green\ngate: \"grean\"\n");
-    assert_eq!(decoded.findings[0].fix.as_ref().unwrap().with, "gale");
-    assert_eq!(slice(&decoded.findings[1].fix.as_ref().unwrap().place), "grean");
+    assert_eq!(decoded.findings[0].fix.as_ref().unwrap().replacement, "gale");
+    assert_eq!(slice(&decoded.findings[1].fix.as_ref().unwrap().span), "grean");
     let unsure = super::decoded::<Two>("gaze: green\n");
     assert!(
         unsure.findings[0].help.as_ref().unwrap().starts_with("did you mean `gate`?")
@@ -355,10 +355,10 @@ fn numbers_that_are_strings() {
         ("1_0.5", None),
     ] {
         let finding = decoded::<u32>(text).findings.remove(0);
-        let found = finding.fix.map(|fix| (slice(&fix.place), fix.with));
+        let found = finding.fix.map(|fix| (slice(&fix.span), fix.replacement));
         assert_eq!(found, fix.map(|(place, with)| (place.to_owned(), with.to_owned())), "{text}");
     }
-    assert_eq!(decoded::<f64>("-1_0.5").findings[0].fix.as_ref().unwrap().with, "-10.5");
+    assert_eq!(decoded::<f64>("-1_0.5").findings[0].fix.as_ref().unwrap().replacement, "-10.5");
     let node: Node = whole("- 1_000\n- '1_000'\n- a_b\n- 1000\n- |\n  1_000\n");
     let plain: Vec<bool> = node.items().map(|item| item.is_plain()).collect();
     let bare: Vec<Option<String>> = node.items().map(|item| item.without_underscores()).collect();
@@ -369,6 +369,6 @@ fn numbers_that_are_strings() {
 #[test]
 fn the_inside_of_quotes() {
     let map: Node = whole("a: \"x y\"\nb: 'z'\nc: plain\nd: [q]\ne: &e \"\"\nf: *e\n");
-    let inside: Vec<String> = map.entries().map(|(_, value)| slice(&value.inside())).collect();
+    let inside: Vec<String> = map.entries().map(|(_, value)| slice(&value.content_place())).collect();
     assert_eq!(inside, ["x y", "z", "plain", "[q]", "", ""]);
 }

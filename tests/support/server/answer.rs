@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) struct Answer {
     pub(super) delay: Duration,
     /// Whether the blocks may come back changed: where the client can't or mustn't send them as they were.
-    pub(super) free: bool,
+    pub(super) may_change: bool,
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) blocks: Vec<Block>,
@@ -17,23 +17,23 @@ pub(crate) struct Answer {
     /// Input, output, read from a cache, written to one.
     pub(super) usage: [u64; 4],
     pub(super) error: Option<(String, String)>,
-    pub(super) end: End,
+    pub(super) ending: Ending,
     pub(super) hang: bool,
     pub(super) chunk: Option<usize>,
     /// Changes the bytes of each event.
-    pub(super) form: Option<Form>,
+    pub(super) transform: Option<EventTransform>,
     /// How often a ping follows, for ever.
     pub(super) pings: Option<Duration>,
     pub(super) streamed: bool,
     pub(super) raw: Option<Vec<u8>>,
     /// Whether the real API would never say this.
-    pub(super) odd: bool,
+    pub(super) is_nonstandard: bool,
     /// The types of the blocks that it doesn't know.
-    pub(super) novel: Vec<String>,
+    pub(super) unknown_blocks: Vec<String>,
 }
 
 /// What becomes of an event's bytes.
-pub(crate) type Form = fn(&[u8]) -> Vec<u8>;
+pub(crate) type EventTransform = fn(&[u8]) -> Vec<u8>;
 
 #[derive(Clone)]
 pub(super) enum Block {
@@ -54,7 +54,7 @@ pub(super) enum Block {
 }
 
 #[derive(Clone)]
-pub(super) enum End {
+pub(super) enum Ending {
     Whole,
     CutAfterEvents(usize),
     CutAfterBytes(usize),
@@ -66,22 +66,22 @@ impl Answer {
     pub(crate) fn empty() -> Self {
         Self {
             delay: Duration::ZERO,
-            free: false,
+            may_change: false,
             status: 200,
             headers: Vec::new(),
             blocks: Vec::new(),
             stop: None,
             usage: [12, 7, 0, 0],
             error: None,
-            end: End::Whole,
+            ending: Ending::Whole,
             hang: false,
             chunk: None,
-            form: None,
+            transform: None,
             pings: None,
             streamed: true,
             raw: None,
-            odd: false,
-            novel: Vec::new(),
+            is_nonstandard: false,
+            unknown_blocks: Vec::new(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Answer {
 
     /// These bytes instead of a response; the connection is closed after them.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { raw: Some(bytes.into()), odd: true, ..Self::empty() }
+        Self { raw: Some(bytes.into()), is_nonstandard: true, ..Self::empty() }
     }
 
     pub(crate) fn then_text(mut self, text: &str) -> Self {
@@ -133,7 +133,7 @@ impl Answer {
     /// A call whose input is this text, JSON or not; what comes back for it isn't compared.
     pub(crate) fn then_broken_call(mut self, tool: &str, input: &str) -> Self {
         self.blocks.push(Block::Call { id: None, tool: tool.to_owned(), input: input.to_owned() });
-        self.may_come_back_changed()
+        self.allow_changed_echo()
     }
 
     /// Signed reasoning in front of everything.
@@ -155,9 +155,9 @@ impl Answer {
     }
 
     /// A block of a kind that the real API doesn't know.
-    pub(crate) fn then_novel_block(mut self, block: Value) -> Self {
-        self.novel.push(block["type"].as_str().unwrap_or_default().to_owned());
-        self.then_block(block).odd()
+    pub(crate) fn then_unknown_block(mut self, block: Value) -> Self {
+        self.unknown_blocks.push(block["type"].as_str().unwrap_or_default().to_owned());
+        self.then_block(block).nonstandard()
     }
 
     /// Why the model stopped; otherwise `tool_use` after calls and `end_turn` after anything else.
@@ -191,19 +191,19 @@ impl Answer {
 
     /// Sends so many events and closes the connection.
     pub(crate) fn cut_after_events(mut self, events: usize) -> Self {
-        self.end = End::CutAfterEvents(events);
+        self.ending = Ending::CutAfterEvents(events);
         self
     }
 
     /// Sends so many bytes of the body and closes the connection.
     pub(crate) fn cut_after_bytes(mut self, bytes: usize) -> Self {
-        self.end = End::CutAfterBytes(bytes);
+        self.ending = Ending::CutAfterBytes(bytes);
         self
     }
 
     /// Sends so many events, then an `error` event, then ends the response in good order.
     pub(crate) fn fail_after_events(mut self, events: usize, kind: &str, message: &str) -> Self {
-        self.end = End::FailAfterEvents(events, kind.to_owned(), message.to_owned());
+        self.ending = Ending::FailAfterEvents(events, kind.to_owned(), message.to_owned());
         self
     }
 
@@ -226,9 +226,9 @@ impl Answer {
     }
 
     /// Sends each event in another form.
-    pub(crate) fn form(mut self, form: Form) -> Self {
-        self.form = Some(form);
-        self.odd()
+    pub(crate) fn transform_events(mut self, form: EventTransform) -> Self {
+        self.transform = Some(form);
+        self.nonstandard()
     }
 
     /// After what comes before the cut, sends pings until the client goes.
@@ -244,14 +244,14 @@ impl Answer {
     }
 
     /// The real API would never say this: the official clients' types need not know it.
-    pub(crate) fn odd(mut self) -> Self {
-        self.odd = true;
+    pub(crate) fn nonstandard(mut self) -> Self {
+        self.is_nonstandard = true;
         self
     }
 
     /// The client need not send these blocks back as they were.
-    pub(crate) fn may_come_back_changed(mut self) -> Self {
-        self.free = true;
+    pub(crate) fn allow_changed_echo(mut self) -> Self {
+        self.may_change = true;
         self
     }
 
@@ -266,8 +266,12 @@ impl Answer {
     }
 
     /// Whether a client that got all of it has a reply.
-    pub(super) fn is_whole(&self) -> bool {
-        self.status == 200 && self.raw.is_none() && !self.hang && self.pings.is_none() && matches!(self.end, End::Whole)
+    pub(super) fn is_complete(&self) -> bool {
+        self.status == 200
+            && self.raw.is_none()
+            && !self.hang
+            && self.pings.is_none()
+            && matches!(self.ending, Ending::Whole)
     }
 
     pub(super) fn stop_reason(&self) -> &str {
@@ -276,7 +280,7 @@ impl Answer {
     }
 
     /// The blocks as a reader of the whole stream has them.
-    pub(super) fn content(&self) -> Vec<Value> {
+    pub(super) fn expected_content(&self) -> Vec<Value> {
         self.blocks.iter().map(Block::whole).collect()
     }
 }

@@ -47,11 +47,11 @@ impl Api {
     }
 
     /// The blocks of an answer as they are to come back, in the Messages API's form.
-    pub(super) fn comes_back(self, answer: &Answer) -> Vec<Value> {
+    pub(super) fn expected_echo(self, answer: &Answer) -> Vec<Value> {
         match self {
-            Self::Messages | Self::Responses => answer.content(),
-            Self::Chat => chat::comes_back(answer),
-            Self::Gemini => gemini::comes_back(answer),
+            Self::Messages | Self::Responses => answer.expected_content(),
+            Self::Chat => chat::expected_echo(answer),
+            Self::Gemini => gemini::expected_echo(answer),
         }
     }
 
@@ -106,7 +106,7 @@ pub(super) fn data(data: &Value) -> Vec<u8> {
 }
 
 /// A text in two parts, either of which may be empty.
-pub(super) fn halves(text: &str) -> [&str; 2] {
+pub(super) fn split_in_half(text: &str) -> [&str; 2] {
     let (head, tail) = text.split_at(text.floor_char_boundary(text.len() / 2));
     [head, tail]
 }
@@ -120,7 +120,7 @@ pub(super) fn append(messages: &mut Vec<Value>, role: &str, block: Value) {
 }
 
 /// An answer to a call: these APIs have no mark for a failed one but the words that it begins with.
-pub(super) fn answered(id: &Value, text: &Value) -> Value {
+pub(super) fn tool_output_item(id: &Value, text: &Value) -> Value {
     let text = text.as_str().unwrap_or_default();
     match text.strip_prefix("Error: ") {
         Some(why) => json!({"type": "tool_result", "tool_use_id": id, "content": why, "is_error": true}),
@@ -129,13 +129,13 @@ pub(super) fn answered(id: &Value, text: &Value) -> Value {
 }
 
 /// A call that comes back: its input is JSON in a text.
-pub(super) fn called(id: &Value, name: &Value, arguments: &Value) -> Value {
+pub(super) fn function_call_item(id: &Value, name: &Value, arguments: &Value) -> Value {
     let input: Value = serde_json::from_str(arguments.as_str().unwrap_or_default()).unwrap_or(Value::Null);
     json!({"type": "tool_use", "id": id, "name": name, "input": input})
 }
 
 /// What is common to both of OpenAI's APIs: the fields that are known, and those that must be there.
-pub(super) fn fields(body: &Value, known: &[&str], limit: &str) -> Vec<String> {
+pub(super) fn check_fields(body: &Value, known: &[&str], limit: &str) -> Vec<String> {
     let Some(fields) = body.as_object() else { return vec![String::from("the body is no JSON object")] };
     let mut wrong: Vec<String> = fields
         .keys()
@@ -154,7 +154,7 @@ pub(super) fn fields(body: &Value, known: &[&str], limit: &str) -> Vec<String> {
 }
 
 /// A call's id, once it has one.
-pub(super) fn id_of(block: &Block) -> &str {
+pub(super) fn call_id(block: &Block) -> &str {
     match block {
         Block::Call { id: Some(id), .. } => id,
         _ => "",

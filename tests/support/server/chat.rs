@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Block};
-use super::api::{answered, append, called, data, fields, halves, id_of};
+use super::api::{append, call_id, check_fields, data, function_call_item, split_in_half, tool_output_item};
 use super::request::Request;
 
 const FIELDS: [&str; 11] = [
@@ -22,7 +22,7 @@ const FIELDS: [&str; 11] = [
 ];
 
 pub(super) fn check(body: &Value) -> Vec<String> {
-    let mut wrong = fields(body, &FIELDS, "max_tokens");
+    let mut wrong = check_fields(body, &FIELDS, "max_tokens");
     if body["stream"] == true && body["stream_options"]["include_usage"] != true {
         wrong.push(String::from("it doesn't ask for the usage of a stream"));
     }
@@ -65,7 +65,7 @@ pub(super) fn translate(body: &Value) -> Value {
         let text = || json!({"type": "text", "text": content});
         match message["role"].as_str().unwrap_or_default() {
             "system" => system.push(text()),
-            "tool" => append(&mut messages, "user", answered(&message["tool_call_id"], content)),
+            "tool" => append(&mut messages, "user", tool_output_item(&message["tool_call_id"], content)),
             "assistant" => {
                 for thought in message["reasoning_details"].as_array().into_iter().flatten() {
                     let thought =
@@ -77,7 +77,7 @@ pub(super) fn translate(body: &Value) -> Value {
                 }
                 for call in message["tool_calls"].as_array().into_iter().flatten() {
                     let function = &call["function"];
-                    let call = called(&call["id"], &function["name"], &function["arguments"]);
+                    let call = function_call_item(&call["id"], &function["name"], &function["arguments"]);
                     append(&mut messages, "assistant", call);
                 }
             }
@@ -104,8 +104,9 @@ pub(super) fn translate(body: &Value) -> Value {
 }
 
 /// A message has reasoning beside calls only, then one text, then the calls.
-pub(super) fn comes_back(answer: &Answer) -> Vec<Value> {
-    let of = |kind: &str| answer.content().into_iter().filter(|block| block["type"] == kind).collect::<Vec<_>>();
+pub(super) fn expected_echo(answer: &Answer) -> Vec<Value> {
+    let of =
+        |kind: &str| answer.expected_content().into_iter().filter(|block| block["type"] == kind).collect::<Vec<_>>();
     let calls = of("tool_use");
     let text: String = of("text").iter().filter_map(|block| block["text"].as_str()).collect();
     let mut blocks = if calls.is_empty() { Vec::new() } else { of("thinking") };
@@ -143,12 +144,12 @@ fn completion(kind: &str, request: &Request, choices: &Value, usage: &Value) -> 
     })
 }
 
-pub(super) fn whole(answer: &Answer, request: &Request) -> Value {
-    let content = comes_back(answer);
+pub(super) fn json_body(answer: &Answer, request: &Request) -> Value {
+    let content = expected_echo(answer);
     let text = content.iter().find_map(|block| block["text"].as_str());
     let call = |block: &Block| match block {
         Block::Call { tool, input, .. } => {
-            Some(json!({"id": id_of(block), "type": "function", "function": {"name": tool, "arguments": input}}))
+            Some(json!({"id": call_id(block), "type": "function", "function": {"name": tool, "arguments": input}}))
         }
         _ => None,
     };
@@ -182,14 +183,14 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
                     detail.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
                     events.push(chunk(json!({"reasoning": more["text"], "reasoning_details": [detail]}), None));
                 };
-                halves(text).iter().for_each(|piece| push(json!({"text": piece})));
+                split_in_half(text).iter().for_each(|piece| push(json!({"text": piece})));
                 push(json!({"text": null, "signature": signature}));
             }
             Block::Call { tool, input, .. } => {
                 let function = json!({"name": tool, "arguments": ""});
-                let begun = json!({"index": calls, "id": id_of(block), "type": "function", "function": function});
+                let begun = json!({"index": calls, "id": call_id(block), "type": "function", "function": function});
                 events.push(chunk(json!({"tool_calls": [begun]}), None));
-                for piece in halves(input) {
+                for piece in split_in_half(input) {
                     let more = json!({"index": calls, "function": {"arguments": piece}});
                     events.push(chunk(json!({"tool_calls": [more]}), None));
                 }

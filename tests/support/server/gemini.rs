@@ -123,9 +123,9 @@ pub(super) fn translate(path: &str, body: &Value) -> Value {
 }
 
 /// Texts that follow each other are one.
-pub(super) fn comes_back(answer: &Answer) -> Vec<Value> {
+pub(super) fn expected_echo(answer: &Answer) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
-    for block in answer.content() {
+    for block in answer.expected_content() {
         match blocks.last_mut().filter(|last| last["type"] == "text" && block["type"] == "text") {
             Some(last) => {
                 let whole = [&*last, &block].map(|block| block["text"].as_str().unwrap_or_default()).concat();
@@ -177,7 +177,7 @@ fn response(answer: &Answer, request: &Request, parts: &[Value], ended: bool) ->
 }
 
 /// The parts of an answer, texts in pieces.
-fn pieces(answer: &Answer) -> Vec<Value> {
+fn parts_of_answer(answer: &Answer) -> Vec<Value> {
     let mut pieces = Vec::new();
     let mut is_signed = false;
     for block in &answer.blocks {
@@ -201,15 +201,17 @@ fn pieces(answer: &Answer) -> Vec<Value> {
     pieces
 }
 
-pub(super) fn whole(answer: &Answer, request: &Request) -> Value {
-    response(answer, request, &pieces(answer), true)
+pub(super) fn json_body(answer: &Answer, request: &Request) -> Value {
+    response(answer, request, &parts_of_answer(answer), true)
 }
 
 pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
     let empty = json!({"text": ""});
     let mut events = vec![data(&response(answer, request, std::slice::from_ref(&empty), false))];
     events.extend(
-        pieces(answer).iter().map(|piece| data(&response(answer, request, std::slice::from_ref(piece), false))),
+        parts_of_answer(answer)
+            .iter()
+            .map(|piece| data(&response(answer, request, std::slice::from_ref(piece), false))),
     );
     events.push(data(&response(answer, request, &[empty], true)));
     events

@@ -5,15 +5,15 @@
 //! answer isn't asked for again), is answered with status 400 and recorded; [`Server::finish`], or else dropping the
 //! server, then fails the test.
 
-mod anew;
 mod answer;
 mod api;
 mod chat;
-mod checks;
+mod conversations;
 mod gemini;
-mod history;
+mod history_rewrite;
 mod http;
 mod request;
+mod request_checks;
 mod responses;
 mod script;
 mod wire;
@@ -26,33 +26,33 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use answer::{Answer, Form};
+pub(crate) use answer::{Answer, EventTransform};
 pub(crate) use api::Api;
 pub(crate) use request::Request;
-pub(crate) use script::Script;
+pub(crate) use script::ScriptedAgents;
 
 use super::bodies::{self, What};
-use history::History;
+use conversations::Conversations;
 use http::Incoming;
 
 /// The only key that the server lets in.
 pub(crate) const KEY: &str = "sk-ant-test-0a1b2c3d4e5f6789";
 
 /// How long a connection may stay silent, and how long an answer may hang, before the server gives it up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const IO_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Decides what a request gets.
-pub(crate) trait Answers: Send + Sync + 'static {
+pub(crate) trait Responder: Send + Sync + 'static {
     /// The answer to one request. Called in the connection's own thread, so it may wait; a panic fails the test.
     fn answer(&self, request: &Request) -> Answer;
 
     /// What should have been asked for and wasn't, one sentence each; told when the server is done.
-    fn left(&self) -> Vec<String> {
+    fn unused_answers(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-impl<F: Fn(&Request) -> Answer + Send + Sync + 'static> Answers for F {
+impl<F: Fn(&Request) -> Answer + Send + Sync + 'static> Responder for F {
     fn answer(&self, request: &Request) -> Answer {
         self(request)
     }
@@ -64,7 +64,7 @@ pub(crate) enum Checks {
     /// Everything is checked, and every request is kept.
     All,
     /// As `All`, but a question whose answer went out whole may be asked again: for runs that are killed and resumed.
-    AllButRepeats,
+    AllowRepeats,
     /// Nothing is parsed, checked or kept: for benchmarks.
     None,
 }
@@ -79,45 +79,45 @@ struct Shared {
     /// The name of the test that it was started in.
     test: String,
     /// The types of all blocks so far that the real API doesn't know.
-    novel: Mutex<Vec<String>>,
-    answers: Box<dyn Answers>,
+    unknown_blocks: Mutex<Vec<String>>,
+    responder: Box<dyn Responder>,
     checks: Checks,
     stopping: AtomicBool,
     connections: AtomicUsize,
-    numbers: AtomicUsize,
+    request_count: AtomicUsize,
     sockets: Mutex<Vec<TcpStream>>,
-    seen: Mutex<Seen>,
-    news: Condvar,
+    state: Mutex<ServerState>,
+    state_changed: Condvar,
 }
 
 #[derive(Default)]
-struct Seen {
-    history: History,
+struct ServerState {
+    history: Conversations,
     requests: Vec<Arc<Request>>,
     violations: Vec<String>,
 }
 
 impl Server {
     /// Starts it on a free loopback port with all checks.
-    pub(crate) fn start(answers: impl Answers) -> Self {
+    pub(crate) fn start(answers: impl Responder) -> Self {
         Self::with(Checks::All, answers)
     }
 
     /// Starts it on a free loopback port.
-    pub(crate) fn with(checks: Checks, answers: impl Answers) -> Self {
+    pub(crate) fn with(checks: Checks, answers: impl Responder) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
         let address = listener.local_addr().expect("the port's number");
         let shared = Arc::new(Shared {
             test: bodies::test(),
-            novel: Mutex::default(),
-            answers: Box::new(answers),
+            unknown_blocks: Mutex::default(),
+            responder: Box::new(answers),
             checks,
             stopping: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
-            numbers: AtomicUsize::new(0),
+            request_count: AtomicUsize::new(0),
             sockets: Mutex::default(),
-            seen: Mutex::default(),
-            news: Condvar::new(),
+            state: Mutex::default(),
+            state_changed: Condvar::new(),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -146,7 +146,7 @@ impl Server {
 
     /// All requests so far, in the order in which they came.
     pub(crate) fn requests(&self) -> Vec<Arc<Request>> {
-        self.shared.seen().requests.clone()
+        self.shared.lock_state().requests.clone()
     }
 
     /// How many connections have been opened so far.
@@ -156,36 +156,36 @@ impl Server {
 
     /// How many requests have come so far, kept or not.
     pub(crate) fn count(&self) -> usize {
-        self.shared.numbers.load(Ordering::SeqCst)
+        self.shared.request_count.load(Ordering::SeqCst)
     }
 
     /// Waits until `count` requests have come; fails the test when they take too long.
     pub(crate) fn wait_for(&self, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(180);
-        let mut seen = self.shared.seen();
+        let mut seen = self.shared.lock_state();
         while seen.requests.len() < count {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{} of {count} requests came in time", seen.requests.len());
-            seen = self.shared.news.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
+            seen = self.shared.state_changed.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// What was wrong so far, and forgets it: for tests of the checks themselves.
     pub(crate) fn take_violations(&self) -> Vec<String> {
-        std::mem::take(&mut self.shared.seen().violations)
+        std::mem::take(&mut self.shared.lock_state().violations)
     }
 
     /// Fails the test if a request was wrong or an answer was left over; else all requests.
     pub(crate) fn finish(self) -> Vec<Arc<Request>> {
-        self.complain();
-        let mut seen = self.shared.seen();
+        self.fail_on_violations();
+        let mut seen = self.shared.lock_state();
         seen.violations.clear();
         std::mem::take(&mut seen.requests)
     }
 
-    fn complain(&self) {
-        let mut wrong = self.shared.seen().violations.clone();
-        wrong.extend(self.shared.answers.left());
+    fn fail_on_violations(&self) {
+        let mut wrong = self.shared.lock_state().violations.clone();
+        wrong.extend(self.shared.responder.unused_answers());
         assert!(wrong.is_empty() || thread::panicking(), "the provider saw:\n- {}", wrong.join("\n- "));
     }
 }
@@ -197,13 +197,13 @@ impl Drop for Server {
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
         let _ = TcpStream::connect(self.address);
-        self.complain();
+        self.fail_on_violations();
     }
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sockets(&self) -> MutexGuard<'_, Vec<TcpStream>> {
@@ -211,17 +211,17 @@ impl Shared {
     }
 
     /// Keeps a body for those who check it with the official clients' types.
-    fn keep(&self, what: What, request: &Request, body: &[u8]) {
-        let novel = self.novel.lock().unwrap_or_else(PoisonError::into_inner);
+    fn dump_body(&self, what: What, request: &Request, body: &[u8]) {
+        let novel = self.unknown_blocks.lock().unwrap_or_else(PoisonError::into_inner);
         bodies::keep(what, &bodies::Origin { path: request.path(), test: &self.test, novel: &novel }, body);
     }
 
     fn violation(&self, number: usize, what: &str) {
-        self.seen().violations.push(format!("request {number}: {what}"));
+        self.lock_state().violations.push(format!("request {number}: {what}"));
     }
 
-    fn decide(&self, request: &Request) -> Answer {
-        match catch_unwind(AssertUnwindSafe(|| self.answers.answer(request))) {
+    fn next_answer(&self, request: &Request) -> Answer {
+        match catch_unwind(AssertUnwindSafe(|| self.responder.answer(request))) {
             Ok(answer) => answer,
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -237,8 +237,8 @@ impl Shared {
 fn serve(shared: &Shared, stream: TcpStream) {
     let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
     let _ = stream.set_nodelay(true);
-    let _ = stream.set_read_timeout(Some(PATIENCE));
-    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = stream.set_read_timeout(Some(IO_TIMEOUT));
+    let _ = stream.set_write_timeout(Some(IO_TIMEOUT));
     let (Ok(mut writer), Ok(kept)) = (stream.try_clone(), stream.try_clone()) else { return };
     shared.sockets().push(kept);
     if shared.stopping.load(Ordering::SeqCst) {
@@ -255,17 +255,17 @@ fn serve(shared: &Shared, stream: TcpStream) {
             Incoming::Closed => break,
             Incoming::Request(head, body) => (head, body),
             Incoming::Bad(why) => {
-                shared.violation(shared.numbers.fetch_add(1, Ordering::SeqCst), &why);
+                shared.violation(shared.request_count.fetch_add(1, Ordering::SeqCst), &why);
                 break;
             }
         };
-        let number = shared.numbers.fetch_add(1, Ordering::SeqCst);
+        let number = shared.request_count.fetch_add(1, Ordering::SeqCst);
         let request = Request::new(number, connection, head, body);
         if bodies::is_ours(request.header("user-agent")) {
-            shared.keep(What::Request, &request, request.bytes());
+            shared.dump_body(What::Request, &request, request.bytes());
         }
         let open = if shared.checks == Checks::None {
-            let answer = shared.decide(&request);
+            let answer = shared.next_answer(&request);
             let open = send(shared, &mut writer, &mut reader, &answer, &request).is_ok_and(|open| open);
             room = request.into_body();
             open
@@ -286,31 +286,31 @@ fn exchange(
     reader: &mut BufReader<TcpStream>,
     request: &Arc<Request>,
 ) -> bool {
-    let mut wrong = checks::head(request, KEY);
-    wrong.extend(request.api().check(request.own_body()));
-    wrong.extend(checks::body(request.body()));
+    let mut wrong = request_checks::check_head(request, KEY);
+    wrong.extend(request.api().check(request.raw_body()));
+    wrong.extend(request_checks::check_body(request.body()));
     let mut conversation = None;
     {
-        let mut seen = shared.seen();
+        let mut seen = shared.lock_state();
         if wrong.is_empty() {
-            match seen.history.ask(request.body(), shared.checks == Checks::AllButRepeats) {
+            match seen.history.match_request(request.body(), shared.checks == Checks::AllowRepeats) {
                 Ok(index) => conversation = Some(index),
                 Err(why) => wrong.push(why),
             }
         }
         seen.violations.extend(wrong.iter().map(|what| format!("request {}: {what}", request.number)));
         seen.requests.push(Arc::clone(request));
-        shared.news.notify_all();
+        shared.state_changed.notify_all();
     }
     let answer = if wrong.is_empty() {
-        shared.decide(request)
+        shared.next_answer(request)
     } else {
         Answer::status(400).error("invalid_request_error", &wrong.join("; "))
     };
     let answer = answer.number_calls(request.number);
     if let Some(index) = conversation {
         // Before it goes out: the next request may be here before this thread runs again.
-        shared.seen().history.answer(index, &answer, request.api());
+        shared.lock_state().history.record_answer(index, &answer, request.api());
     }
     send(shared, writer, reader, &answer, request).is_ok_and(|open| open)
 }
@@ -323,10 +323,10 @@ fn send(
     answer: &Answer,
     request: &Request,
 ) -> std::io::Result<bool> {
-    shared.novel.lock().unwrap_or_else(PoisonError::into_inner).extend(answer.novel.iter().cloned());
-    let wire = answer.wire(request);
-    if let Some((what, body)) = &wire.ordinary {
-        shared.keep(*what, request, body);
+    shared.unknown_blocks.lock().unwrap_or_else(PoisonError::into_inner).extend(answer.unknown_blocks.iter().cloned());
+    let wire = answer.to_wire(request);
+    if let Some((what, body)) = &wire.standard_body {
+        shared.dump_body(*what, request, body);
     }
     if !answer.delay.is_zero() {
         thread::sleep(answer.delay);

@@ -16,13 +16,13 @@ pub(crate) struct Request {
     pub(crate) connection: usize,
     head: Head,
     bytes: Vec<u8>,
-    own: OnceLock<Value>,
+    raw_json: OnceLock<Value>,
     parsed: OnceLock<Value>,
 }
 
 /// An answer to a tool call, as a request carries it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ResultSeen {
+pub(crate) struct ToolResultBlock {
     pub(crate) id: String,
     pub(crate) text: String,
     pub(crate) is_error: bool,
@@ -30,7 +30,7 @@ pub(crate) struct ResultSeen {
 
 impl Request {
     pub(super) fn new(number: usize, connection: usize, head: Head, bytes: Vec<u8>) -> Self {
-        Self { number, connection, head, bytes, own: OnceLock::new(), parsed: OnceLock::new() }
+        Self { number, connection, head, bytes, raw_json: OnceLock::new(), parsed: OnceLock::new() }
     }
 
     pub(super) fn into_body(self) -> Vec<u8> {
@@ -61,13 +61,13 @@ impl Request {
     }
 
     /// The body as JSON, parsed at the first use; null where it is none.
-    pub(crate) fn own_body(&self) -> &Value {
-        self.own.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or(Value::Null))
+    pub(crate) fn raw_body(&self) -> &Value {
+        self.raw_json.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or(Value::Null))
     }
 
     /// The body in the Messages API's form, whichever it came in.
     pub(crate) fn body(&self) -> &Value {
-        self.parsed.get_or_init(|| self.api().translate(self.path(), self.own_body()))
+        self.parsed.get_or_init(|| self.api().translate(self.path(), self.raw_body()))
     }
 
     pub(crate) fn model(&self) -> &str {
@@ -114,7 +114,7 @@ impl Request {
     }
 
     /// Whether the model may call tools: some are listed and `tool_choice` isn't `none`.
-    pub(crate) fn may_call(&self) -> bool {
+    pub(crate) fn can_call_tools(&self) -> bool {
         !self.tools().is_empty() && self.body()["tool_choice"]["type"] != "none"
     }
 
@@ -138,12 +138,12 @@ impl Request {
     }
 
     /// The answers to calls in the last message.
-    pub(crate) fn results(&self) -> Vec<ResultSeen> {
+    pub(crate) fn results(&self) -> Vec<ToolResultBlock> {
         let blocks = self.messages().last().and_then(|message| message["content"].as_array());
         let blocks = blocks.map(Vec::as_slice).unwrap_or_default();
         let results = blocks.iter().filter(|block| block["type"] == "tool_result");
         results
-            .map(|block| ResultSeen {
+            .map(|block| ToolResultBlock {
                 id: block["tool_use_id"].as_str().unwrap_or_default().to_owned(),
                 text: texts(&block["content"]),
                 is_error: block["is_error"].as_bool().unwrap_or_default(),

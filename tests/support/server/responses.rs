@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Block};
-use super::api::{answered, append, called, event, fields, halves, id_of};
+use super::api::{append, call_id, check_fields, event, function_call_item, split_in_half, tool_output_item};
 use super::request::Request;
 
 const FIELDS: [&str; 13] = [
@@ -23,7 +23,7 @@ const FIELDS: [&str; 13] = [
 ];
 
 pub(super) fn check(body: &Value) -> Vec<String> {
-    let mut wrong = fields(body, &FIELDS, "max_output_tokens");
+    let mut wrong = check_fields(body, &FIELDS, "max_output_tokens");
     if body["store"] != false {
         wrong.push(format!("store is {}", body["store"]));
     }
@@ -69,8 +69,10 @@ pub(super) fn translate(body: &Value) -> Value {
             parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
         };
         let (role, block) = match (item["type"].as_str(), item["role"].as_str()) {
-            (Some("function_call_output"), _) => ("user", answered(&item["call_id"], &item["output"])),
-            (Some("function_call"), _) => ("assistant", called(&item["call_id"], &item["name"], &item["arguments"])),
+            (Some("function_call_output"), _) => ("user", tool_output_item(&item["call_id"], &item["output"])),
+            (Some("function_call"), _) => {
+                ("assistant", function_call_item(&item["call_id"], &item["name"], &item["arguments"]))
+            }
             (Some("reasoning"), _) => {
                 let thought = item["summary"][0]["text"].as_str().unwrap_or_default();
                 let thought = json!({"type": "thinking", "thinking": thought, "signature": item["encrypted_content"]});
@@ -141,7 +143,7 @@ fn item(block: &Block, place: usize, request: &Request) -> Value {
             "summary": [{"type": "summary_text", "text": text}],
         }),
         Block::Call { tool, input, .. } => json!({
-            "id": id("fc"), "type": "function_call", "status": "completed", "call_id": id_of(block), "name": tool,
+            "id": id("fc"), "type": "function_call", "status": "completed", "call_id": call_id(block), "name": tool,
             "arguments": input,
         }),
         Block::Other(item) => item.clone(),
@@ -152,7 +154,7 @@ fn items(answer: &Answer, request: &Request) -> Vec<Value> {
     answer.blocks.iter().enumerate().map(|(place, block)| item(block, place, request)).collect()
 }
 
-pub(super) fn whole(answer: &Answer, request: &Request) -> Value {
+pub(super) fn json_body(answer: &Answer, request: &Request) -> Value {
     response(answer, request, &items(answer, request), true)
 }
 
@@ -205,7 +207,7 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
             Block::Thinking { text, .. } => {
                 let part = |text: &str| json!({"summary_index": 0, "part": {"type": "summary_text", "text": text}});
                 push("response.reasoning_summary_part.added", of_item(part("")));
-                for piece in halves(text) {
+                for piece in split_in_half(text) {
                     let delta = json!({"summary_index": 0, "delta": piece});
                     push("response.reasoning_summary_text.delta", of_item(delta));
                 }
@@ -213,7 +215,7 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
                 push("response.reasoning_summary_part.done", of_item(part(text)));
             }
             Block::Call { input, .. } => {
-                for piece in halves(input) {
+                for piece in split_in_half(input) {
                     push("response.function_call_arguments.delta", of_item(json!({"delta": piece})));
                 }
                 push("response.function_call_arguments.done", of_item(json!({"arguments": input})));

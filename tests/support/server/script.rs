@@ -3,23 +3,23 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Answer, Answers, Request};
+use super::{Answer, Request, Responder};
 
 /// For each agent its answers in order. An agent is known by words in its system prompt or its first message.
 ///
 /// A request that no agent's words fit, one more request than there are answers, and an answer that nobody asked for
 /// fail the test.
 #[derive(Default)]
-pub(crate) struct Script {
+pub(crate) struct ScriptedAgents {
     agents: Vec<Agent>,
 }
 
 struct Agent {
-    words: String,
+    prompt_text: String,
     answers: Mutex<VecDeque<Answer>>,
 }
 
-impl Script {
+impl ScriptedAgents {
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -32,25 +32,27 @@ impl Script {
     /// Adds an agent; of several whose words fit, the first answers.
     pub(crate) fn agent(mut self, words: &str, answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers = Mutex::new(answers.into_iter().collect());
-        self.agents.push(Agent { words: words.to_owned(), answers });
+        self.agents.push(Agent { prompt_text: words.to_owned(), answers });
         self
     }
 }
 
-impl Answers for Script {
+impl Responder for ScriptedAgents {
     fn answer(&self, request: &Request) -> Answer {
         let (prompt, system) = (request.prompt(), request.system());
-        let fits = |agent: &&Agent| prompt.contains(&agent.words) || system.contains(&agent.words);
+        let fits = |agent: &&Agent| prompt.contains(&agent.prompt_text) || system.contains(&agent.prompt_text);
         let Some(agent) = self.agents.iter().find(fits) else {
             panic!("no agent in the script has the prompt {prompt:?}")
         };
         let next = agent.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        next.unwrap_or_else(|| panic!("the script has no further answer for {:?}", agent.words))
+        next.unwrap_or_else(|| panic!("the script has no further answer for {:?}", agent.prompt_text))
     }
 
-    fn left(&self) -> Vec<String> {
+    fn unused_answers(&self) -> Vec<String> {
         let left = |agent: &Agent| agent.answers.lock().unwrap_or_else(PoisonError::into_inner).len();
         let agents = self.agents.iter().filter(|agent| left(agent) > 0);
-        agents.map(|agent| format!("{} answers for {:?} were never asked for", left(agent), agent.words)).collect()
+        agents
+            .map(|agent| format!("{} answers for {:?} were never asked for", left(agent), agent.prompt_text))
+            .collect()
     }
 }

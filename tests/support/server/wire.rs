@@ -2,36 +2,36 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Block, End};
-use super::api::{Api, event, halves};
+use super::answer::{Answer, Block, Ending};
+use super::api::{Api, event, split_in_half};
 use super::request::Request;
 use super::{What, chat, gemini, responses};
 
 /// The longest piece of a call's input in one event.
-const LONGEST_PIECE: usize = 512 << 10;
+const MAX_INPUT_DELTA: usize = 512 << 10;
 
 /// An answer's bytes.
-pub(super) struct Wire {
+pub(super) struct WireResponse {
     /// One write each.
     pub(super) pieces: Vec<Vec<u8>>,
     pub(super) hang: bool,
     pub(super) stays_open: bool,
     /// What it is and its body, unless the API would never say it.
-    pub(super) ordinary: Option<(What, Vec<u8>)>,
+    pub(super) standard_body: Option<(What, Vec<u8>)>,
 }
 
 impl Answer {
     /// The bytes that go out for this request.
-    pub(super) fn wire(&self, request: &Request) -> Wire {
+    pub(super) fn to_wire(&self, request: &Request) -> WireResponse {
         if let Some(raw) = &self.raw {
-            return Wire { pieces: vec![raw.clone()], hang: self.hang, stays_open: false, ordinary: None };
+            return WireResponse { pieces: vec![raw.clone()], hang: self.hang, stays_open: false, standard_body: None };
         }
-        if self.hang && matches!(self.end, End::Whole) {
-            return Wire { pieces: Vec::new(), hang: true, stays_open: false, ordinary: None };
+        if self.hang && matches!(self.ending, Ending::Whole) {
+            return WireResponse { pieces: Vec::new(), hang: true, stays_open: false, standard_body: None };
         }
         let streamed = self.streamed && request.wants_stream() && self.status == 200 && self.error.is_none();
         let parts = if streamed { self.events(request) } else { vec![self.whole(request).into_bytes()] };
-        let (parts, stays_open) = self.until_end(parts, request.api());
+        let (parts, stays_open) = self.truncate_parts(parts, request.api());
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
         let kind = if streamed { "text/event-stream; charset=utf-8" } else { "application/json" };
         head.push_str(&format!("content-type: {kind}\r\nrequest-id: req_{:06}\r\n", request.number));
@@ -50,31 +50,32 @@ impl Answer {
             (false, false) => What::Error,
         };
         // Of bytes that are cut anywhere, nobody can make anything.
-        let is_readable = !self.odd && !matches!(self.end, End::CutAfterBytes(_)) && !parts.concat().is_empty();
+        let is_readable =
+            !self.is_nonstandard && !matches!(self.ending, Ending::CutAfterBytes(_)) && !parts.concat().is_empty();
         let ordinary = is_readable.then(|| (what, parts.concat()));
-        let pieces = self.framed(head, &parts, streamed, stays_open);
-        Wire { pieces, hang: self.hang, stays_open, ordinary }
+        let pieces = self.frame(head, &parts, streamed, stays_open);
+        WireResponse { pieces, hang: self.hang, stays_open, standard_body: ordinary }
     }
 
     /// The same answer with its bytes made once, to be sent again and again; the connection is closed after it.
     pub(crate) fn rendered(&self, request: &Request) -> Self {
-        Self::raw(self.wire(request).pieces.concat())
+        Self::raw(self.to_wire(request).pieces.concat())
     }
 
     /// What is left of the body's parts where it is cut or fails, and whether the response ends in good order.
-    fn until_end(&self, mut parts: Vec<Vec<u8>>, api: Api) -> (Vec<Vec<u8>>, bool) {
-        match &self.end {
-            End::Whole => (parts, true),
-            End::CutAfterEvents(events) => {
+    fn truncate_parts(&self, mut parts: Vec<Vec<u8>>, api: Api) -> (Vec<Vec<u8>>, bool) {
+        match &self.ending {
+            Ending::Whole => (parts, true),
+            Ending::CutAfterEvents(events) => {
                 parts.truncate(*events);
                 (parts, false)
             }
-            End::FailAfterEvents(events, kind, message) => {
+            Ending::FailAfterEvents(events, kind, message) => {
                 parts.truncate(*events);
                 parts.push(api.error_event(kind, message, parts.len()));
                 (parts, true)
             }
-            End::CutAfterBytes(bytes) => {
+            Ending::CutAfterBytes(bytes) => {
                 let mut all = parts.concat();
                 all.truncate(*bytes);
                 (vec![all], false)
@@ -82,7 +83,7 @@ impl Answer {
         }
     }
 
-    fn framed(&self, head: String, parts: &[Vec<u8>], chunked: bool, ends: bool) -> Vec<Vec<u8>> {
+    fn frame(&self, head: String, parts: &[Vec<u8>], chunked: bool, ends: bool) -> Vec<Vec<u8>> {
         let frame = |bytes: &[u8], out: &mut Vec<u8>| {
             if chunked && !bytes.is_empty() {
                 out.extend(format!("{:x}\r\n", bytes.len()).bytes());
@@ -131,10 +132,10 @@ impl Answer {
         if self.status == 200 && self.error.is_none() {
             let usage = self.usage_json(self.usage[1]);
             return match request.api() {
-                Api::Messages => self.message(request, &self.content(), &json!(self.stop_reason()), &usage),
-                Api::Chat => chat::whole(self, request),
-                Api::Responses => responses::whole(self, request),
-                Api::Gemini => gemini::whole(self, request),
+                Api::Messages => self.message(request, &self.expected_content(), &json!(self.stop_reason()), &usage),
+                Api::Chat => chat::json_body(self, request),
+                Api::Responses => responses::json_body(self, request),
+                Api::Gemini => gemini::json_body(self, request),
             }
             .to_string();
         }
@@ -163,7 +164,7 @@ impl Answer {
             Api::Responses => responses::events(self, request),
             Api::Gemini => gemini::events(self, request),
         };
-        match self.form {
+        match self.transform {
             Some(form) => events.iter().map(|event| form(event)).collect(),
             None => events,
         }
@@ -220,7 +221,7 @@ impl Block {
             // By hand: a long stream has thousands of these.
             // Nor are long ones looked at letter by letter.
             let plain =
-                text.len() > LONGEST_PIECE / 2 && !['"', '\\', '\n'].iter().any(|special| text.contains(*special));
+                text.len() > MAX_INPUT_DELTA / 2 && !['"', '\\', '\n'].iter().any(|special| text.contains(*special));
             let text = if plain { format!("\"{text}\"") } else { Value::from(text).to_string() };
             let event = format!(
                 "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\
@@ -231,7 +232,7 @@ impl Block {
         match self {
             Self::Text(pieces) => pieces.iter().for_each(|piece| push("text_delta", "text", piece)),
             Self::Thinking { text, signature } => {
-                let [head, tail] = halves(text);
+                let [head, tail] = split_in_half(text);
                 push("thinking_delta", "thinking", head);
                 push("thinking_delta", "thinking", tail);
                 push("signature_delta", "signature", signature);
@@ -241,12 +242,12 @@ impl Block {
                 // The API sends no more than that for a call without input.
                 if input != "{}" {
                     let mut rest = input.as_str();
-                    while rest.len() > 2 * LONGEST_PIECE {
-                        let (piece, later) = rest.split_at(rest.floor_char_boundary(LONGEST_PIECE));
+                    while rest.len() > 2 * MAX_INPUT_DELTA {
+                        let (piece, later) = rest.split_at(rest.floor_char_boundary(MAX_INPUT_DELTA));
                         push("input_json_delta", "partial_json", piece);
                         rest = later;
                     }
-                    let [head, tail] = halves(rest);
+                    let [head, tail] = split_in_half(rest);
                     push("input_json_delta", "partial_json", head);
                     push("input_json_delta", "partial_json", tail);
                 }

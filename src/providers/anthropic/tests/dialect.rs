@@ -3,36 +3,38 @@
 use serde_json::{Value, json};
 
 use super::{events, reply};
-use crate::providers::Entry;
-use crate::providers::anthropic::reply::Growth;
-use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, read};
+use crate::providers::ProviderSpec;
+use crate::providers::anthropic::reply::AnthropicAssembler;
+use crate::providers::conformance::{
+    ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
+};
 
-pub(crate) struct Spoken;
+pub(crate) struct AnthropicDialect;
 
-fn stop(ending: Ending) -> &'static str {
+fn stop(ending: ReplyEnding) -> &'static str {
     match ending {
-        Ending::Said => "end_turn",
-        Ending::Called => "tool_use",
-        Ending::Cut => "max_tokens",
-        Ending::Refused => "refusal",
+        ReplyEnding::EndTurn => "end_turn",
+        ReplyEnding::ToolUse => "tool_use",
+        ReplyEnding::MaxTokens => "max_tokens",
+        ReplyEnding::Refusal => "refusal",
     }
 }
 
 /// A reply of which nothing has come.
-pub(crate) fn growth() -> impl crate::providers::dialogue::Growth {
-    Growth::new(0)
+pub(crate) fn new_assembler() -> impl crate::providers::transport::http_conversation::ReplyAssembler {
+    AnthropicAssembler::new(0)
 }
 
-impl Dialect for Spoken {
-    fn entry(&self) -> &'static Entry {
-        &crate::providers::anthropic::ENTRY
+impl WireDialect for AnthropicDialect {
+    fn spec(&self) -> &'static ProviderSpec {
+        &crate::providers::anthropic::SPEC
     }
 
     fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        vec![("ANTHROPIC_API_KEY", SECRET.to_owned()), ("ANTHROPIC_BASE_URL", url.to_owned())]
+        vec![("ANTHROPIC_API_KEY", TEST_KEY.to_owned()), ("ANTHROPIC_BASE_URL", url.to_owned())]
     }
 
-    fn line(&self) -> &'static str {
+    fn request_line(&self) -> &'static str {
         "POST /v1/messages HTTP/1.1"
     }
 
@@ -40,20 +42,20 @@ impl Dialect for Spoken {
         ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929"]
     }
 
-    fn events(&self, Said(parts, ending): &Said) -> Vec<String> {
-        let block = |part: &Part| match part {
-            Part::Text(pieces) => (
+    fn events(&self, ReplySpec(parts, ending): &ReplySpec) -> Vec<String> {
+        let block = |part: &ReplyPart| match part {
+            ReplyPart::Text(pieces) => (
                 json!({ "type": "text", "text": "" }),
                 pieces.iter().map(|piece| json!({ "type": "text_delta", "text": piece })).collect(),
             ),
-            Part::Thought(text) => (
+            ReplyPart::Thought(text) => (
                 json!({ "type": "thinking", "thinking": "", "signature": "" }),
                 vec![
                     json!({ "type": "thinking_delta", "thinking": text }),
                     json!({ "type": "signature_delta", "signature": "sig" }),
                 ],
             ),
-            Part::Call(id, tool, pieces) => (
+            ReplyPart::Call(id, tool, pieces) => (
                 json!({ "type": "tool_use", "id": id, "name": tool, "input": {} }),
                 pieces.iter().map(|piece| json!({ "type": "input_json_delta", "partial_json": piece })).collect(),
             ),
@@ -62,24 +64,24 @@ impl Dialect for Spoken {
         reply(&blocks, stop(*ending)).split_inclusive("\n\n").map(str::to_owned).collect()
     }
 
-    fn enough(&self, events: &[String]) -> usize {
+    fn events_until_complete(&self, events: &[String]) -> usize {
         // All but `message_stop`.
         events.len() - 1
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(Growth::new(0), chunks)
+        read(AnthropicAssembler::new(0), chunks)
     }
 
-    fn noise(&self) -> &'static str {
+    fn unknown_event(&self) -> &'static str {
         "event: new_thing\ndata: {\"type\":\"new_thing\",\"index\":\"x\"}\n\nevent: hello\ndata: not json\n\n"
     }
 
-    fn whole(&self, Said(parts, ending): &Said) -> Value {
-        let block = |part: &Part| match part {
-            Part::Text(pieces) => json!({ "type": "text", "text": pieces.concat() }),
-            Part::Thought(text) => json!({ "type": "thinking", "thinking": text, "signature": "sig" }),
-            Part::Call(id, tool, pieces) => {
+    fn whole(&self, ReplySpec(parts, ending): &ReplySpec) -> Value {
+        let block = |part: &ReplyPart| match part {
+            ReplyPart::Text(pieces) => json!({ "type": "text", "text": pieces.concat() }),
+            ReplyPart::Thought(text) => json!({ "type": "thinking", "thinking": text, "signature": "sig" }),
+            ReplyPart::Call(id, tool, pieces) => {
                 let input: Value = serde_json::from_str(&pieces.concat()).unwrap();
                 json!({ "type": "tool_use", "id": id, "name": tool, "input": input })
             }
@@ -103,20 +105,20 @@ impl Dialect for Spoken {
         events(&[self.error(status, message)])
     }
 
-    fn full(&self) -> Vec<(u16, Value)> {
+    fn context_full_errors(&self) -> Vec<(u16, Value)> {
         vec![(400, self.error(400, "prompt is too long: 209000 tokens > 200000 maximum"))]
     }
 
-    fn hear(&self, body: &Value) -> Heard {
+    fn parse_request(&self, body: &Value) -> ParsedRequest {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let turn = |role: &str, block: &Value| match (block["type"].as_str().unwrap(), role) {
-            ("text", "user") => Turn::User(text(&block["text"])),
-            ("text", _) => Turn::Text(text(&block["text"])),
-            ("thinking", _) => Turn::Thought(text(&block["thinking"])),
-            ("tool_use", _) => Turn::Call(text(&block["id"]), text(&block["name"]), block["input"].clone()),
+            ("text", "user") => RequestTurn::User(text(&block["text"])),
+            ("text", _) => RequestTurn::Text(text(&block["text"])),
+            ("thinking", _) => RequestTurn::Thought(text(&block["thinking"])),
+            ("tool_use", _) => RequestTurn::Call(text(&block["id"]), text(&block["name"]), block["input"].clone()),
             ("tool_result", _) => {
-                Turn::Answered(text(&block["tool_use_id"]), text(&block["content"]), block["is_error"] == true)
+                RequestTurn::ToolResult(text(&block["tool_use_id"]), text(&block["content"]), block["is_error"] == true)
             }
             (kind, _) => panic!("{kind}"),
         };
@@ -125,7 +127,7 @@ impl Dialect for Spoken {
             let role = text(&message["role"]);
             list(&message["content"]).iter().map(|block| turn(&role, block)).collect::<Vec<_>>()
         });
-        Heard {
+        ParsedRequest {
             model: text(&body["model"]),
             system: text(&body["system"][0]["text"]),
             tools: list(&body["tools"]).iter().map(|tool| text(&tool["name"])).collect(),
@@ -136,7 +138,7 @@ impl Dialect for Spoken {
         }
     }
 
-    fn conversation(&self, body: &str) -> String {
+    fn conversation_json(&self, body: &str) -> String {
         let body = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
         body[body.find(r#""tools":"#).unwrap()..].strip_suffix("]}").unwrap().to_owned()
     }

@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::providers::FaultKind;
-use crate::providers::scripted::{Answer, End};
+use crate::providers::ProviderErrorKind;
+use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
 
 const JSON: &str = "content-type: application/json\r\n";
 
@@ -10,13 +10,13 @@ fn error(kind: &str, message: &str) -> String {
     json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_body" }).to_string()
 }
 
-fn good() -> Answer {
-    Answer::stream([reply(&[said("Hi")], "end_turn").as_bytes()])
+fn good() -> ScriptedResponse {
+    ScriptedResponse::stream([reply(&[text_block("Hi")], "end_turn").as_bytes()])
 }
 
-async fn fault_of(answers: Vec<Answer>) -> (Fault, usize) {
-    let server = Server::start(answers).await;
-    let fault = prompted(&server.url).ask(request(), &Seen::default()).await.unwrap_err();
+async fn fault_of(answers: Vec<ScriptedResponse>) -> (ProviderError, usize) {
+    let server = ScriptedServer::start(answers).await;
+    let fault = prompted(&server.url).ask(request(), &RecordingObserver::default()).await.unwrap_err();
     assert!(!format!("{fault:?}").contains(SECRET), "{fault:?}");
     (fault, server.received().len())
 }
@@ -24,16 +24,16 @@ async fn fault_of(answers: Vec<Answer>) -> (Fault, usize) {
 #[tokio::test]
 async fn final_statuses_end_it_at_once() {
     for (status, kind, words, hint) in [
-        ("400 Bad Request", FaultKind::Rejected, "bad field", None),
-        ("401 Unauthorized", FaultKind::Rejected, "bad field", Some("ANTHROPIC_API_KEY")),
-        ("402 Payment Required", FaultKind::Rejected, "bad field", Some("billing")),
-        ("403 Forbidden", FaultKind::Rejected, "bad field", Some("ANTHROPIC_API_KEY")),
-        ("404 Not Found", FaultKind::Rejected, "bad field", Some("`claude-sonnet-4-5`")),
-        ("413 Payload Too Large", FaultKind::ContextFull, "bad field", None),
-        ("422 Unprocessable Entity", FaultKind::Rejected, "bad field", None),
+        ("400 Bad Request", ProviderErrorKind::Rejected, "bad field", None),
+        ("401 Unauthorized", ProviderErrorKind::Rejected, "bad field", Some("ANTHROPIC_API_KEY")),
+        ("402 Payment Required", ProviderErrorKind::Rejected, "bad field", Some("billing")),
+        ("403 Forbidden", ProviderErrorKind::Rejected, "bad field", Some("ANTHROPIC_API_KEY")),
+        ("404 Not Found", ProviderErrorKind::Rejected, "bad field", Some("`claude-sonnet-4-5`")),
+        ("413 Payload Too Large", ProviderErrorKind::ContextFull, "bad field", None),
+        ("422 Unprocessable Entity", ProviderErrorKind::Rejected, "bad field", None),
     ] {
         let body = error("some_error", &format!("bad field\u{1b}[31m\nfor {SECRET}"));
-        let (fault, requests) = fault_of(vec![Answer::new(status, JSON, &body)]).await;
+        let (fault, requests) = fault_of(vec![ScriptedResponse::new(status, JSON, &body)]).await;
         assert_eq!((fault.kind, requests), (kind, 1), "{status}");
         let expected = format!("answered {status} (some_error): {words} [31m for [secret] [req_body]");
         assert!(fault.message.ends_with(&expected), "{}", fault.message);
@@ -53,85 +53,90 @@ async fn a_full_window_is_its_own_kind() {
         "The decoder prompt (length 9) is longer than the maximum model length of 8.",
     ] {
         let (fault, _) =
-            fault_of(vec![Answer::new("400 Bad Request", JSON, &error("invalid_request_error", message))]).await;
-        assert_eq!(fault.kind, FaultKind::ContextFull);
+            fault_of(vec![ScriptedResponse::new("400 Bad Request", JSON, &error("invalid_request_error", message))])
+                .await;
+        assert_eq!(fault.kind, ProviderErrorKind::ContextFull);
     }
     for kind in ["invalid_request_error", "server_error"] {
         let event = events(&[start()]) + "event: error\ndata: " + &error(kind, "prompt is too long") + "\n\n";
-        assert_eq!(fault_of(vec![Answer::stream([event.as_bytes()])]).await.0.kind, FaultKind::ContextFull);
+        assert_eq!(
+            fault_of(vec![ScriptedResponse::stream([event.as_bytes()])]).await.0.kind,
+            ProviderErrorKind::ContextFull
+        );
     }
 }
 
 #[tokio::test]
 async fn passing_statuses_are_tried_again() {
     for status in ["408 x", "409 x", "429 Too Many Requests", "500 x", "502 x", "503 x", "529 x"] {
-        let answer = Answer::new(status, JSON, &error("overloaded_error", "Overloaded"));
-        let server = Server::start([answer.clone(), answer, good()]).await;
-        let seen = Seen::default();
+        let answer = ScriptedResponse::new(status, JSON, &error("overloaded_error", "Overloaded"));
+        let server = ScriptedServer::start([answer.clone(), answer, good()]).await;
+        let seen = RecordingObserver::default();
         assert_eq!(prompted(&server.url).ask(request(), &seen).await.unwrap().text(), "Hi");
         let retries = seen.retries.lock().unwrap();
         assert_eq!(retries.iter().map(|retry| retry.attempt).collect::<Vec<_>>(), [1, 2]);
-        assert!(retries[0].why.contains("(overloaded_error): Overloaded"), "{}", retries[0].why);
+        assert!(retries[0].reason.contains("(overloaded_error): Overloaded"), "{}", retries[0].reason);
         assert_eq!(server.received()[0].body, server.received()[2].body);
     }
-    let (fault, requests) = fault_of(vec![Answer::new("503 x", JSON, &error("overloaded_error", "Overloaded"))]).await;
-    assert_eq!((fault.kind, requests), (FaultKind::Failed, 6));
+    let (fault, requests) =
+        fault_of(vec![ScriptedResponse::new("503 x", JSON, &error("overloaded_error", "Overloaded"))]).await;
+    assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 6));
     assert!(fault.message.ends_with("(tried 6 times)"), "{}", fault.message);
 }
 
 #[tokio::test]
 async fn the_servers_advice_is_followed() {
-    let asked = Answer::new("429 x", "retry-after-ms: 30\r\n", "slow down");
-    let server = Server::start([asked, good()]).await;
-    let seen = Seen::default();
+    let asked = ScriptedResponse::new("429 x", "retry-after-ms: 30\r\n", "slow down");
+    let server = ScriptedServer::start([asked, good()]).await;
+    let seen = RecordingObserver::default();
     prompted(&server.url).ask(request(), &seen).await.unwrap();
     assert_eq!(seen.retries.lock().unwrap()[0].wait_ms, 30);
 
-    let (fault, requests) = fault_of(vec![Answer::new("429 x", "retry-after: 7200\r\n", "")]).await;
-    assert_eq!((fault.kind, requests), (FaultKind::Failed, 1));
-    let (_, requests) = fault_of(vec![Answer::new("500 x", "x-should-retry: false\r\n", "")]).await;
+    let (fault, requests) = fault_of(vec![ScriptedResponse::new("429 x", "retry-after: 7200\r\n", "")]).await;
+    assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 1));
+    let (_, requests) = fault_of(vec![ScriptedResponse::new("500 x", "x-should-retry: false\r\n", "")]).await;
     assert_eq!(requests, 1);
     let spent = json!({ "type": "error", "error": { "type": "rate_limit_error", "message": "spent",
         "details": { "error_code": "enforced_spend_limit_reached" } } });
-    let (fault, requests) = fault_of(vec![Answer::new("429 x", JSON, &spent.to_string())]).await;
-    assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
-    let server = Server::start([Answer::new("400 x", "x-should-retry: true\r\n", ""), good()]).await;
-    prompted(&server.url).ask(request(), &Seen::default()).await.unwrap();
+    let (fault, requests) = fault_of(vec![ScriptedResponse::new("429 x", JSON, &spent.to_string())]).await;
+    assert_eq!((fault.kind, requests), (ProviderErrorKind::Rejected, 1));
+    let server = ScriptedServer::start([ScriptedResponse::new("400 x", "x-should-retry: true\r\n", ""), good()]).await;
+    prompted(&server.url).ask(request(), &RecordingObserver::default()).await.unwrap();
 }
 
 #[tokio::test]
 async fn errors_in_the_stream_count_with_what_they_cost() {
     let event = |kind: &str| events(&[start()]) + "event: error\ndata: " + &error(kind, "sorry") + "\n\n";
     let overloaded = event("overloaded_error");
-    let server = Server::start([Answer::stream([overloaded.as_bytes()]), good()]).await;
-    let seen = Seen::default();
+    let server = ScriptedServer::start([ScriptedResponse::stream([overloaded.as_bytes()]), good()]).await;
+    let seen = RecordingObserver::default();
     prompted(&server.url).ask(request(), &seen).await.unwrap();
     let retry = seen.retries.lock().unwrap()[0].clone();
-    assert_eq!((retry.spent.input_tokens, retry.spent.cache_write_tokens), (10, 5));
+    assert_eq!((retry.usage.input_tokens, retry.usage.cache_write_tokens), (10, 5));
     let denied = event("permission_error");
-    let (fault, requests) = fault_of(vec![Answer::stream([denied.as_bytes()])]).await;
-    assert_eq!((fault.kind, requests, fault.spent.input_tokens), (FaultKind::Rejected, 1, 10));
+    let (fault, requests) = fault_of(vec![ScriptedResponse::stream([denied.as_bytes()])]).await;
+    assert_eq!((fault.kind, requests, fault.usage.input_tokens), (ProviderErrorKind::Rejected, 1, 10));
 }
 
 #[tokio::test]
 async fn silence_is_not_waited_for() {
     let head = events(&[start()]);
-    let hanging = Answer::stream([head.as_bytes()]).cut(End::Hang);
-    let server = Server::start([hanging, Answer(vec![], End::Hang), good()]).await;
-    let seen = Seen::default();
-    let mut conversation = patient(&server.url, setup(None), "150");
+    let hanging = ScriptedResponse::stream([head.as_bytes()]).cut(ConnectionEnd::Hang);
+    let server = ScriptedServer::start([hanging, ScriptedResponse(vec![], ConnectionEnd::Hang), good()]).await;
+    let seen = RecordingObserver::default();
+    let mut conversation = with_idle_timeout(&server.url, setup(None), "150");
     conversation.push(&Message::User(UserMessage::text("Hello")));
     conversation.ask(request(), &seen).await.unwrap();
     let retries = seen.retries.lock().unwrap();
-    assert!(retries[0].why.ends_with("sent nothing for 150ms"), "{}", retries[0].why);
-    assert!(retries[1].why.ends_with("didn't answer for 450ms"), "{}", retries[1].why);
+    assert!(retries[0].reason.ends_with("sent nothing for 150ms"), "{}", retries[0].reason);
+    assert!(retries[1].reason.ends_with("didn't answer for 450ms"), "{}", retries[1].reason);
 }
 
 #[tokio::test]
 async fn signs_of_life_do_not_keep_a_request_for_ever() {
     let ping = b"event: ping\ndata: {\"type\":\"ping\"}\n\n".as_slice();
-    let pings = Answer::stream(std::iter::repeat_n(ping, 100_000)).cut(End::Hang);
-    let server = Server::start([pings, good()]).await;
+    let pings = ScriptedResponse::stream(std::iter::repeat_n(ping, 100_000)).cut(ConnectionEnd::Hang);
+    let server = ScriptedServer::start([pings, good()]).await;
     let provider = try_connect(&[
         ("ANTHROPIC_API_KEY", SECRET),
         ("ANTHROPIC_BASE_URL", &server.url),
@@ -140,9 +145,9 @@ async fn signs_of_life_do_not_keep_a_request_for_ever() {
     ]);
     let mut conversation = provider.unwrap().open(setup(None)).unwrap();
     conversation.push(&Message::User(UserMessage::text("Hello")));
-    let seen = Seen::default();
+    let seen = RecordingObserver::default();
     conversation.ask(request(), &seen).await.unwrap();
-    assert!(seen.retries.lock().unwrap()[0].why.ends_with("didn't finish its answer within 300ms"));
+    assert!(seen.retries.lock().unwrap()[0].reason.ends_with("didn't finish its answer within 300ms"));
 }
 
 #[tokio::test]
@@ -150,8 +155,8 @@ async fn nothing_listening_is_said_with_its_address() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let fault = prompted(&format!("http://{address}")).ask(request(), &Seen::default()).await.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Failed);
+    let fault = prompted(&format!("http://{address}")).ask(request(), &RecordingObserver::default()).await.unwrap_err();
+    assert_eq!(fault.kind, ProviderErrorKind::Failed);
     assert!(fault.message.starts_with(&format!("no connection to http://{address}/v1")), "{}", fault.message);
     assert!(fault.message.contains("refused"), "{}", fault.message);
     assert!(fault.hint.unwrap().contains("ANTHROPIC_BASE_URL"));
@@ -159,19 +164,24 @@ async fn nothing_listening_is_said_with_its_address() {
 
 #[tokio::test]
 async fn answers_of_somebody_else_are_shown() {
-    let page = Answer::new("200 OK", "content-type: text/html\r\n", "<html><title>Log in\n here</title>secret</html>");
+    let page = ScriptedResponse::new(
+        "200 OK",
+        "content-type: text/html\r\n",
+        "<html><title>Log in\n here</title>secret</html>",
+    );
     let (fault, requests) = fault_of(vec![page]).await;
-    assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
+    assert_eq!((fault.kind, requests), (ProviderErrorKind::Rejected, 1));
     assert!(fault.message.contains("/v1/messages answered with text/html, not with a reply"), "{}", fault.message);
     assert!(fault.message.ends_with("a page titled \"Log in here\""), "{}", fault.message);
-    let (fault, _) = fault_of(vec![Answer::new("200 OK", JSON, r#"{"ok":true}"#)]).await;
+    let (fault, _) = fault_of(vec![ScriptedResponse::new("200 OK", JSON, r#"{"ok":true}"#)]).await;
     assert!(fault.message.ends_with(r#"(it is JSON, but no message): {"ok":true}"#), "{}", fault.message);
     let (fault, _) =
-        fault_of(vec![Answer::new("502 Bad Gateway", "x-should-retry: false\r\n", &"x".repeat(100_000))]).await;
+        fault_of(vec![ScriptedResponse::new("502 Bad Gateway", "x-should-retry: false\r\n", &"x".repeat(100_000))])
+            .await;
     assert!(fault.message.len() < 1000);
-    let moved = Answer::new("307 Temporary Redirect", "location: http://u:p@127.0.0.1:1/x?y\r\n", "");
+    let moved = ScriptedResponse::new("307 Temporary Redirect", "location: http://u:p@127.0.0.1:1/x?y\r\n", "");
     let (fault, requests) = fault_of(vec![moved]).await;
-    assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
+    assert_eq!((fault.kind, requests), (ProviderErrorKind::Rejected, 1));
     assert!(fault.message.ends_with("redirects to http://127.0.0.1:1/x"), "{}", fault.message);
 }
 
@@ -185,10 +195,10 @@ async fn a_stream_of_nonsense_is_a_failure() {
         ]),
         format!("data: {}\n\n", "x".repeat(9 << 20)),
     ] {
-        let server = Server::start([Answer::stream([body.as_bytes()]), good()]).await;
-        let seen = Seen::default();
+        let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()]), good()]).await;
+        let seen = RecordingObserver::default();
         prompted(&server.url).ask(request(), &seen).await.unwrap();
-        assert!(seen.retries.lock().unwrap()[0].why.contains("sent what can't be read"));
+        assert!(seen.retries.lock().unwrap()[0].reason.contains("sent what can't be read"));
     }
 }
 
@@ -203,7 +213,7 @@ fn keys_are_checked_before_anything_else() {
     ] {
         let variables: Vec<(&str, &str)> = key.map(|key| ("ANTHROPIC_API_KEY", key)).into_iter().collect();
         let fault = try_connect(&variables).err().unwrap();
-        assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Rejected, message));
+        assert_eq!((fault.kind, fault.message.as_str()), (ProviderErrorKind::Rejected, message));
         assert!(fault.hint.is_some());
     }
     let fault = try_connect(&[("ANTHROPIC_API_KEY", SECRET), ("LEGWORK_RETRY_BASE_MS", "soon")]).err().unwrap();

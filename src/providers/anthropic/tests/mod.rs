@@ -5,7 +5,7 @@ mod requests;
 mod servers;
 mod turns;
 
-pub(crate) use self::dialect::{Spoken, growth};
+pub(crate) use self::dialect::{AnthropicDialect, new_assembler};
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,16 +13,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::job::Thinking;
-use crate::mask::Mask;
 use crate::message::{Message, UserMessage};
-use crate::providers::scripted::Server;
-use crate::providers::{Ask, Connect, Conversation, Fault, Model, Retry, Setup, Watch};
+use crate::providers::test_server::ScriptedServer;
+use crate::providers::{
+    ConnectContext, Conversation, ConversationConfig, Model, ProviderError, ReplyRequest, Retry, StreamObserver,
+};
+use crate::redaction::Redactor;
 use crate::tools::ToolSpec;
 
 pub(super) const SECRET: &str = "sk-ant-test-0123456789";
 
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct RecordingObserver {
     /// The text so far, without that of failed tries.
     pub(super) text: Mutex<String>,
     /// The text of each failed try.
@@ -30,36 +32,36 @@ pub(super) struct Seen {
     pub(super) retries: Mutex<Vec<Retry>>,
 }
 
-impl Watch for Seen {
-    fn text(&self, piece: &str) {
+impl StreamObserver for RecordingObserver {
+    fn on_text(&self, piece: &str) {
         self.text.lock().unwrap().push_str(piece);
     }
-    fn retrying(&self, retry: &Retry) {
+    fn on_retry(&self, retry: &Retry) {
         self.dropped.lock().unwrap().push(std::mem::take(&mut self.text.lock().unwrap()));
         self.retries.lock().unwrap().push(retry.clone());
     }
 }
 
-pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::providers::Provider>, Fault> {
+pub(super) fn try_connect(variables: &[(&str, &str)]) -> Result<Arc<dyn crate::providers::Provider>, ProviderError> {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    let mask = Mask::default();
-    (super::ENTRY.connect)(&Connect {
-        variable: &variable,
+    let mask = Redactor::default();
+    (super::SPEC.connect)(&ConnectContext {
+        env: &variable,
         server: None,
         script: None,
         user_agent: "legwork/test",
-        mask: &mask,
+        redactor: &mask,
     })
 }
 
-pub(super) fn setup(thinking: Option<Thinking>) -> Setup {
+pub(super) fn setup(thinking: Option<Thinking>) -> ConversationConfig {
     let tool = |name: &str| ToolSpec {
         name: name.to_owned(),
         description: "does \"it\"".to_owned(),
         input_schema: json!({ "type": "object" }),
     };
-    Setup {
+    ConversationConfig {
         agent: "parent".to_owned(),
         model: Model { thinking, ..Model::new("anthropic", "claude-sonnet-4-5") },
         system: "Be brief.".to_owned(),
@@ -67,12 +69,12 @@ pub(super) fn setup(thinking: Option<Thinking>) -> Setup {
     }
 }
 
-pub(super) fn converse(url: &str, setup: Setup) -> Box<dyn Conversation> {
-    patient(url, setup, "20000")
+pub(super) fn open_conversation(url: &str, setup: ConversationConfig) -> Box<dyn Conversation> {
+    with_idle_timeout(url, setup, "20000")
 }
 
 /// A conversation that waits so many milliseconds for the next bytes.
-pub(super) fn patient(url: &str, setup: Setup, idle: &str) -> Box<dyn Conversation> {
+pub(super) fn with_idle_timeout(url: &str, setup: ConversationConfig, idle: &str) -> Box<dyn Conversation> {
     let provider = try_connect(&[
         ("ANTHROPIC_API_KEY", SECRET),
         ("ANTHROPIC_BASE_URL", url),
@@ -85,13 +87,18 @@ pub(super) fn patient(url: &str, setup: Setup, idle: &str) -> Box<dyn Conversati
 
 /// A conversation with one prompt.
 pub(super) fn prompted(url: &str) -> Box<dyn Conversation> {
-    let mut conversation = converse(url, setup(None));
+    let mut conversation = open_conversation(url, setup(None));
     conversation.push(&Message::User(UserMessage::text("Hello")));
     conversation
 }
 
-pub(super) fn request() -> Ask {
-    Ask { max_tokens: 8000, tools_allowed: true, needs_words: true, deadline: Instant::now() + Duration::from_secs(60) }
+pub(super) fn request() -> ReplyRequest {
+    ReplyRequest {
+        max_tokens: 8000,
+        tools_allowed: true,
+        requires_content: true,
+        deadline: Instant::now() + Duration::from_secs(60),
+    }
 }
 
 /// The events as a server sends them.
@@ -121,18 +128,18 @@ pub(super) fn reply(blocks: &[(Value, Vec<Value>)], stop: &str) -> String {
     events(&all)
 }
 
-pub(super) fn said(text: &str) -> (Value, Vec<Value>) {
+pub(super) fn text_block(text: &str) -> (Value, Vec<Value>) {
     (json!({ "type": "text", "text": "" }), vec![json!({ "type": "text_delta", "text": text })])
 }
 
-pub(super) fn called(id: &str, pieces: &[&str]) -> (Value, Vec<Value>) {
+pub(super) fn call_block(id: &str, pieces: &[&str]) -> (Value, Vec<Value>) {
     let delta = |piece: &&str| json!({ "type": "input_json_delta", "partial_json": piece });
     (json!({ "type": "tool_use", "id": id, "name": "glob", "input": {} }), pieces.iter().map(delta).collect())
 }
 
 /// Asks once and returns what the server's answer became.
 pub(super) async fn ask_once(body: &str) -> crate::message::Reply {
-    let answer = crate::providers::scripted::Answer::stream([body.as_bytes()]);
-    let server = Server::start([answer]).await;
-    prompted(&server.url).ask(request(), &Seen::default()).await.unwrap()
+    let answer = crate::providers::test_server::ScriptedResponse::stream([body.as_bytes()]);
+    let server = ScriptedServer::start([answer]).await;
+    prompted(&server.url).ask(request(), &RecordingObserver::default()).await.unwrap()
 }

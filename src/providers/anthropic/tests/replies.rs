@@ -2,11 +2,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::message::{Stop, ToolResult, Usage, View};
-use crate::providers::anthropic::reply::Growth;
-use crate::providers::dialogue::Growth as _;
-use crate::providers::scripted::{Answer, End};
-use crate::providers::sse::Decoder;
+use crate::message::{BlockContent, StopReason, ToolResult, Usage};
+use crate::providers::anthropic::reply::AnthropicAssembler;
+use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
+use crate::providers::transport::http_conversation::ReplyAssembler as _;
+use crate::providers::transport::sse::Decoder;
 
 fn mixed() -> String {
     reply(
@@ -20,8 +20,8 @@ fn mixed() -> String {
                 ],
             ),
             (json!({ "type": "redacted_thinking", "data": "opaque" }), vec![]),
-            said("Hello ä€"),
-            called("toolu_1", &["", "{\"pat", "tern\": ", "\"**/*.toml\"}"]),
+            text_block("Hello ä€"),
+            call_block("toolu_1", &["", "{\"pat", "tern\": ", "\"**/*.toml\"}"]),
             (
                 json!({ "type": "text", "text": "cited", "citations": [{ "type": "tomorrows", "a": 1.50 }] }),
                 vec![
@@ -57,21 +57,23 @@ fn mixed_sent_back() -> Value {
 #[tokio::test]
 async fn every_block_is_kept_and_sent_back_as_it_came() {
     let body = mixed();
-    let server = Server::start([Answer::stream([body.as_bytes()])]).await.novel(&["novelty", "tomorrows"]);
+    let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])])
+        .await
+        .allow_part_types(&["novelty", "tomorrows"]);
     let mut conversation = prompted(&server.url);
-    let seen = Seen::default();
+    let seen = RecordingObserver::default();
     let reply = conversation.ask(request(), &seen).await.unwrap();
     assert_eq!(*seen.text.lock().unwrap(), "Hello ä€cited");
     assert_eq!(reply.text(), "Hello ä€cited");
-    assert_eq!(reply.stop, Stop::ToolUse);
+    assert_eq!(reply.stop, StopReason::ToolUse);
     assert_eq!(reply.model.as_deref(), Some("claude-sonnet-4-5-20250929"));
     assert_eq!(reply.request_id.as_deref(), Some("req_head"));
     let usage = Usage { input_tokens: 10, output_tokens: 42, cache_read_tokens: 7, cache_write_tokens: 5 };
     assert_eq!(reply.usage, usage);
-    assert!(matches!(&reply.blocks[0].view, View::Thinking(text) if text == "Let me see — é😀"));
+    assert!(matches!(&reply.blocks[0].content, BlockContent::Thinking(text) if text == "Let me see — é😀"));
     assert!(reply.blocks[2].raw.is_none() && reply.blocks[3].raw.is_none());
-    assert!(matches!(&reply.blocks[6].view, View::Other(kind) if kind == "novelty"));
-    let call = reply.calls().next().unwrap();
+    assert!(matches!(&reply.blocks[6].content, BlockContent::Other(kind) if kind == "novelty"));
+    let call = reply.tool_calls().next().unwrap();
     assert_eq!((call.tool.as_str(), call.input.get()), ("glob", r#"{"pattern": "**/*.toml"}"#));
 
     // Through the journal's form, as on resume.
@@ -92,44 +94,44 @@ async fn every_block_is_kept_and_sent_back_as_it_came() {
 fn every_cut_of_the_bytes_gives_the_same_reply() {
     let body = mixed();
     let read = |chunks: &mut dyn Iterator<Item = &[u8]>| {
-        let mut growth = Growth::new(0);
+        let mut growth = AnthropicAssembler::new(0);
         let mut decoder = Decoder::new(1 << 20);
         for chunk in chunks {
-            decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
+            decoder.feed(chunk, |name, data| growth.push_event(name, data, &|_| {})).unwrap();
         }
         growth
     };
     let whole = serde_json::to_string(&read(&mut [body.as_bytes()].into_iter()).finish(None).unwrap()).unwrap();
     for size in [1, 2, 3, 7, 64, 1000] {
         let growth = read(&mut body.as_bytes().chunks(size));
-        assert!(growth.ended());
+        assert!(growth.is_finished());
         assert_eq!(serde_json::to_string(&growth.finish(None).unwrap()).unwrap(), whole, "in chunks of {size}");
     }
     for cut in 0..body.len() {
-        assert!(!read(&mut [&body.as_bytes()[..cut]].into_iter()).ended(), "ended at {cut} of {}", body.len());
+        assert!(!read(&mut [&body.as_bytes()[..cut]].into_iter()).is_finished(), "ended at {cut} of {}", body.len());
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_is_cut_is_tried_again() {
-    let body = reply(&[said("Hello")], "end_turn");
+    let body = reply(&[text_block("Hello")], "end_turn");
     let ends: Vec<usize> = body.match_indices("\n\n").map(|(at, _)| at + 2).collect();
     // At every boundary between events, and inside each event; by closing and by an end in good order. Only the last event
     // may be missing.
     let mut answers = Vec::new();
     for end in &ends[..ends.len() - 2] {
-        answers.push(Answer::stream([&body.as_bytes()[..*end]]));
-        answers.push(Answer::stream([&body.as_bytes()[..*end + 9]]).cut(End::Close));
+        answers.push(ScriptedResponse::stream([&body.as_bytes()[..*end]]));
+        answers.push(ScriptedResponse::stream([&body.as_bytes()[..*end + 9]]).cut(ConnectionEnd::Close));
     }
     for answer in answers {
-        let server = Server::start([answer, Answer::stream([body.as_bytes()])]).await;
-        let seen = Seen::default();
+        let server = ScriptedServer::start([answer, ScriptedResponse::stream([body.as_bytes()])]).await;
+        let seen = RecordingObserver::default();
         let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
         assert_eq!(reply.text(), "Hello");
         let retries = seen.retries.lock().unwrap();
         assert_eq!(retries.len(), 1);
-        assert!(retries[0].why.contains("ended before the reply did") || retries[0].why.contains("broke off"));
-        assert_eq!(retries[0].spent.input_tokens, 10);
+        assert!(retries[0].reason.contains("ended before the reply did") || retries[0].reason.contains("broke off"));
+        assert_eq!(retries[0].usage.input_tokens, 10);
     }
 }
 
@@ -138,9 +140,9 @@ async fn who_shows_text_is_told_when_it_is_void() {
     let piece = |text: &str| json!({ "type": "text_delta", "text": text });
     let body = reply(&[(json!({ "type": "text", "text": "" }), vec![piece("Hel"), piece("lo")])], "end_turn");
     let cut = body.find("\"lo\"").unwrap();
-    let answers = [&body[..cut], &body[..cut], &body].map(|part| Answer::stream([part.as_bytes()]));
-    let server = Server::start(answers).await;
-    let seen = Seen::default();
+    let answers = [&body[..cut], &body[..cut], &body].map(|part| ScriptedResponse::stream([part.as_bytes()]));
+    let server = ScriptedServer::start(answers).await;
+    let seen = RecordingObserver::default();
     prompted(&server.url).ask(request(), &seen).await.unwrap();
     assert_eq!(*seen.dropped.lock().unwrap(), ["Hel", "Hel"]);
     assert_eq!(*seen.text.lock().unwrap(), "Hello");
@@ -149,14 +151,15 @@ async fn who_shows_text_is_told_when_it_is_void() {
 #[tokio::test]
 async fn what_was_heard_of_a_cut_reply_counts() {
     let text = "word ".repeat(200);
-    let body = reply(&[said(&text)], "end_turn");
-    let server = Server::start(
-        [&body[..body.find("content_block_stop").unwrap()], &body[..]].map(|part| Answer::stream([part.as_bytes()])),
+    let body = reply(&[text_block(&text)], "end_turn");
+    let server = ScriptedServer::start(
+        [&body[..body.find("content_block_stop").unwrap()], &body[..]]
+            .map(|part| ScriptedResponse::stream([part.as_bytes()])),
     )
     .await;
-    let seen = Seen::default();
+    let seen = RecordingObserver::default();
     let whole = prompted(&server.url).ask(request(), &seen).await.unwrap();
-    assert_eq!(seen.retries.lock().unwrap()[0].spent.output_tokens, 250, "the API had said 1");
+    assert_eq!(seen.retries.lock().unwrap()[0].usage.output_tokens, 250, "the API had said 1");
     assert_eq!(whole.usage.output_tokens, 42);
 }
 
@@ -175,9 +178,9 @@ async fn inputs_are_bounded_in_length_and_depth() {
         (long(20 << 20), Some("the input is longer than 4194304 bytes")),
     ] {
         let pieces: Vec<&str> = input.as_bytes().chunks(1 << 20).map(|piece| str::from_utf8(piece).unwrap()).collect();
-        let reply = ask_once(&reply(&[called("a", &pieces)], "tool_use")).await;
-        let call = reply.calls().next().unwrap();
-        assert_eq!(call.broken.as_deref(), broken);
+        let reply = ask_once(&reply(&[call_block("a", &pieces)], "tool_use")).await;
+        let call = reply.tool_calls().next().unwrap();
+        assert_eq!(call.input_error.as_deref(), broken);
         assert_eq!(call.input.get(), if broken.is_some() { "{}" } else { &input });
     }
 }
@@ -188,25 +191,25 @@ async fn an_answer_in_one_piece_is_taken_too() {
         "content": [{ "type": "text", "text": "Hi" }, { "type": "thinking", "thinking": "t", "signature": "s" },
             { "type": "tool_use", "id": "a", "name": "glob", "input": { "pattern": "*" } }],
         "usage": { "input_tokens": 3, "output_tokens": 4 } });
-    let answer = Answer::new("200 OK", "content-type: application/json\r\n", &message.to_string());
-    let server = Server::start([answer]).await;
-    let seen = Seen::default();
+    let answer = ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &message.to_string());
+    let server = ScriptedServer::start([answer]).await;
+    let seen = RecordingObserver::default();
     let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
     assert_eq!((reply.text().as_str(), reply.blocks.len(), reply.usage.output_tokens), ("Hi", 3, 4));
     assert_eq!(*seen.text.lock().unwrap(), "Hi");
-    assert_eq!(reply.calls().next().unwrap().input.get(), r#"{"pattern":"*"}"#);
+    assert_eq!(reply.tool_calls().next().unwrap().input.get(), r#"{"pattern":"*"}"#);
 }
 
 #[tokio::test]
 async fn a_reply_is_taken_when_it_ends_and_by_what_it_is() {
-    let body = reply(&[said("Hi")], "end_turn");
-    let open = Answer::stream([body.as_bytes()]).cut(End::Hang);
-    let plain = Answer::new("200 OK", "content-type: text/plain\r\n", &body);
-    let unnamed = Answer::new("200 OK", "", &body);
-    let cut = Answer::new("200 OK", "", &body[..body.find("message_delta").unwrap()]);
-    let server = Server::start([open, plain, unnamed, cut, Answer::stream([body.as_bytes()])]).await;
+    let body = reply(&[text_block("Hi")], "end_turn");
+    let open = ScriptedResponse::stream([body.as_bytes()]).cut(ConnectionEnd::Hang);
+    let plain = ScriptedResponse::new("200 OK", "content-type: text/plain\r\n", &body);
+    let unnamed = ScriptedResponse::new("200 OK", "", &body);
+    let cut = ScriptedResponse::new("200 OK", "", &body[..body.find("message_delta").unwrap()]);
+    let server = ScriptedServer::start([open, plain, unnamed, cut, ScriptedResponse::stream([body.as_bytes()])]).await;
     let mut conversation = prompted(&server.url);
-    let seen = Seen::default();
+    let seen = RecordingObserver::default();
     for _ in 0..4 {
         assert_eq!(conversation.ask(request(), &seen).await.unwrap().text(), "Hi");
     }
@@ -224,16 +227,16 @@ async fn inputs_that_are_no_object_are_told_and_replaced() {
         (&["{} {}"], "{}", Some("the input is no valid JSON: trailing characters")),
     ];
     for (pieces, input, broken) in cases {
-        let reply = ask_once(&reply(&[called("a", pieces)], "tool_use")).await;
-        let call = reply.calls().next().unwrap();
+        let reply = ask_once(&reply(&[call_block("a", pieces)], "tool_use")).await;
+        let call = reply.tool_calls().next().unwrap();
         assert_eq!(call.input.get(), input);
-        assert_eq!(call.broken.is_some(), broken.is_some(), "{pieces:?}");
-        assert!(call.broken.as_deref().unwrap_or_default().starts_with(broken.unwrap_or_default()));
+        assert_eq!(call.input_error.is_some(), broken.is_some(), "{pieces:?}");
+        assert!(call.input_error.as_deref().unwrap_or_default().starts_with(broken.unwrap_or_default()));
     }
     let without = (json!({ "type": "tool_use", "id": "a", "name": "glob" }), vec![]);
     let given = (json!({ "type": "tool_use", "id": "b", "name": "glob", "input": { "x": 1 } }), vec![]);
     let reply = ask_once(&reply(&[without, given], "tool_use")).await;
-    assert_eq!(reply.calls().map(|call| call.input.get()).collect::<Vec<_>>(), ["{}", r#"{"x":1}"#]);
+    assert_eq!(reply.tool_calls().map(|call| call.input.get()).collect::<Vec<_>>(), ["{}", r#"{"x":1}"#]);
 }
 
 #[tokio::test]
@@ -242,11 +245,11 @@ async fn call_ids_become_unique_within_the_conversation() {
         json!({ "type": "tool_use", "id": "a", "name": "glob", "input": {}, "caller": { "type": "direct" } }),
         vec![json!({ "type": "input_json_delta", "partial_json": "{\"n\":1}" })],
     );
-    let body = reply(&[called("a", &[]), caller, called("", &[]), called("b c", &[])], "tool_use");
-    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let body = reply(&[call_block("a", &[]), caller, call_block("", &[]), call_block("b c", &[])], "tool_use");
+    let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
     let mut conversation = prompted(&server.url);
-    let ids = |reply: &crate::message::Reply| reply.calls().map(|call| call.id.clone()).collect::<Vec<_>>();
-    let first = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let ids = |reply: &crate::message::Reply| reply.tool_calls().map(|call| call.id.clone()).collect::<Vec<_>>();
+    let first = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     assert_eq!(ids(&first), ["a", "a-2", "call", "b c"]);
     let raw: &RawValue = first.blocks[1].raw.as_deref().unwrap();
     assert_eq!(raw.get(), r#"{"type":"tool_use","id":"a-2","name":"glob","input":{"n":1},"caller":{"type":"direct"}}"#);
@@ -255,39 +258,43 @@ async fn call_ids_become_unique_within_the_conversation() {
     let results =
         ids_of_first.into_iter().map(|call_id| ToolResult { call_id, text: String::new(), is_error: false }).collect();
     conversation.push(&Message::User(UserMessage { results, text: Some("again".to_owned()) }));
-    let second = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let second = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     assert_eq!(ids(&second), ["a-3", "a-4", "call-2", "b c-2"]);
 }
 
 #[tokio::test]
 async fn a_reply_without_a_stop_reason_is_tried_again() {
-    let good = reply(&[said("Hello")], "end_turn");
+    let good = reply(&[text_block("Hello")], "end_turn");
     let delta = good.split_inclusive("\n\n").find(|event| event.contains("message_delta")).unwrap();
     let answers = [good.replace(delta, ""), good.replace("\"end_turn\"", "null")];
     for cut in answers {
-        let server = Server::start([Answer::stream([cut.as_bytes()]), Answer::stream([good.as_bytes()])]).await;
-        let seen = Seen::default();
+        let server = ScriptedServer::start([
+            ScriptedResponse::stream([cut.as_bytes()]),
+            ScriptedResponse::stream([good.as_bytes()]),
+        ])
+        .await;
+        let seen = RecordingObserver::default();
         let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
-        assert_eq!((reply.text().as_str(), reply.stop), ("Hello", Stop::EndTurn));
+        assert_eq!((reply.text().as_str(), reply.stop), ("Hello", StopReason::EndTurn));
         let retries = seen.retries.lock().unwrap();
-        assert!(retries.len() == 1 && retries[0].why.contains("stop reason"), "{retries:?}");
+        assert!(retries.len() == 1 && retries[0].reason.contains("stop reason"), "{retries:?}");
     }
 }
 
 #[tokio::test]
 async fn stop_reasons_have_their_own_words() {
     let cases = [
-        ("end_turn", Stop::EndTurn),
-        ("tool_use", Stop::ToolUse),
-        ("max_tokens", Stop::MaxTokens),
-        ("refusal", Stop::Refusal),
-        ("pause_turn", Stop::Pause),
-        ("model_context_window_exceeded", Stop::ContextFull),
-        ("stop_sequence", Stop::EndTurn),
-        ("tea_time", Stop::Other("tea_time".to_owned())),
+        ("end_turn", StopReason::EndTurn),
+        ("tool_use", StopReason::ToolUse),
+        ("max_tokens", StopReason::MaxTokens),
+        ("refusal", StopReason::Refusal),
+        ("pause_turn", StopReason::Pause),
+        ("model_context_window_exceeded", StopReason::ContextFull),
+        ("stop_sequence", StopReason::EndTurn),
+        ("tea_time", StopReason::Other("tea_time".to_owned())),
     ];
     for (word, stop) in cases {
-        assert_eq!(ask_once(&reply(&[called("x", &[])], word)).await.stop, stop);
+        assert_eq!(ask_once(&reply(&[call_block("x", &[])], word)).await.stop, stop);
     }
 }
 
@@ -295,7 +302,7 @@ async fn stop_reasons_have_their_own_words() {
 async fn what_is_unknown_does_no_harm() {
     let body = format!(
         "event: hello\ndata: not json\n\n{}event: new_thing\ndata: {{\"type\":\"new_thing\",\"index\":\"x\"}}\n\ndata: [DONE]\n\n",
-        reply(&[said("half a \u{fffd} pair")], "end_turn").replace('\u{fffd}', "\\ud83d")
+        reply(&[text_block("half a \u{fffd} pair")], "end_turn").replace('\u{fffd}', "\\ud83d")
     );
     assert_eq!(ask_once(&body).await.text(), "half a \u{fffd}\u{fffd}\u{fffd} pair");
 }
@@ -304,17 +311,17 @@ async fn what_is_unknown_does_no_harm() {
 fn five_thousand_deltas_are_one_text() {
     let deltas = (0..5000).map(|n| json!({ "type": "text_delta", "text": format!("word {n} ") })).collect();
     let body = reply(&[(json!({ "type": "text", "text": "" }), deltas)], "end_turn");
-    let mut growth = Growth::new(0);
+    let mut growth = AnthropicAssembler::new(0);
     let mut decoder = Decoder::new(1 << 20);
     for chunk in body.as_bytes().chunks(1400) {
-        decoder.feed(chunk, |name, data| growth.event(name, data, &|_| {})).unwrap();
+        decoder.feed(chunk, |name, data| growth.push_event(name, data, &|_| {})).unwrap();
     }
     assert_eq!(growth.finish(None).unwrap().text().len(), 48_890);
 }
 
 #[tokio::test]
 async fn why_the_api_refuses_is_kept() {
-    let refused = reply(&[said("Half")], "refusal");
+    let refused = reply(&[text_block("Half")], "refusal");
     let why = |details: &str| {
         refused.replace("\"stop_sequence\":null", &format!("\"stop_sequence\":null,\"stop_details\":{details}"))
     };
@@ -325,9 +332,9 @@ async fn why_the_api_refuses_is_kept() {
         (r#"{"type":"refusal","category":"cyber","explanation":"It may harm."}"#, Some("cyber: It may harm.")),
     ] {
         let reply = ask_once(&why(details)).await;
-        assert_eq!((reply.text().as_str(), &reply.stop), ("Half", &Stop::Refusal));
-        let other = reply.blocks.iter().find_map(|block| match &block.view {
-            View::Other(why) => Some(why.as_str()),
+        assert_eq!((reply.text().as_str(), &reply.stop), ("Half", &StopReason::Refusal));
+        let other = reply.blocks.iter().find_map(|block| match &block.content {
+            BlockContent::Other(why) => Some(why.as_str()),
             _ => None,
         });
         assert_eq!(other, expected);

@@ -2,26 +2,26 @@ use serde_json::json;
 
 use super::*;
 use crate::job::Thinking;
-use crate::message::{Block, Reply, Stop, ToolCall, ToolResult, Usage, View};
-use crate::providers::scripted::Answer;
+use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall, ToolResult, Usage};
+use crate::providers::test_server::ScriptedResponse;
 
-fn answer() -> Answer {
-    Answer::stream([reply(&[said("Hi")], "end_turn").as_bytes()])
+fn answer() -> ScriptedResponse {
+    ScriptedResponse::stream([reply(&[text_block("Hi")], "end_turn").as_bytes()])
 }
 
-fn assistant(views: Vec<View>) -> Message {
+fn assistant(views: Vec<BlockContent>) -> Message {
     Message::Assistant(Reply {
         blocks: views.into_iter().map(Block::from).collect(),
-        stop: Stop::EndTurn,
+        stop: StopReason::EndTurn,
         usage: Usage::default(),
         model: None,
         request_id: None,
     })
 }
 
-fn call(id: &str, tool: &str) -> View {
+fn call(id: &str, tool: &str) -> BlockContent {
     let input = serde_json::value::RawValue::from_string("{\"a\":  1}".to_owned()).unwrap();
-    View::Call(ToolCall { id: id.to_owned(), tool: tool.to_owned(), input: input.into(), broken: None })
+    BlockContent::Call(ToolCall { id: id.to_owned(), tool: tool.to_owned(), input: input.into(), input_error: None })
 }
 
 fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
@@ -30,10 +30,10 @@ fn result(call_id: &str, text: &str, is_error: bool) -> ToolResult {
 
 #[tokio::test]
 async fn a_request_is_what_the_api_expects() {
-    let server = Server::start([answer()]).await;
+    let server = ScriptedServer::start([answer()]).await;
     let base = format!("{}/v1/", server.url);
     let mut conversation = prompted(&base);
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let received = &server.received()[0];
     assert_eq!(received.line, "POST /v1/messages HTTP/1.1");
     let header = |name: &str| received.headers.get(name).map(String::as_str);
@@ -60,14 +60,14 @@ async fn a_request_is_what_the_api_expects() {
 
 #[tokio::test]
 async fn thinking_and_tool_choice_are_said() {
-    let server = Server::start([answer()]).await;
-    let mut conversation = converse(&server.url, setup(Some(Thinking::Low)));
+    let server = ScriptedServer::start([answer()]).await;
+    let mut conversation = open_conversation(&server.url, setup(Some(Thinking::Low)));
     conversation.push(&Message::User(UserMessage::text("Hello")));
-    conversation.ask(Ask { tools_allowed: false, ..request() }, &Seen::default()).await.unwrap();
-    let bare = Setup { system: String::new(), tools: Vec::new(), ..setup(None) };
-    let mut conversation = converse(&server.url, bare);
+    conversation.ask(ReplyRequest { tools_allowed: false, ..request() }, &RecordingObserver::default()).await.unwrap();
+    let bare = ConversationConfig { system: String::new(), tools: Vec::new(), ..setup(None) };
+    let mut conversation = open_conversation(&server.url, bare);
     conversation.push(&Message::User(UserMessage::text("Hello")));
-    conversation.ask(Ask { tools_allowed: false, ..request() }, &Seen::default()).await.unwrap();
+    conversation.ask(ReplyRequest { tools_allowed: false, ..request() }, &RecordingObserver::default()).await.unwrap();
     let [first, second] = [0, 1].map(|at| server.received()[at].json());
     assert_eq!(first["tool_choice"], json!({ "type": "none" }));
     assert_eq!(first["thinking"], json!({ "type": "enabled", "budget_tokens": 2048 }));
@@ -79,15 +79,15 @@ async fn thinking_and_tool_choice_are_said() {
 
 #[tokio::test]
 async fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
-    let server = Server::start([answer()]).await;
+    let server = ScriptedServer::start([answer()]).await;
     let asked = async |name: &str, thinking: Option<Thinking>, temperature: f64, stop: &[&str]| {
         let mut setup = setup(thinking);
         setup.model.name = name.to_owned();
         (setup.model.temperature, setup.model.stop) =
             (Some(temperature), stop.iter().map(|text| (*text).to_owned()).collect());
-        let mut conversation = converse(&server.url, setup);
+        let mut conversation = open_conversation(&server.url, setup);
         conversation.push(&Message::User(UserMessage::text("Hello")));
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let body = server.received().last().unwrap().json();
         ["temperature", "stop_sequences"].map(|name| body.get(name).cloned())
     };
@@ -101,16 +101,16 @@ async fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
 
 #[tokio::test]
 async fn marks_move_and_the_bytes_before_them_stay() {
-    let server = Server::start([answer()]).await;
+    let server = ScriptedServer::start([answer()]).await;
     let mut conversation = prompted(&server.url);
-    let mut sizes = vec![conversation.size()];
+    let mut sizes = vec![conversation.prompt_bytes()];
     for turn in 0..4 {
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let id = format!("toolu_{turn}");
-        conversation.push(&assistant(vec![View::Text("I look.".to_owned()), call(&id, "glob")]));
+        conversation.push(&assistant(vec![BlockContent::Text("I look.".to_owned()), call(&id, "glob")]));
         let message = UserMessage { results: vec![result(&id, "found", false)], text: None };
         conversation.push(&Message::User(message));
-        sizes.push(conversation.size());
+        sizes.push(conversation.prompt_bytes());
     }
     assert!(sizes.is_sorted());
     let bodies: Vec<String> =
@@ -129,13 +129,13 @@ async fn marks_move_and_the_bytes_before_them_stay() {
 
 #[tokio::test]
 async fn nothing_is_sent_that_the_api_refuses() {
-    let server = Server::start([answer()]).await;
+    let server = ScriptedServer::start([answer()]).await;
     let mut conversation = prompted(&server.url);
-    let blank = || View::Text(" \n".to_owned());
+    let blank = || BlockContent::Text(" \n".to_owned());
     let thought = || {
         let raw = r#"{"type":"thinking","thinking":"","signature":"s"}"#.to_owned();
         Block {
-            view: View::Thinking(String::new()),
+            content: BlockContent::Thinking(String::new()),
             raw: Some(serde_json::value::RawValue::from_string(raw).unwrap().into()),
         }
     };
@@ -150,7 +150,7 @@ async fn nothing_is_sent_that_the_api_refuses() {
     reply.blocks.insert(0, thought());
     conversation.push(&Message::Assistant(reply));
     conversation.push(&Message::User(UserMessage::text("Sum up.")));
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let nothing = json!({ "type": "text", "text": "(nothing)" });
     let contents: Vec<Value> = server.received()[0].json()["messages"].as_array().unwrap()[1..]
         .iter()
@@ -180,15 +180,20 @@ async fn nothing_is_sent_that_the_api_refuses() {
 fn addresses_are_found_below_their_base() {
     let shown = |base: &str| {
         let variable = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| base.to_owned());
-        let connect =
-            Connect { variable: &variable, server: None, script: None, user_agent: "x", mask: &Mask::default() };
-        let endpoint = crate::providers::http::Endpoint::new(
+        let connect = ConnectContext {
+            env: &variable,
+            server: None,
+            script: None,
+            user_agent: "x",
+            redactor: &Redactor::default(),
+        };
+        let endpoint = crate::providers::transport::http::Endpoint::new(
             &connect,
             crate::providers::anthropic::NAMES,
             "https://api.anthropic.com",
             "/v1/messages",
         );
-        endpoint.map(|endpoint| endpoint.shown().to_owned()).map_err(|fault| fault.message)
+        endpoint.map(|endpoint| endpoint.display_url().to_owned()).map_err(|fault| fault.message)
     };
     for (base, expected) in [
         ("", "https://api.anthropic.com/v1/messages"),
@@ -207,7 +212,7 @@ fn addresses_are_found_below_their_base() {
 
 #[tokio::test]
 async fn a_long_conversation_is_sent_whole_at_every_turn() {
-    let server = Server::start([answer()]).await;
+    let server = ScriptedServer::start([answer()]).await;
     let mut conversation = prompted(&server.url);
     let text = "0123456789".repeat(5_000);
     for turn in 0..20 {
@@ -215,7 +220,7 @@ async fn a_long_conversation_is_sent_whole_at_every_turn() {
         conversation.push(&assistant(vec![call(&id, "glob")]));
         let message = UserMessage { results: vec![result(&id, &text, false)], text: None };
         conversation.push(&Message::User(message));
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     }
     let received = server.received();
     assert!(received.last().unwrap().body.len() > 1_000_000);

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::message::{Reply, Stop, Usage, View};
-use crate::providers::scripted::{Answer, End};
+use crate::message::{BlockContent, Reply, StopReason, Usage};
+use crate::providers::test_server::{ConnectionEnd, ScriptedResponse};
 
 /// Events between a start and an end that count these.
 fn counting(start: &Value, end: &Value) -> String {
@@ -81,13 +81,13 @@ fn numbered(blocks: &[(u64, Value)], stops: bool) -> String {
 }
 
 fn kinds(reply: &Reply) -> Vec<String> {
-    let kind = |view: &View| match view {
-        View::Text(text) => format!("text {text}"),
-        View::Call(call) => format!("call {} {}", call.id, call.input.get()),
-        View::Thinking(_) => "thought".to_owned(),
-        View::Other(kind) => kind.clone(),
+    let kind = |view: &BlockContent| match view {
+        BlockContent::Text(text) => format!("text {text}"),
+        BlockContent::Call(call) => format!("call {} {}", call.id, call.input.get()),
+        BlockContent::Thinking(_) => "thought".to_owned(),
+        BlockContent::Other(kind) => kind.clone(),
     };
-    reply.blocks.iter().map(|block| kind(&block.view)).collect()
+    reply.blocks.iter().map(|block| kind(&block.content)).collect()
 }
 
 #[tokio::test]
@@ -98,15 +98,19 @@ async fn blocks_are_told_apart_even_where_their_numbers_come_again() {
     for numbers in [[0, 1, 2], [0, 1, 1], [0, 0, 0], [0, 2, 4]] {
         let blocks = [(numbers[0], text.clone()), (numbers[1], call("a")), (numbers[2], call("b"))];
         let reply = ask_once(&numbered(&blocks, true)).await;
-        assert_eq!((kinds(&reply), reply.stop), (expected.map(str::to_owned).to_vec(), Stop::ToolUse), "{numbers:?}");
+        assert_eq!(
+            (kinds(&reply), reply.stop),
+            (expected.map(str::to_owned).to_vec(), StopReason::ToolUse),
+            "{numbers:?}"
+        );
     }
     // One that hasn't ended begins twice: something is missing.
     let twice = numbered(&[(0, text), (1, call("a")), (1, call("b"))], false);
-    let good = reply(&[said("Hi")], "end_turn");
-    let server = Server::start([twice, good].map(|body| Answer::stream([body.as_bytes()]))).await;
-    let seen = Seen::default();
+    let good = reply(&[text_block("Hi")], "end_turn");
+    let server = ScriptedServer::start([twice, good].map(|body| ScriptedResponse::stream([body.as_bytes()]))).await;
+    let seen = RecordingObserver::default();
     prompted(&server.url).ask(request(), &seen).await.unwrap();
-    assert!(seen.retries.lock().unwrap()[0].why.contains("a block begins twice"));
+    assert!(seen.retries.lock().unwrap()[0].reason.contains("a block begins twice"));
 }
 
 #[tokio::test]
@@ -117,31 +121,33 @@ async fn a_reply_without_its_last_event_is_taken_where_nothing_of_it_is_missing(
     for (stops, requests) in [(true, 1), (false, 2)] {
         let whole = numbered(&[(0, text.clone()), (1, call.clone())], stops);
         let body = whole.strip_suffix(&stop).unwrap();
-        let parts = || Answer::stream([body.as_bytes()]);
-        let broken_off = Answer::stream([(body.to_owned() + "event: mess").as_bytes()]).cut(End::Close);
+        let parts = || ScriptedResponse::stream([body.as_bytes()]);
+        let broken_off =
+            ScriptedResponse::stream([(body.to_owned() + "event: mess").as_bytes()]).cut(ConnectionEnd::Close);
         for first in [parts(), broken_off] {
-            let server = Server::start([first, Answer::stream([whole.as_bytes()])]).await;
-            let reply = prompted(&server.url).ask(request(), &Seen::default()).await.unwrap();
+            let server = ScriptedServer::start([first, ScriptedResponse::stream([whole.as_bytes()])]).await;
+            let reply = prompted(&server.url).ask(request(), &RecordingObserver::default()).await.unwrap();
             assert_eq!(
                 (server.received().len(), &reply.stop, reply.usage.output_tokens),
-                (requests, &Stop::ToolUse, 2)
+                (requests, &StopReason::ToolUse, 2)
             );
             assert_eq!(kinds(&reply), ["text I look.", "call a {\"a\":1}"]);
         }
     }
     // A reason at the beginning ends nothing.
     let early = json!({ "type": "message_start", "message": { "content": [], "stop_reason": "end_turn" } });
-    let server =
-        Server::start([events(&[early]), numbered(&[(0, text)], true)].map(|body| Answer::stream([body.as_bytes()])));
-    prompted(&server.await.url).ask(request(), &Seen::default()).await.unwrap_err();
+    let server = ScriptedServer::start(
+        [events(&[early]), numbered(&[(0, text)], true)].map(|body| ScriptedResponse::stream([body.as_bytes()])),
+    );
+    prompted(&server.await.url).ask(request(), &RecordingObserver::default()).await.unwrap_err();
 }
 
 #[tokio::test]
 async fn a_text_that_its_block_begins_with_is_shown_and_counted() {
     let piece = json!({ "type": "text_delta", "text": "lo" });
     let body = reply(&[(json!({ "type": "text", "text": "Hel" }), vec![piece])], "end_turn");
-    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
-    let seen = Seen::default();
+    let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
+    let seen = RecordingObserver::default();
     let reply = prompted(&server.url).ask(request(), &seen).await.unwrap();
     assert_eq!((reply.text().as_str(), seen.text.lock().unwrap().as_str()), ("Hello", "Hello"));
 }
@@ -164,8 +170,10 @@ async fn a_beginning_that_is_said_again_counts_once() {
         (text("Hello there"), vec![texts("Hello there"), texts("!")], "Hello there!"),
         (text("ha"), vec![texts("ha"), texts("!")], "haha!"),
     ] {
-        let reply = ask_once(&reply(&[(block, deltas), said("End.")], "end_turn")).await;
-        let (View::Text(said) | View::Thinking(said)) = &reply.blocks[0].view else { panic!("{reply:?}") };
+        let reply = ask_once(&reply(&[(block, deltas), text_block("End.")], "end_turn")).await;
+        let (BlockContent::Text(said) | BlockContent::Thinking(said)) = &reply.blocks[0].content else {
+            panic!("{reply:?}")
+        };
         assert_eq!(said, expected);
     }
 }
@@ -175,18 +183,18 @@ async fn inputs_in_a_text_are_read() {
     let block = |input: Value| (json!({ "type": "tool_use", "id": "a", "name": "glob", "input": input }), vec![]);
     for (input, expected) in [(json!("{\"a\": 1}"), "{\"a\": 1}"), (json!(""), "{}"), (json!(null), "{}")] {
         let reply = ask_once(&reply(&[block(input.clone())], "tool_use")).await;
-        let call = reply.calls().next().unwrap();
-        assert_eq!((call.input.get(), &call.broken), (expected, &None), "{input}");
+        let call = reply.tool_calls().next().unwrap();
+        assert_eq!((call.input.get(), &call.input_error), (expected, &None), "{input}");
     }
 }
 
 #[tokio::test]
 async fn a_reason_that_says_nothing_is_none() {
-    let good = reply(&[said("Hello")], "end_turn");
+    let good = reply(&[text_block("Hello")], "end_turn");
     let empty = json!({ "type": "message_delta", "delta": { "stop_reason": "" }, "usage": { "output_tokens": 42 } });
     let stop = events(&[json!({ "type": "message_stop" })]);
     let after = good.replace(&stop, &(events(&[empty]) + &stop));
-    assert_eq!(ask_once(&after).await.stop, Stop::EndTurn);
+    assert_eq!(ask_once(&after).await.stop, StopReason::EndTurn);
 }
 
 #[tokio::test]
@@ -196,42 +204,42 @@ async fn errors_in_other_shapes_are_read() {
             "400 x",
             json!({ "error": { "code": 400, "message": "bad field", "type": "BadRequestError" } }),
             "(BadRequestError): bad field",
-            crate::providers::FaultKind::Rejected,
+            crate::providers::ProviderErrorKind::Rejected,
         ),
         (
             "404 x",
             json!({ "detail": "Not Found" }),
             "answered 404 Not Found: Not Found",
-            crate::providers::FaultKind::Rejected,
+            crate::providers::ProviderErrorKind::Rejected,
         ),
         (
             "400 x",
             json!({ "object": "error", "message": "bad field", "type": "BadRequestError", "code": 400 }),
             "(BadRequestError): bad field",
-            crate::providers::FaultKind::Rejected,
+            crate::providers::ProviderErrorKind::Rejected,
         ),
         (
             "422 x",
             json!({ "detail": [{ "loc": ["body"], "msg": "field required", "type": "missing" }] }),
             ": field required",
-            crate::providers::FaultKind::Rejected,
+            crate::providers::ProviderErrorKind::Rejected,
         ),
         (
             "400 x",
             json!({ "message": "The model's maximum context length is 4096 tokens." }),
             "maximum context length",
-            crate::providers::FaultKind::ContextFull,
+            crate::providers::ProviderErrorKind::ContextFull,
         ),
         (
             "500 x",
             json!({ "error": { "message": "input (9 tokens) is larger than the max context size (8 tokens)" } }),
             "max context size",
-            crate::providers::FaultKind::ContextFull,
+            crate::providers::ProviderErrorKind::ContextFull,
         ),
     ] {
-        let answer = Answer::new(status, "content-type: application/json\r\n", &body.to_string());
-        let server = Server::start([answer]).await;
-        let fault = prompted(&server.url).ask(request(), &Seen::default()).await.unwrap_err();
+        let answer = ScriptedResponse::new(status, "content-type: application/json\r\n", &body.to_string());
+        let server = ScriptedServer::start([answer]).await;
+        let fault = prompted(&server.url).ask(request(), &RecordingObserver::default()).await.unwrap_err();
         assert_eq!((fault.kind, server.received().len()), (kind, 1), "{}", fault.message);
         assert!(fault.message.contains(words), "{}", fault.message);
     }
@@ -244,9 +252,10 @@ async fn errors_in_other_shapes_are_read() {
     ] {
         for event in [format!("event: error\ndata: {error}\n\n"), format!("data: {error}\n\n")] {
             let failing = events(&[start()]) + &event;
-            let good = reply(&[said("Hi")], "end_turn");
-            let server = Server::start([failing, good].map(|body| Answer::stream([body.as_bytes()]))).await;
-            let _ = prompted(&server.url).ask(request(), &Seen::default()).await;
+            let good = reply(&[text_block("Hi")], "end_turn");
+            let server =
+                ScriptedServer::start([failing, good].map(|body| ScriptedResponse::stream([body.as_bytes()]))).await;
+            let _ = prompted(&server.url).ask(request(), &RecordingObserver::default()).await;
             assert_eq!(server.received().len(), requests, "{event}");
         }
     }

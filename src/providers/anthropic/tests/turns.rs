@@ -4,22 +4,28 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::message::{Block, Reply, Stop, ToolCall, ToolResult, Usage, View};
-use crate::providers::anthropic::request::Body;
-use crate::providers::dialogue::Body as _;
+use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall, ToolResult, Usage};
+use crate::providers::anthropic::request::AnthropicEncoder;
+use crate::providers::transport::http_conversation::RequestEncoder as _;
 
 fn said(thinks: bool, id: &str) -> Message {
     let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
     let thought = Block {
-        view: View::Thinking("Hm.".to_owned()),
+        content: BlockContent::Thinking("Hm.".to_owned()),
         raw: Some(raw(r#"{"type":"thinking","thinking":"Hm.","signature":"s"}"#).into()),
     };
-    let call = ToolCall { id: id.to_owned(), tool: "glob".to_owned(), input: raw("{}").into(), broken: None };
-    let mut blocks = vec![thought, View::Call(call).into()];
+    let call = ToolCall { id: id.to_owned(), tool: "glob".to_owned(), input: raw("{}").into(), input_error: None };
+    let mut blocks = vec![thought, BlockContent::Call(call).into()];
     if !thinks {
         blocks.remove(0);
     }
-    Message::Assistant(Reply { blocks, stop: Stop::ToolUse, usage: Usage::default(), model: None, request_id: None })
+    Message::Assistant(Reply {
+        blocks,
+        stop: StopReason::ToolUse,
+        usage: Usage::default(),
+        model: None,
+        request_id: None,
+    })
 }
 
 fn answered(id: &str) -> Message {
@@ -31,12 +37,12 @@ fn answered(id: &str) -> Message {
 fn thinks(model: &str, messages: &[Message]) -> Vec<bool> {
     let mut setup = setup(Some(Thinking::Low));
     setup.model.name = model.to_owned();
-    let mut body = Body::new(setup).unwrap();
+    let mut body = AnthropicEncoder::new(setup).unwrap();
     let mut thinks = Vec::new();
     for message in messages {
         body.push(message).unwrap();
         if matches!(message, Message::User(_)) {
-            let request: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+            let request: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
             thinks.push(request["thinking"]["type"].is_string());
         }
     }
@@ -62,15 +68,15 @@ fn a_turn_that_begins_without_a_thought_goes_on_without_any() {
 }
 
 fn text_of(text: &str) -> Reply {
-    let blocks = vec![View::Text(text.to_owned()).into()];
-    Reply { blocks, stop: Stop::EndTurn, usage: Usage::default(), model: None, request_id: None }
+    let blocks = vec![BlockContent::Text(text.to_owned()).into()];
+    Reply { blocks, stop: StopReason::EndTurn, usage: Usage::default(), model: None, request_id: None }
 }
 
 #[test]
 fn a_conversation_that_begins_anew_thinks_again() {
-    let mut body = Body::new(setup(Some(Thinking::Low))).unwrap();
-    let asks = |body: &Body| {
-        let request: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+    let mut body = AnthropicEncoder::new(setup(Some(Thinking::Low))).unwrap();
+    let asks = |body: &AnthropicEncoder| {
+        let request: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         request["thinking"]["type"] == json!("enabled")
     };
     let messages = [Message::User(UserMessage::text("Hello")), said(false, "a"), answered("a")];

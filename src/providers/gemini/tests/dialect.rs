@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::message::Usage;
-use crate::providers::Entry;
-use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, USAGE, read};
-use crate::providers::gemini::reply::Growth;
+use crate::providers::ProviderSpec;
+use crate::providers::conformance::{
+    ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, USAGE, WireDialect, read,
+};
+use crate::providers::gemini::reply::GeminiAssembler;
 
-pub(crate) struct Spoken;
+pub(crate) struct GeminiDialect;
 
 /// What stands for the thoughts before a call.
 pub(super) const SIGNED: &str = "EhcKFQHRFKi4cGl6emE=";
@@ -33,23 +35,23 @@ pub(super) fn sent(responses: &[String]) -> Vec<String> {
     responses.iter().map(|response| format!("data: {response}\n\n")).collect()
 }
 
-fn word(ending: Ending) -> &'static str {
+fn word(ending: ReplyEnding) -> &'static str {
     match ending {
-        Ending::Said | Ending::Called => "STOP",
-        Ending::Cut => "MAX_TOKENS",
-        Ending::Refused => "PROHIBITED_CONTENT",
+        ReplyEnding::EndTurn | ReplyEnding::ToolUse => "STOP",
+        ReplyEnding::MaxTokens => "MAX_TOKENS",
+        ReplyEnding::Refusal => "PROHIBITED_CONTENT",
     }
 }
 
 /// A part in the pieces in which it comes: texts in any, calls whole. What is no JSON comes in a text.
-fn pieces(part: &Part, is_first: bool) -> Vec<String> {
+fn pieces(part: &ReplyPart, is_first: bool) -> Vec<String> {
     match part {
-        Part::Text(pieces) => pieces.iter().map(|piece| json!({ "text": piece }).to_string()).collect(),
-        Part::Thought(text) => {
+        ReplyPart::Text(pieces) => pieces.iter().map(|piece| json!({ "text": piece }).to_string()).collect(),
+        ReplyPart::Thought(text) => {
             let (head, tail) = text.split_at(text.floor_char_boundary(text.len() / 2));
             [head, tail].map(|piece| json!({ "text": piece, "thought": true }).to_string()).to_vec()
         }
-        Part::Call(id, tool, pieces) => {
+        ReplyPart::Call(id, tool, pieces) => {
             let id = if id.is_empty() { String::new() } else { format!(r#","id":"{id}""#) };
             let input = pieces.concat();
             let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&input).is_ok();
@@ -60,21 +62,21 @@ fn pieces(part: &Part, is_first: bool) -> Vec<String> {
     }
 }
 
-fn all_pieces(parts: &[Part]) -> Vec<String> {
-    let first = parts.iter().position(|part| matches!(part, Part::Call(..)));
+fn all_pieces(parts: &[ReplyPart]) -> Vec<String> {
+    let first = parts.iter().position(|part| matches!(part, ReplyPart::Call(..)));
     parts.iter().enumerate().flat_map(|(place, part)| pieces(part, first == Some(place))).collect()
 }
 
-impl Dialect for Spoken {
-    fn entry(&self) -> &'static Entry {
-        &crate::providers::gemini::ENTRY
+impl WireDialect for GeminiDialect {
+    fn spec(&self) -> &'static ProviderSpec {
+        &crate::providers::gemini::SPEC
     }
 
     fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        vec![("GEMINI_API_KEY", SECRET.to_owned()), ("GOOGLE_GEMINI_BASE_URL", format!("{url}/"))]
+        vec![("GEMINI_API_KEY", TEST_KEY.to_owned()), ("GOOGLE_GEMINI_BASE_URL", format!("{url}/"))]
     }
 
-    fn line(&self) -> &'static str {
+    fn request_line(&self) -> &'static str {
         "POST /v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse HTTP/1.1"
     }
 
@@ -87,22 +89,22 @@ impl Dialect for Spoken {
         Usage { input_tokens: USAGE.input_tokens + USAGE.cache_write_tokens, cache_write_tokens: 0, ..USAGE }
     }
 
-    fn events(&self, Said(parts, ending): &Said) -> Vec<String> {
+    fn events(&self, ReplySpec(parts, ending): &ReplySpec) -> Vec<String> {
         let mut responses: Vec<String> = all_pieces(parts).into_iter().map(|piece| response(&[piece], None)).collect();
         responses.push(response(&[r#"{"text":""}"#.to_owned()], Some(word(*ending))));
         sent(&responses)
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(Growth::new(0), chunks)
+        read(GeminiAssembler::new(0), chunks)
     }
 
-    fn noise(&self) -> &'static str {
+    fn unknown_event(&self) -> &'static str {
         "data: {}\n\ndata: {\"novelty\":[1],\"candidates\":null}\n\nevent: ping\ndata: {\"candidates\":7}\n\n\
          data: [DONE]\n\ndata: {\"candidates\":[{\"content\":{\"role\":\"model\"},\"index\":0}]}\n\n"
     }
 
-    fn whole(&self, Said(parts, ending): &Said) -> Value {
+    fn whole(&self, ReplySpec(parts, ending): &ReplySpec) -> Value {
         serde_json::from_str(&response(&all_pieces(parts), Some(word(*ending)))).unwrap()
     }
 
@@ -119,28 +121,30 @@ impl Dialect for Spoken {
         json!({ "error": { "code": status, "message": message, "status": word } })
     }
 
-    fn full(&self) -> Vec<(u16, Value)> {
+    fn context_full_errors(&self) -> Vec<(u16, Value)> {
         let message = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).";
         vec![(400, self.error(400, message)), (400, json!([self.error(400, message)]))]
     }
 
-    fn hear(&self, body: &Value) -> Heard {
+    fn parse_request(&self, body: &Value) -> ParsedRequest {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let turn = |role: &str, part: &Value| {
             let (call, answer) = (&part["functionCall"], &part["functionResponse"]);
             match (role, call.is_object(), answer.is_object()) {
-                ("model", true, false) => Turn::Call(text(&call["id"]), text(&call["name"]), call["args"].clone()),
+                ("model", true, false) => {
+                    RequestTurn::Call(text(&call["id"]), text(&call["name"]), call["args"].clone())
+                }
                 ("user", false, true) => {
                     assert!(answer["name"].is_string(), "{answer}");
                     let response = answer["response"].as_object().unwrap();
                     let (outcome, words) = response.iter().next().unwrap();
                     assert!(response.len() == 1 && ["output", "error"].contains(&outcome.as_str()), "{answer}");
-                    Turn::Answered(text(&answer["id"]), text(words), outcome == "error")
+                    RequestTurn::ToolResult(text(&answer["id"]), text(words), outcome == "error")
                 }
-                ("user", false, false) => Turn::User(text(&part["text"])),
-                ("model", false, false) if part["thought"] == true => Turn::Thought(text(&part["text"])),
-                ("model", false, false) => Turn::Text(text(&part["text"])),
+                ("user", false, false) => RequestTurn::User(text(&part["text"])),
+                ("model", false, false) if part["thought"] == true => RequestTurn::Thought(text(&part["text"])),
+                ("model", false, false) => RequestTurn::Text(text(&part["text"])),
                 _ => panic!("{role}: {part}"),
             }
         };
@@ -148,7 +152,7 @@ impl Dialect for Spoken {
             let role = text(&content["role"]);
             list(&content["parts"]).iter().map(|part| turn(&role, part)).collect::<Vec<_>>()
         };
-        Heard {
+        ParsedRequest {
             // These two stand in the first line.
             model: self.model()[0].to_owned(),
             streams: true,
@@ -160,7 +164,7 @@ impl Dialect for Spoken {
         }
     }
 
-    fn conversation(&self, body: &str) -> String {
+    fn conversation_json(&self, body: &str) -> String {
         body[body.find(r#""systemInstruction":"#).unwrap()..].strip_suffix("]}").unwrap().to_owned()
     }
 }

@@ -4,22 +4,22 @@ mod dialect;
 mod replies;
 mod requests;
 
-pub(crate) use self::dialect::Spoken;
+pub(crate) use self::dialect::GeminiDialect;
 
 use serde_json::Value;
 
 use self::dialect::{response, sent};
-use super::request::Body;
+use super::request::GeminiEncoder;
 use crate::message::{Message, Reply, UserMessage};
-use crate::providers::Setup;
-use crate::providers::conformance::{Seen, asked_for, last_request, request, setup};
-use crate::providers::dialogue::Body as _;
-use crate::providers::scripted::Answer;
+use crate::providers::ConversationConfig;
+use crate::providers::conformance::{RecordingObserver, ask_once_with, last_request, request, setup};
+use crate::providers::test_server::ScriptedResponse;
+use crate::providers::transport::http_conversation::RequestEncoder as _;
 
 /// What comes of a stream of these responses, and how it was heard.
-async fn streamed(responses: &[String]) -> (Reply, Seen) {
-    let answer = Answer::stream([sent(responses).concat().as_bytes()]);
-    let (reply, seen, requests) = asked_for(&Spoken, last_request(), vec![answer]).await;
+async fn streamed(responses: &[String]) -> (Reply, RecordingObserver) {
+    let answer = ScriptedResponse::stream([sent(responses).concat().as_bytes()]);
+    let (reply, seen, requests) = ask_once_with(&GeminiDialect, last_request(), vec![answer]).await;
     assert_eq!(requests, 1);
     (reply.unwrap(), seen)
 }
@@ -31,17 +31,17 @@ async fn reply_of(parts: &[&str]) -> Reply {
     streamed(&responses).await.0
 }
 
-fn of_model(name: &str) -> Setup {
-    let mut setup = setup(&Spoken);
+fn of_model(name: &str) -> ConversationConfig {
+    let mut setup = setup(&GeminiDialect);
     name.clone_into(&mut setup.model.name);
     setup
 }
 
 /// The messages of a conversation, as a request has them.
-fn sent_back(setup: &Setup, messages: impl IntoIterator<Item = Message>) -> Value {
-    let mut body = Body::new(setup).unwrap();
+fn sent_back(setup: &ConversationConfig, messages: impl IntoIterator<Item = Message>) -> Value {
+    let mut body = GeminiEncoder::new(setup).unwrap();
     messages.into_iter().for_each(|message| body.push(&message).unwrap());
-    let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+    let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
     body["contents"].clone()
 }
 

@@ -1,20 +1,20 @@
 use serde_json::{Value, json};
 
 use super::dialect::{SIGNED, response, sent};
-use super::{Spoken, answers, of_model, reply_of, sent_back, streamed};
-use crate::message::{Message, Stop, Usage, View};
-use crate::providers::FaultKind;
-use crate::providers::conformance::{Dialect, asked, hello};
-use crate::providers::scripted::Answer;
+use super::{GeminiDialect, answers, of_model, reply_of, sent_back, streamed};
+use crate::message::{BlockContent, Message, StopReason, Usage};
+use crate::providers::ProviderErrorKind;
+use crate::providers::conformance::{WireDialect, ask_once, text_reply};
+use crate::providers::test_server::ScriptedResponse;
 
 fn views(reply: &crate::message::Reply) -> Vec<String> {
-    let view = |view: &View| match view {
-        View::Text(text) => format!("text {text}"),
-        View::Thinking(text) => format!("thought {text}"),
-        View::Call(call) => format!("call {}", call.tool),
-        View::Other(kind) => format!("other {kind}"),
+    let view = |view: &BlockContent| match view {
+        BlockContent::Text(text) => format!("text {text}"),
+        BlockContent::Thinking(text) => format!("thought {text}"),
+        BlockContent::Call(call) => format!("call {}", call.tool),
+        BlockContent::Other(kind) => format!("other {kind}"),
     };
-    reply.blocks.iter().map(|block| view(&block.view)).collect()
+    reply.blocks.iter().map(|block| view(&block.content)).collect()
 }
 
 #[tokio::test]
@@ -74,9 +74,9 @@ async fn parts_that_nobody_knows_go_back_as_they_came() {
 async fn a_call_without_an_id_gets_one_that_stays_here() {
     let calls = [r#"{"functionCall":{"name":"glob","args":{"a":1}}}"#, r#"{"functionCall":{"name":"grep"}}"#];
     let reply = reply_of(&calls).await;
-    let ids: Vec<String> = reply.calls().map(|call| call.id.clone()).collect();
+    let ids: Vec<String> = reply.tool_calls().map(|call| call.id.clone()).collect();
     assert_eq!((ids[0].as_str(), ids[1].as_str()), ("call00001", "call00002"));
-    assert_eq!((reply.calls().last().unwrap().input.get(), &reply.stop), ("{}", &Stop::ToolUse));
+    assert_eq!((reply.tool_calls().last().unwrap().input.get(), &reply.stop), ("{}", &StopReason::ToolUse));
     let answered = answers(&[&ids[0], &ids[1]]);
     let contents = sent_back(&of_model("gemini-2.5-flash"), [Message::Assistant(reply), answered]);
     let answer = |name: &str| json!({ "functionResponse": { "name": name, "response": { "output": "found" } } });
@@ -91,7 +91,7 @@ async fn a_call_without_an_id_gets_one_that_stays_here() {
 async fn an_id_that_is_in_use_is_another_here_and_stays_there() {
     let call = r#"{"functionCall":{"name":"glob","args":{},"id":"a"},"thoughtSignature":"eA=="}"#;
     let reply = reply_of(&[call, call]).await;
-    let ids: Vec<String> = reply.calls().map(|call| call.id.clone()).collect();
+    let ids: Vec<String> = reply.tool_calls().map(|call| call.id.clone()).collect();
     assert_eq!(ids[0], "a");
     assert_ne!(ids[1], "a");
     let answered = answers(&[&ids[0], &ids[1]]);
@@ -104,20 +104,20 @@ async fn an_id_that_is_in_use_is_another_here_and_stays_there() {
 async fn endings_have_their_own_words() {
     let text = r#"{"text":"x"}"#.to_owned();
     for (reason, stop) in [
-        ("STOP", Stop::EndTurn),
-        ("MAX_TOKENS", Stop::MaxTokens),
-        ("CONTINUATION", Stop::MaxTokens),
-        ("SAFETY", Stop::Refusal),
-        ("RECITATION", Stop::Refusal),
-        ("SPII", Stop::Refusal),
-        ("LANGUAGE", Stop::Refusal),
-        ("A_NEW_ONE", Stop::Other("A_NEW_ONE".to_owned())),
+        ("STOP", StopReason::EndTurn),
+        ("MAX_TOKENS", StopReason::MaxTokens),
+        ("CONTINUATION", StopReason::MaxTokens),
+        ("SAFETY", StopReason::Refusal),
+        ("RECITATION", StopReason::Refusal),
+        ("SPII", StopReason::Refusal),
+        ("LANGUAGE", StopReason::Refusal),
+        ("A_NEW_ONE", StopReason::Other("A_NEW_ONE".to_owned())),
     ] {
         let (reply, _) = streamed(&[response(std::slice::from_ref(&text), Some(reason))]).await;
         assert_eq!((reply.text().as_str(), reply.stop), ("x", stop), "{reason}");
     }
     let (silent, _) = streamed(&[response(&[], Some("PROHIBITED_CONTENT"))]).await;
-    assert_eq!((views(&silent), silent.stop), (vec!["other PROHIBITED_CONTENT".to_owned()], Stop::Refusal));
+    assert_eq!((views(&silent), silent.stop), (vec!["other PROHIBITED_CONTENT".to_owned()], StopReason::Refusal));
 }
 
 #[tokio::test]
@@ -125,41 +125,44 @@ async fn a_prompt_that_is_blocked_is_refused() {
     let blocked = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": "Not this." },
         "usageMetadata": { "promptTokenCount": 9, "totalTokenCount": 9 }, "responseId": "r1" });
     let (reply, _) = streamed(&[blocked.to_string()]).await;
-    assert_eq!((views(&reply), &reply.stop), (vec!["other PROHIBITED_CONTENT: Not this.".to_owned()], &Stop::Refusal));
+    assert_eq!(
+        (views(&reply), &reply.stop),
+        (vec!["other PROHIBITED_CONTENT: Not this.".to_owned()], &StopReason::Refusal)
+    );
     assert_eq!(reply.usage, Usage { input_tokens: 9, ..Usage::default() });
-    let json = Answer::new("200 OK", "content-type: application/json\r\n", &blocked.to_string());
-    assert_eq!(asked(&Spoken, vec![json]).await.0.unwrap().stop, Stop::Refusal);
+    let json = ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &blocked.to_string());
+    assert_eq!(ask_once(&GeminiDialect, vec![json]).await.0.unwrap().stop, StopReason::Refusal);
 }
 
 #[tokio::test]
 async fn a_call_that_the_api_cant_read_is_tried_again() {
     let mut broken: Value = serde_json::from_str(&response(&[], Some("MALFORMED_FUNCTION_CALL"))).unwrap();
     broken["candidates"][0]["finishMessage"] = json!("Malformed function call: glob(");
-    let answer = Answer::stream([sent(&[broken.to_string()]).concat().as_bytes()]);
-    let good = Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
-    let (reply, seen, requests) = asked(&Spoken, vec![answer, good]).await;
+    let answer = ScriptedResponse::stream([sent(&[broken.to_string()]).concat().as_bytes()]);
+    let good = ScriptedResponse::stream([GeminiDialect.events(&text_reply()).concat().as_bytes()]);
+    let (reply, seen, requests) = ask_once(&GeminiDialect, vec![answer, good]).await;
     assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 2));
     let retry = seen.retries.lock().unwrap()[0].clone();
-    assert!(retry.why.ends_with("(MALFORMED_FUNCTION_CALL): Malformed function call: glob("), "{}", retry.why);
-    assert_eq!((retry.spent.output_tokens, retry.spent.cache_read_tokens), (42, 7));
+    assert!(retry.reason.ends_with("(MALFORMED_FUNCTION_CALL): Malformed function call: glob("), "{}", retry.reason);
+    assert_eq!((retry.usage.output_tokens, retry.usage.cache_read_tokens), (42, 7));
 }
 
 #[tokio::test]
 async fn what_breaks_off_is_no_end() {
-    let good = || Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
+    let good = || ScriptedResponse::stream([GeminiDialect.events(&text_reply()).concat().as_bytes()]);
     let half = r#"{"text":"Half of"}"#.to_owned();
     for reason in ["UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "OTHER"] {
         for parts in [vec![], vec![half.clone()]] {
-            let broken = Answer::stream([sent(&[response(&parts, Some(reason))]).concat().as_bytes()]);
-            let (reply, seen, requests) = asked(&Spoken, vec![broken, good()]).await;
+            let broken = ScriptedResponse::stream([sent(&[response(&parts, Some(reason))]).concat().as_bytes()]);
+            let (reply, seen, requests) = ask_once(&GeminiDialect, vec![broken, good()]).await;
             assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 2));
-            assert!(seen.retries.lock().unwrap()[0].why.contains(reason));
+            assert!(seen.retries.lock().unwrap()[0].reason.contains(reason));
         }
     }
     // A call of a tool that there isn't is answered like any other.
     let call = r#"{"functionCall":{"name":"nonesuch","args":{}}}"#.to_owned();
     let (reply, _) = streamed(&[response(&[call], Some("UNEXPECTED_TOOL_CALL"))]).await;
-    assert_eq!(reply.calls().count(), 1);
+    assert_eq!(reply.tool_calls().count(), 1);
 }
 
 #[tokio::test]
@@ -184,10 +187,11 @@ async fn a_reply_ends_with_its_stream_and_not_with_a_reason() {
         assert_eq!(reply.usage.output_tokens, 42);
     }
     // What goes on after a reason and has none at its end was cut.
-    let cut =
-        Answer::stream([sent(&[response(&text("Hel"), Some("STOP")), response(&text("l"), None)]).concat().as_bytes()]);
-    let good = Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
-    assert_eq!(asked(&Spoken, vec![cut, good]).await.2, 2);
+    let cut = ScriptedResponse::stream([sent(&[response(&text("Hel"), Some("STOP")), response(&text("l"), None)])
+        .concat()
+        .as_bytes()]);
+    let good = ScriptedResponse::stream([GeminiDialect.events(&text_reply()).concat().as_bytes()]);
+    assert_eq!(ask_once(&GeminiDialect, vec![cut, good]).await.2, 2);
 }
 
 #[tokio::test]
@@ -232,41 +236,41 @@ async fn tokens_are_counted_in_disjoint_kinds() {
 async fn a_list_of_responses_is_one_reply() {
     let parts = |text: &str| vec![json!({ "text": text }).to_string()];
     let list = format!("[{},\n{}]", response(&parts("Hel"), None), response(&parts("lo"), Some("STOP")));
-    let whole = Answer::new("200 OK", "content-type: application/json\r\n", &list);
-    let (reply, seen, _) = asked(&Spoken, vec![whole]).await;
+    let whole = ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &list);
+    let (reply, seen, _) = ask_once(&GeminiDialect, vec![whole]).await;
     assert_eq!((reply.unwrap().text().as_str(), seen.text.lock().unwrap().as_str()), ("Hello", "Hello"));
-    let failing = format!("[{},{}]", response(&parts("Hel"), None), Spoken.error(403, "no"));
-    let failing = Answer::new("200 OK", "content-type: application/json\r\n", &failing);
-    let (fault, _, requests) = asked(&Spoken, vec![failing]).await;
-    assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 1));
+    let failing = format!("[{},{}]", response(&parts("Hel"), None), GeminiDialect.error(403, "no"));
+    let failing = ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &failing);
+    let (fault, _, requests) = ask_once(&GeminiDialect, vec![failing]).await;
+    assert_eq!((fault.unwrap_err().kind, requests), (ProviderErrorKind::Rejected, 1));
 }
 
 #[tokio::test]
 async fn the_pause_that_an_error_asks_for_is_kept() {
     let retry = |delay: &str| {
-        let mut error = Spoken.error(429, "Slow down.");
+        let mut error = GeminiDialect.error(429, "Slow down.");
         error["error"]["details"] =
             json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay }]);
         error.to_string()
     };
-    let json = |body: &str| Answer::new("429 Too Many Requests", "content-type: application/json\r\n", body);
-    let good = || Answer::stream([Spoken.events(&hello()).concat().as_bytes()]);
-    let (_, seen, requests) = asked(&Spoken, vec![json(&retry("0.04s")), good()]).await;
+    let json = |body: &str| ScriptedResponse::new("429 Too Many Requests", "content-type: application/json\r\n", body);
+    let good = || ScriptedResponse::stream([GeminiDialect.events(&text_reply()).concat().as_bytes()]);
+    let (_, seen, requests) = ask_once(&GeminiDialect, vec![json(&retry("0.04s")), good()]).await;
     assert_eq!((seen.retries.lock().unwrap()[0].wait_ms, requests), (40, 2));
-    let in_stream = Answer::stream([format!("data: {}\n\n", retry("0.03s")).as_bytes()]);
-    let (_, seen, _) = asked(&Spoken, vec![in_stream, good()]).await;
+    let in_stream = ScriptedResponse::stream([format!("data: {}\n\n", retry("0.03s")).as_bytes()]);
+    let (_, seen, _) = ask_once(&GeminiDialect, vec![in_stream, good()]).await;
     assert_eq!(seen.retries.lock().unwrap()[0].wait_ms, 30);
     // Longer than is left: not waited for.
-    assert_eq!(asked(&Spoken, vec![json(&retry("3600s")), good()]).await.2, 1);
+    assert_eq!(ask_once(&GeminiDialect, vec![json(&retry("3600s")), good()]).await.2, 1);
 }
 
 #[tokio::test]
 async fn a_bad_key_is_named() {
-    let mut error = Spoken.error(400, "API key not valid. Please pass a valid API key.");
+    let mut error = GeminiDialect.error(400, "API key not valid. Please pass a valid API key.");
     error["error"]["details"] = json!([{ "reason": "API_KEY_INVALID", "domain": "googleapis.com" }]);
-    let answer = Answer::new("400 Bad Request", "content-type: application/json\r\n", &error.to_string());
-    let (fault, _, requests) = asked(&Spoken, vec![answer]).await;
+    let answer = ScriptedResponse::new("400 Bad Request", "content-type: application/json\r\n", &error.to_string());
+    let (fault, _, requests) = ask_once(&GeminiDialect, vec![answer]).await;
     let fault = fault.unwrap_err();
-    assert_eq!((fault.kind, requests), (FaultKind::Rejected, 1));
+    assert_eq!((fault.kind, requests), (ProviderErrorKind::Rejected, 1));
     assert!(fault.hint.unwrap().starts_with("the key came from GEMINI_API_KEY"));
 }

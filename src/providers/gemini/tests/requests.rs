@@ -1,19 +1,22 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{Spoken, answers, of_model, reply_of, sent_back};
+use super::{GeminiDialect, answers, of_model, reply_of, sent_back};
 use crate::job::Thinking;
-use crate::message::{Block, Message, Reply, Stop, ToolCall, Usage, UserMessage, View};
-use crate::providers::conformance::{SECRET, Seen, calling, connect, request, result, setup, streamed};
-use crate::providers::gemini::ENTRY;
-use crate::providers::gemini::request::Body;
-use crate::providers::scripted::Server;
-use crate::providers::{Ask, FaultKind, Model, Setup, Wish, dialogue::Body as _};
+use crate::message::{Block, BlockContent, Message, Reply, StopReason, ToolCall, Usage, UserMessage};
+use crate::providers::conformance::{
+    RecordingObserver, TEST_KEY, connect, request, result, setup, streamed, tool_call_reply,
+};
+use crate::providers::gemini::SPEC;
+use crate::providers::gemini::request::GeminiEncoder;
+use crate::providers::test_server::ScriptedServer;
+use crate::providers::transport::http_conversation::RequestEncoder as _;
+use crate::providers::{ConversationConfig, Model, ProviderErrorKind, ReplyRequest, RequestOptions};
 
-fn written(setup: &Setup, ask: &Ask) -> Value {
-    let mut body = Body::new(setup).unwrap();
+fn written(setup: &ConversationConfig, ask: &ReplyRequest) -> Value {
+    let mut body = GeminiEncoder::new(setup).unwrap();
     body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
-    serde_json::from_slice(&body.pieces(ask).concat()).unwrap()
+    serde_json::from_slice(&body.body_chunks(ask).concat()).unwrap()
 }
 
 #[test]
@@ -25,7 +28,7 @@ fn a_request_is_what_the_api_expects() {
         "tools": [{ "functionDeclarations": [tool("glob"), tool("grep")] }],
         "contents": [{ "role": "user", "parts": [{ "text": "Hello" }] }],
     });
-    assert_eq!(written(&setup(&Spoken), &request()), expected);
+    assert_eq!(written(&setup(&GeminiDialect), &request()), expected);
     let mut asking = of_model("gemini-2.5-flash");
     asking.model.temperature = Some(0.5);
     asking.model.stop = vec!["END".to_owned(), "\n\n".to_owned()];
@@ -34,18 +37,18 @@ fn a_request_is_what_the_api_expects() {
         "thinkingConfig": { "thinkingBudget": 2048, "includeThoughts": true } });
     assert_eq!(written(&asking, &request()), expected);
     expected["toolConfig"] = json!({ "functionCallingConfig": { "mode": "NONE" } });
-    assert_eq!(written(&asking, &Ask { tools_allowed: false, ..request() }), expected);
+    assert_eq!(written(&asking, &ReplyRequest { tools_allowed: false, ..request() }), expected);
 }
 
 #[tokio::test]
 async fn parts_go_back_as_they_came_and_answers_apart_from_texts() {
-    let server = Server::start([streamed(&Spoken, &calling())]).await;
-    let mut conversation = crate::providers::conformance::prompted(&Spoken, &server.url);
-    let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let server = ScriptedServer::start([streamed(&GeminiDialect, &tool_call_reply())]).await;
+    let mut conversation = crate::providers::conformance::prompted(&GeminiDialect, &server.url);
+    let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     conversation.push(&Message::Assistant(reply));
     let results = vec![result("toolu_1", "found", false), result("toolu_2", "no such file", true)];
     conversation.push(&Message::User(UserMessage { results, text: Some("Go on.".to_owned()) }));
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let received = server.received();
     let body = String::from_utf8(received[1].body.clone()).unwrap();
     let call = r#"{"functionCall":{"name":"glob","args":{"pattern": "**/*.toml"},"id":"toolu_1"},"thoughtSignature":"EhcKFQHRFKi4cGl6emE="}"#;
@@ -68,18 +71,29 @@ fn foreign() -> Reply {
     let raw = |json: Value| Some(Arc::from(serde_json::value::to_raw_value(&json).unwrap()));
     let call = |id: &str, raw| {
         let input = Arc::from(serde_json::value::RawValue::from_string("{\"a\":1}".to_owned()).unwrap());
-        Block { view: View::Call(ToolCall { id: id.to_owned(), tool: "glob".to_owned(), input, broken: None }), raw }
+        Block {
+            content: BlockContent::Call(ToolCall {
+                id: id.to_owned(),
+                tool: "glob".to_owned(),
+                input,
+                input_error: None,
+            }),
+            raw,
+        }
     };
     let blocks = vec![
         Block {
-            view: View::Thinking("Hm.".to_owned()),
+            content: BlockContent::Thinking("Hm.".to_owned()),
             raw: raw(json!({ "type": "thinking", "thinking": "Hm.", "signature": "s" })),
         },
         Block {
-            view: View::Text("I look.".to_owned()),
+            content: BlockContent::Text("I look.".to_owned()),
             raw: raw(json!({ "type": "text", "text": "I look.", "citations": [1] })),
         },
-        Block { view: View::Other("server_tool_use".to_owned()), raw: raw(json!({ "type": "server_tool_use" })) },
+        Block {
+            content: BlockContent::Other("server_tool_use".to_owned()),
+            raw: raw(json!({ "type": "server_tool_use" })),
+        },
         call(
             "toolu_1",
             raw(json!({ "type": "tool_use", "id": "toolu_1", "name": "glob", "input": { "a": 1 }, "x": 2 })),
@@ -87,7 +101,7 @@ fn foreign() -> Reply {
         call("toolu_2", raw(json!({ "extra_content": { "google": { "thought_signature": "s" } } }))),
         call("toolu_3", None),
     ];
-    Reply { blocks, stop: Stop::ToolUse, usage: Usage::default(), model: None, request_id: None }
+    Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default(), model: None, request_id: None }
 }
 
 #[test]
@@ -135,20 +149,20 @@ async fn what_is_masked_renamed_or_unsigned_is_written_anew() {
     assert_eq!(back(reply_of(&[unsigned]).await), expected("glob", nobody));
     let broken = r#"{"functionCall":{"name":"glob","args":[1],"id":"a"},"thoughtSignature":"eA=="}"#;
     let reply = reply_of(&[broken]).await;
-    assert!(reply.calls().next().unwrap().broken.is_some());
+    assert!(reply.tool_calls().next().unwrap().input_error.is_some());
     assert_eq!(back(reply), expected("glob", "eA=="));
 }
 
 #[tokio::test]
 async fn the_address_and_the_key_are_those_of_googles_own_clients() {
     let url_of = async |model: &str, path: &str, keys: &[(&'static str, &str)]| {
-        let server = Server::start([streamed(&Spoken, &calling())]).await;
+        let server = ScriptedServer::start([streamed(&GeminiDialect, &tool_call_reply())]).await;
         let mut variables = vec![("GOOGLE_GEMINI_BASE_URL", format!("{}{path}", server.url))];
         variables.extend(keys.iter().map(|(name, key)| (*name, (*key).to_owned())));
-        let provider = connect(&ENTRY, &variables).unwrap();
+        let provider = connect(&SPEC, &variables).unwrap();
         let mut conversation = provider.open(of_model(model)).unwrap();
         conversation.push(&Message::User(UserMessage::text("Hello")));
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let received = server.received().remove(0);
         (received.line, received.headers.get("x-goog-api-key").cloned())
     };
@@ -172,14 +186,14 @@ async fn the_address_and_the_key_are_those_of_googles_own_clients() {
 fn two_keys_are_told() {
     let warning = |keys: &[(&str, &str)]| {
         let variables: Vec<(&str, String)> = keys.iter().map(|(name, key)| (*name, (*key).to_owned())).collect();
-        let provider = connect(&ENTRY, &variables).unwrap();
+        let provider = connect(&SPEC, &variables).unwrap();
         provider.warning()
     };
-    assert_eq!(warning(&[("GEMINI_API_KEY", SECRET)]), None);
-    assert_eq!(warning(&[("GEMINI_API_KEY", SECRET), ("GOOGLE_API_KEY", SECRET)]), None);
-    let two = warning(&[("GEMINI_API_KEY", SECRET), ("GOOGLE_API_KEY", "another-key")]).unwrap();
-    assert!(two.contains("GOOGLE_API_KEY is used") && !two.contains(SECRET), "{two}");
-    let fault = connect(&ENTRY, &[("GOOGLE_API_KEY", "a b".to_owned())]).err().unwrap();
+    assert_eq!(warning(&[("GEMINI_API_KEY", TEST_KEY)]), None);
+    assert_eq!(warning(&[("GEMINI_API_KEY", TEST_KEY), ("GOOGLE_API_KEY", TEST_KEY)]), None);
+    let two = warning(&[("GEMINI_API_KEY", TEST_KEY), ("GOOGLE_API_KEY", "another-key")]).unwrap();
+    assert!(two.contains("GOOGLE_API_KEY is used") && !two.contains(TEST_KEY), "{two}");
+    let fault = connect(&SPEC, &[("GOOGLE_API_KEY", "a b".to_owned())]).err().unwrap();
     assert!(fault.message.starts_with("GOOGLE_API_KEY holds a space"), "{}", fault.message);
 }
 
@@ -188,8 +202,8 @@ fn what_a_model_does_not_take_is_known() {
     let options = |name: &str, change: fn(&mut Model)| {
         let mut model = Model::new("gemini", name);
         change(&mut model);
-        let wish = Wish { model: &model, has_tools: true, max_tokens: 8_000 };
-        (ENTRY.untaken)(&wish).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
+        let wish = RequestOptions { model: &model, has_tools: true, max_tokens: 8_000 };
+        (SPEC.unsupported_options)(&wish).into_iter().map(|untaken| untaken.option).collect::<Vec<_>>()
     };
     assert_eq!(options("gemini-2.5-pro", |model| model.thinking = Some(Thinking::Off)), ["thinking"]);
     assert_eq!(options("gemini-2.5-flash", |model| model.thinking = Some(Thinking::Off)), [""; 0]);
@@ -199,12 +213,12 @@ fn what_a_model_does_not_take_is_known() {
     assert_eq!(options("any", |model| model.stop = vec!["x".to_owned(); 6]), ["stop"]);
     assert_eq!(options("any", |model| model.stop = vec!["x".to_owned(); 5]), [""; 0]);
     let open = |base: &str| {
-        let variables = [("GOOGLE_GEMINI_BASE_URL", base.to_owned()), ("GEMINI_API_KEY", SECRET.to_owned())];
+        let variables = [("GOOGLE_GEMINI_BASE_URL", base.to_owned()), ("GEMINI_API_KEY", TEST_KEY.to_owned())];
         let mut setup = of_model("gemini-2.5-pro");
         setup.model.thinking = Some(Thinking::Off);
-        let opened = connect(&ENTRY, &variables).unwrap().open(setup);
+        let opened = connect(&SPEC, &variables).unwrap().open(setup);
         opened.map(|_| ()).map_err(|fault| (fault.kind, fault.hint.is_some()))
     };
-    assert_eq!(open(""), Err((FaultKind::Rejected, true)));
+    assert_eq!(open(""), Err((ProviderErrorKind::Rejected, true)));
     assert_eq!(open("http://localhost:1"), Ok(()));
 }

@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::providers::Entry;
-use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, read};
-use crate::providers::openai::reply::Growth;
+use crate::providers::ProviderSpec;
+use crate::providers::conformance::{
+    ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
+};
+use crate::providers::openai::reply::OpenaiAssembler;
 
-pub(crate) struct Spoken;
+pub(crate) struct OpenaiDialect;
 
 /// Events as a server sends them, numbered.
 pub(super) fn sent(events: &[Value]) -> Vec<String> {
@@ -30,34 +32,34 @@ pub(super) fn response(items: &[Value], status: &str, reason: Option<&str>) -> V
         "usage": if status == "in_progress" { Value::Null } else { usage() } })
 }
 
-fn ended(items: &[Value], ending: Ending) -> Value {
+fn ended(items: &[Value], ending: ReplyEnding) -> Value {
     match ending {
-        Ending::Said | Ending::Called => response(items, "completed", None),
-        Ending::Cut => response(items, "incomplete", Some("max_output_tokens")),
-        Ending::Refused => response(items, "incomplete", Some("content_filter")),
+        ReplyEnding::EndTurn | ReplyEnding::ToolUse => response(items, "completed", None),
+        ReplyEnding::MaxTokens => response(items, "incomplete", Some("max_output_tokens")),
+        ReplyEnding::Refusal => response(items, "incomplete", Some("content_filter")),
     }
 }
 
 /// An item as it is when it is done.
-fn item(index: usize, part: &Part) -> Value {
+fn item(index: usize, part: &ReplyPart) -> Value {
     match part {
-        Part::Text(pieces) => json!({ "id": format!("msg_{index}"), "type": "message", "status": "completed",
+        ReplyPart::Text(pieces) => json!({ "id": format!("msg_{index}"), "type": "message", "status": "completed",
             "role": "assistant", "phase": "commentary",
             "content": [{ "type": "output_text", "annotations": [], "logprobs": [], "text": pieces.concat() }] }),
-        Part::Thought(text) => json!({ "id": format!("rs_{index}"), "type": "reasoning",
+        ReplyPart::Thought(text) => json!({ "id": format!("rs_{index}"), "type": "reasoning",
             "encrypted_content": "gAAAA==", "summary": [{ "type": "summary_text", "text": text }] }),
-        Part::Call(id, tool, pieces) => json!({ "id": format!("fc_{index}"), "type": "function_call",
+        ReplyPart::Call(id, tool, pieces) => json!({ "id": format!("fc_{index}"), "type": "function_call",
             "status": "completed", "arguments": pieces.concat(), "call_id": id, "name": tool }),
     }
 }
 
-fn grow(index: usize, part: &Part, events: &mut Vec<Value>) {
+fn grow(index: usize, part: &ReplyPart, events: &mut Vec<Value>) {
     let done = item(index, part);
     let mut begun = done.clone();
     match part {
-        Part::Text(_) => begun["content"] = json!([]),
-        Part::Thought(_) => begun["summary"] = json!([]),
-        Part::Call(..) => begun["arguments"] = json!(""),
+        ReplyPart::Text(_) => begun["content"] = json!([]),
+        ReplyPart::Thought(_) => begun["summary"] = json!([]),
+        ReplyPart::Call(..) => begun["arguments"] = json!(""),
     }
     let mut push = |kind: &str, more: Value| {
         let mut event = json!({ "type": kind, "output_index": index });
@@ -69,7 +71,7 @@ fn grow(index: usize, part: &Part, events: &mut Vec<Value>) {
     };
     push("response.output_item.added", json!({ "item": begun }));
     match part {
-        Part::Text(pieces) => {
+        ReplyPart::Text(pieces) => {
             let empty = json!({ "type": "output_text", "annotations": [], "logprobs": [], "text": "" });
             push("response.content_part.added", json!({ "content_index": 0, "part": empty }));
             for piece in pieces {
@@ -79,10 +81,10 @@ fn grow(index: usize, part: &Part, events: &mut Vec<Value>) {
             let done = json!({ "content_index": 0, "logprobs": [], "text": pieces.concat() });
             push("response.output_text.done", done);
         }
-        Part::Thought(text) => {
+        ReplyPart::Thought(text) => {
             push("response.reasoning_summary_text.delta", json!({ "summary_index": 0, "delta": text }));
         }
-        Part::Call(_, _, pieces) => {
+        ReplyPart::Call(_, _, pieces) => {
             for piece in pieces {
                 push("response.function_call_arguments.delta", json!({ "delta": piece }));
             }
@@ -104,28 +106,28 @@ pub(crate) fn error(status: u16, message: &str) -> Value {
 }
 
 /// An answer to a call in both of OpenAI's APIs: its first words say that it failed.
-pub(crate) fn answered(call_id: String, text: String) -> Turn {
+pub(crate) fn answered(call_id: String, text: String) -> RequestTurn {
     match text.strip_prefix("Error: ") {
-        Some(words) => Turn::Answered(call_id, words.to_owned(), true),
-        None => Turn::Answered(call_id, text, false),
+        Some(words) => RequestTurn::ToolResult(call_id, words.to_owned(), true),
+        None => RequestTurn::ToolResult(call_id, text, false),
     }
 }
 
 /// A reply of which nothing has come, to a request of a server that isn't OpenAI's and that allowed so many tokens.
-pub(crate) fn growth(most: u32) -> impl crate::providers::dialogue::Growth {
-    Growth::new(0).cut_at(most)
+pub(crate) fn growth(most: u32) -> impl crate::providers::transport::http_conversation::ReplyAssembler {
+    OpenaiAssembler::new(0).with_token_limit(most)
 }
 
-impl Dialect for Spoken {
-    fn entry(&self) -> &'static Entry {
-        &crate::providers::openai::ENTRY
+impl WireDialect for OpenaiDialect {
+    fn spec(&self) -> &'static ProviderSpec {
+        &crate::providers::openai::SPEC
     }
 
     fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        vec![("OPENAI_API_KEY", SECRET.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1/"))]
+        vec![("OPENAI_API_KEY", TEST_KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1/"))]
     }
 
-    fn line(&self) -> &'static str {
+    fn request_line(&self) -> &'static str {
         "POST /v1/responses HTTP/1.1"
     }
 
@@ -133,7 +135,7 @@ impl Dialect for Spoken {
         ["gpt-5.1", "gpt-5.1-2025-11-13"]
     }
 
-    fn events(&self, Said(parts, ending): &Said) -> Vec<String> {
+    fn events(&self, ReplySpec(parts, ending): &ReplySpec) -> Vec<String> {
         let begun = response(&[], "in_progress", None);
         let mut events = vec![
             json!({ "type": "response.created", "response": begun }),
@@ -149,15 +151,15 @@ impl Dialect for Spoken {
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(Growth::new(0), chunks)
+        read(OpenaiAssembler::new(0), chunks)
     }
 
-    fn noise(&self) -> &'static str {
+    fn unknown_event(&self) -> &'static str {
         "event: response.novelty\ndata: {\"type\":\"response.novelty\",\"output_index\":0}\n\nevent: ping\ndata: {}\n\n\
          data: [DONE]\n\nevent: keepalive\ndata: {\"type\":\"keepalive\",\"output_index\":\"x\"}\n\n"
     }
 
-    fn whole(&self, Said(parts, ending): &Said) -> Value {
+    fn whole(&self, ReplySpec(parts, ending): &ReplySpec) -> Value {
         let items: Vec<Value> = parts.iter().enumerate().map(|(index, part)| item(index, part)).collect();
         ended(&items, *ending)
     }
@@ -171,28 +173,28 @@ impl Dialect for Spoken {
         sent(&[json!({ "type": "error", "code": code, "message": message, "param": null })]).concat()
     }
 
-    fn full(&self) -> Vec<(u16, Value)> {
+    fn context_full_errors(&self) -> Vec<(u16, Value)> {
         let error = json!({ "error": { "message": "Your input exceeds the context window of this model.",
             "type": "invalid_request_error", "param": "input", "code": "context_length_exceeded" } });
         vec![(400, error)]
     }
 
-    fn hear(&self, body: &Value) -> Heard {
+    fn parse_request(&self, body: &Value) -> ParsedRequest {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let turn = |item: &Value| match (item["type"].as_str().unwrap(), item["role"].as_str()) {
-            ("message", Some("user")) => Turn::User(text(&item["content"][0]["text"])),
-            ("message", _) if item["content"].is_string() => Turn::Text(text(&item["content"])),
-            ("message", _) => Turn::Text(text(&item["content"][0]["text"])),
-            ("reasoning", _) => Turn::Thought(text(&item["summary"][0]["text"])),
+            ("message", Some("user")) => RequestTurn::User(text(&item["content"][0]["text"])),
+            ("message", _) if item["content"].is_string() => RequestTurn::Text(text(&item["content"])),
+            ("message", _) => RequestTurn::Text(text(&item["content"][0]["text"])),
+            ("reasoning", _) => RequestTurn::Thought(text(&item["summary"][0]["text"])),
             ("function_call", _) => {
                 let input = serde_json::from_str(&text(&item["arguments"])).unwrap();
-                Turn::Call(text(&item["call_id"]), text(&item["name"]), input)
+                RequestTurn::Call(text(&item["call_id"]), text(&item["name"]), input)
             }
             ("function_call_output", _) => answered(text(&item["call_id"]), text(&item["output"])),
             (kind, _) => panic!("{kind}"),
         };
-        Heard {
+        ParsedRequest {
             model: text(&body["model"]),
             system: text(&body["instructions"]),
             tools: list(&body["tools"]).iter().map(|tool| text(&tool["name"])).collect(),
@@ -203,7 +205,7 @@ impl Dialect for Spoken {
         }
     }
 
-    fn conversation(&self, body: &str) -> String {
+    fn conversation_json(&self, body: &str) -> String {
         body[body.find(r#""instructions":"#).unwrap()..].strip_suffix("]}").unwrap().to_owned()
     }
 }

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::dialect::{response, sent};
 use super::{completed, done, message, reply_of};
-use crate::message::{Message, Reply, Stop, View};
-use crate::providers::conformance::{asked, request, setup};
-use crate::providers::dialogue::Body as _;
-use crate::providers::openai::request::{Body, Way};
-use crate::providers::openai::tests::Spoken;
-use crate::providers::scripted::Answer;
+use crate::message::{BlockContent, Message, Reply, StopReason};
+use crate::providers::conformance::{ask_once, request, setup};
+use crate::providers::openai::request::{OpenaiEncoder, RequestDialect};
+use crate::providers::openai::tests::OpenaiDialect;
+use crate::providers::test_server::ScriptedResponse;
+use crate::providers::transport::http_conversation::RequestEncoder as _;
 
 fn call(number: u32, arguments: &str) -> Value {
     json!({ "id": format!("fc_{number}"), "type": "function_call", "status": "completed",
@@ -57,11 +57,11 @@ fn of_kind(word: &str, events: &[Value]) -> Vec<Value> {
 }
 
 fn shown(reply: &Reply) -> Vec<String> {
-    let shown = |view: &View| match view {
-        View::Text(text) | View::Thinking(text) | View::Other(text) => text.clone(),
-        View::Call(call) => format!("{} {} {}", call.id, call.tool, call.input),
+    let shown = |view: &BlockContent| match view {
+        BlockContent::Text(text) | BlockContent::Thinking(text) | BlockContent::Other(text) => text.clone(),
+        BlockContent::Call(call) => format!("{} {} {}", call.id, call.tool, call.input),
     };
-    reply.blocks.iter().map(|block| shown(&block.view)).collect()
+    reply.blocks.iter().map(|block| shown(&block.content)).collect()
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn items_are_told_apart_however_they_are_numbered() {
         for end in [completed(&items), completed(&[])] {
             let reply = reply_of(&[&events[..], &[end]].concat()).await;
             assert_eq!(shown(&reply), ["Look.", "call_1 glob {\"n\":1}", "call_2 glob {\"n\":2}"], "{name}");
-            assert_eq!(reply.stop, Stop::ToolUse);
+            assert_eq!(reply.stop, StopReason::ToolUse);
         }
     }
 }
@@ -120,7 +120,7 @@ async fn an_item_that_ends_with_less_is_what_was_said_of_it() {
     let refusal = |kind: &str, name: &str| json!({ "type": kind, "output_index": 0, name: "I can't." });
     for said in [refusal("response.refusal.delta", "delta"), refusal("response.refusal.done", "refusal")] {
         let reply = reply_of(&[begun(0, &message("")), said, completed(&[])]).await;
-        assert_eq!((shown(&reply), reply.stop), (vec!["I can't.".to_owned()], Stop::Refusal));
+        assert_eq!((shown(&reply), reply.stop), (vec!["I can't.".to_owned()], StopReason::Refusal));
     }
 }
 
@@ -137,9 +137,11 @@ async fn an_input_goes_back_as_a_text_whatever_it_came_as() {
         let mut item = call(1, "");
         item["arguments"] = arguments;
         let reply = reply_of(&[done(0, &item), completed(&[])]).await;
-        let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: true }).unwrap();
+        let mut body =
+            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true })
+                .unwrap();
         body.push(&Message::Assistant(reply)).unwrap();
-        let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         assert_eq!(body["input"][0]["arguments"], expected);
     }
 }
@@ -159,9 +161,11 @@ async fn a_thought_that_is_sealed_at_the_end_goes_back_sealed() {
         let events = [done(0, told), done(1, &call), completed(&[listed.clone(), call.clone()])];
         let reply = reply_of(&events).await;
         assert_eq!(shown(&reply), ["Let me see.", "call_2 glob {}"]);
-        let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: false }).unwrap();
+        let mut body =
+            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: false })
+                .unwrap();
         body.push(&Message::Assistant(reply)).unwrap();
-        let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         let mut back = thought.clone();
         back["encrypted_content"] = expected.clone();
         assert_eq!(body["input"][0], back);
@@ -173,7 +177,8 @@ async fn messages_of_one_reply_stand_apart() {
     let mut second = message("Two.");
     second["id"] = json!("msg_2");
     let events = [told(0, &message("One.")), told(1, &second), vec![completed(&[])]].concat();
-    let (reply, seen, _) = asked(&Spoken, vec![Answer::stream([sent(&events).concat().as_bytes()])]).await;
+    let (reply, seen, _) =
+        ask_once(&OpenaiDialect, vec![ScriptedResponse::stream([sent(&events).concat().as_bytes()])]).await;
     assert_eq!(reply.unwrap().text(), "One.\n\nTwo.");
     assert_eq!(*seen.text.lock().unwrap(), "One.\n\nTwo.");
 }
@@ -199,7 +204,8 @@ fn part_said(index: Option<u64>, pieces: &[&str], end: Option<&str>) -> Vec<Valu
 }
 
 async fn heard(events: &[Value]) -> (String, String) {
-    let (reply, seen, requests) = asked(&Spoken, vec![Answer::stream([sent(events).concat().as_bytes()])]).await;
+    let (reply, seen, requests) =
+        ask_once(&OpenaiDialect, vec![ScriptedResponse::stream([sent(events).concat().as_bytes()])]).await;
     assert_eq!(requests, 1);
     (reply.unwrap().text(), seen.text.lock().unwrap().clone())
 }
@@ -277,9 +283,9 @@ async fn what_is_unknown_or_odd_is_passed_over() {
 async fn an_ending_is_what_its_status_says() {
     let ending = |kind: &str, status: &str, reason: Option<&str>| json!({ "type": kind, "response": response(&[message("Hi!")], status, reason) });
     for (end, stop) in [
-        (ending("response.done", "completed", None), Stop::EndTurn),
-        (ending("response.done", "incomplete", Some("max_output_tokens")), Stop::MaxTokens),
-        (ending("response.completed", "incomplete", Some("content_filter")), Stop::Refusal),
+        (ending("response.done", "completed", None), StopReason::EndTurn),
+        (ending("response.done", "incomplete", Some("max_output_tokens")), StopReason::MaxTokens),
+        (ending("response.completed", "incomplete", Some("content_filter")), StopReason::Refusal),
     ] {
         assert_eq!(reply_of(&[end]).await.stop, stop);
     }
@@ -287,14 +293,14 @@ async fn an_ending_is_what_its_status_says() {
     with_error["response"]["error"] = json!({ "code": "server_error", "message": "sorry" });
     for failed in [ending("response.completed", "failed", None), ending("response.done", "cancelled", None), with_error]
     {
-        let answers =
-            [failed, completed(&[message("Hi!")])].map(|end| Answer::stream([sent(&[end]).concat().as_bytes()]));
-        assert_eq!(asked(&Spoken, answers.to_vec()).await.2, 2);
+        let answers = [failed, completed(&[message("Hi!")])]
+            .map(|end| ScriptedResponse::stream([sent(&[end]).concat().as_bytes()]));
+        assert_eq!(ask_once(&OpenaiDialect, answers.to_vec()).await.2, 2);
     }
     let mut bare = response(&[message("Hi!")], "completed", None);
     for name in ["object", "status"] {
         bare.as_object_mut().unwrap().shift_remove(name);
     }
-    let answer = Answer::new("200 OK", "content-type: application/json\r\n", &bare.to_string());
-    assert_eq!(asked(&Spoken, vec![answer]).await.0.unwrap().stop, Stop::EndTurn);
+    let answer = ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &bare.to_string());
+    assert_eq!(ask_once(&OpenaiDialect, vec![answer]).await.0.unwrap().stop, StopReason::EndTurn);
 }

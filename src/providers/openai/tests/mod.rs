@@ -3,24 +3,25 @@
 mod dialect;
 mod items;
 
-pub(crate) use self::dialect::{Spoken, answered, error, growth};
+pub(crate) use self::dialect::{OpenaiDialect, answered, error, growth};
 
 use serde_json::{Value, json};
 
 use self::dialect::{response, sent, usage};
-use super::request::{Body, Way};
+use super::request::{OpenaiEncoder, RequestDialect};
 use crate::job::Thinking;
-use crate::message::{Message, Reply, Stop, UserMessage, View};
+use crate::message::{BlockContent, Message, Reply, StopReason, UserMessage};
 use crate::providers::conformance::{
-    Dialect, SECRET, Seen, asked, asked_for, calling, connect, last_request, prompted, request, result, setup, streamed,
+    RecordingObserver, TEST_KEY, WireDialect, ask_once, ask_once_with, connect, last_request, prompted, request,
+    result, setup, streamed, tool_call_reply,
 };
-use crate::providers::dialogue::Body as _;
-use crate::providers::scripted::{Answer, Server};
-use crate::providers::{Ask, FaultKind, Setup};
+use crate::providers::test_server::{ScriptedResponse, ScriptedServer};
+use crate::providers::transport::http_conversation::RequestEncoder as _;
+use crate::providers::{ConversationConfig, ProviderErrorKind, ReplyRequest};
 
 async fn reply_of(events: &[Value]) -> Reply {
-    let answer = Answer::stream([sent(events).concat().as_bytes()]);
-    asked_for(&Spoken, last_request(), vec![answer]).await.0.unwrap()
+    let answer = ScriptedResponse::stream([sent(events).concat().as_bytes()]);
+    ask_once_with(&OpenaiDialect, last_request(), vec![answer]).await.0.unwrap()
 }
 
 fn done(index: u64, item: &Value) -> Value {
@@ -36,10 +37,10 @@ fn message(text: &str) -> Value {
         "content": [{ "type": "output_text", "text": text, "annotations": [] }] })
 }
 
-fn written(setup: &Setup, way: Way) -> Value {
-    let mut body = Body::new(setup, way).unwrap();
+fn written(setup: &ConversationConfig, way: RequestDialect) -> Value {
+    let mut body = OpenaiEncoder::new(setup, way).unwrap();
     body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
-    serde_json::from_slice(&body.pieces(&request()).concat()).unwrap()
+    serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap()
 }
 
 #[test]
@@ -54,28 +55,29 @@ fn a_request_is_what_the_api_expects() {
         "tools": [tool("glob"), tool("grep")],
         "input": [{ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Hello" }] }],
     });
-    assert_eq!(written(&setup(&Spoken), Way { effort: None, has_openai_rules: false }), expected);
-    let own = written(&setup(&Spoken), Way { effort: Some("minimal"), has_openai_rules: true });
+    assert_eq!(written(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: false }), expected);
+    let own = written(&setup(&OpenaiDialect), RequestDialect { effort: Some("minimal"), has_openai_rules: true });
     expected.as_object_mut().unwrap().shift_remove("parallel_tool_calls");
     expected["reasoning"] = json!({ "effort": "minimal" });
     expected["prompt_cache_key"] = own["prompt_cache_key"].clone();
     assert!(own["prompt_cache_key"].as_str().unwrap().starts_with("legwork-"));
     assert_eq!(own, expected);
-    let mut plain = setup(&Spoken);
+    let mut plain = setup(&OpenaiDialect);
     plain.model.name = "gpt-4.1".to_owned();
-    assert_eq!(written(&plain, Way { effort: None, has_openai_rules: true }).get("include"), None);
-    let mut body = Body::new(&plain, Way { effort: None, has_openai_rules: true }).unwrap();
+    assert_eq!(written(&plain, RequestDialect { effort: None, has_openai_rules: true }).get("include"), None);
+    let mut body = OpenaiEncoder::new(&plain, RequestDialect { effort: None, has_openai_rules: true }).unwrap();
     body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
-    let few: Value = serde_json::from_slice(&body.pieces(&Ask { max_tokens: 1, ..request() }).concat()).unwrap();
+    let few: Value =
+        serde_json::from_slice(&body.body_chunks(&ReplyRequest { max_tokens: 1, ..request() }).concat()).unwrap();
     assert_eq!(few["max_output_tokens"], 16);
 }
 
 #[test]
 fn a_temperature_is_said_as_the_model_takes_it() {
     let asked = |name: &str, effort, temperature: f64| {
-        let mut setup = setup(&Spoken);
+        let mut setup = setup(&OpenaiDialect);
         (setup.model.name, setup.model.temperature) = (name.to_owned(), Some(temperature));
-        written(&setup, Way { effort, has_openai_rules: true }).get("temperature").cloned()
+        written(&setup, RequestDialect { effort, has_openai_rules: true }).get("temperature").cloned()
     };
     assert_eq!(asked("gpt-5.6-sol", Some("none"), 0.0), Some(json!(0.0)));
     assert_eq!(asked("gpt-5.6-sol", Some("low"), 1.0), None);
@@ -84,17 +86,17 @@ fn a_temperature_is_said_as_the_model_takes_it() {
 
 #[tokio::test]
 async fn items_go_back_as_they_came_and_in_order() {
-    let server = Server::start([streamed(&Spoken, &calling())]).await;
-    let mut conversation = prompted(&Spoken, &server.url);
-    let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let server = ScriptedServer::start([streamed(&OpenaiDialect, &tool_call_reply())]).await;
+    let mut conversation = prompted(&OpenaiDialect, &server.url);
+    let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
     let results = vec![result("toolu_1", "found", false), result("toolu_2", "found", false)];
     conversation.push(&Message::User(UserMessage { results, text: None }));
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let body = server.received()[1].json();
     let items = body["input"].as_array().unwrap();
-    let whole = Spoken.whole(&calling());
+    let whole = OpenaiDialect.whole(&tool_call_reply());
     assert_eq!(json!(items[1..5]), whole["output"]);
     assert_eq!(items[5], json!({ "type": "function_call_output", "call_id": "toolu_1", "output": "found" }));
     let sent = String::from_utf8(server.received()[1].body.clone()).unwrap();
@@ -108,17 +110,19 @@ async fn reasoning_goes_back_only_where_it_is_taken() {
     let reply = reply_of(&[completed(&items)]).await;
     assert_eq!(reply.blocks.len(), 4);
     let back = |has_openai_rules| {
-        let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules }).unwrap();
+        let mut body =
+            OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules }).unwrap();
         body.push(&Message::Assistant(reply.clone())).unwrap();
-        let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+        let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
         body["input"].clone()
     };
     assert_eq!(back(true), json!([items[0], items[2]]));
     assert_eq!(back(false), json!([items[0], items[1], items[2]]));
     let only_thoughts = reply_of(&[completed(&items[..2])]).await;
-    let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: true }).unwrap();
+    let mut body =
+        OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true }).unwrap();
     body.push(&Message::Assistant(only_thoughts)).unwrap();
-    let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+    let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
     assert_eq!(body["input"], json!([{ "type": "message", "role": "assistant", "content": "(nothing)" }]));
 }
 
@@ -127,11 +131,12 @@ async fn what_is_masked_or_renamed_is_written_anew() {
     let call = json!({ "id": "fc_1", "type": "function_call", "call_id": "a", "name": "glob", "arguments": "{ }" });
     let mut reply = reply_of(&[completed(&[message("Hi"), call])]).await;
     reply.blocks[0].raw = None;
-    let View::Call(call) = &mut reply.blocks[1].view else { unreachable!() };
+    let BlockContent::Call(call) = &mut reply.blocks[1].content else { unreachable!() };
     call.id = "b".to_owned();
-    let mut body = Body::new(&setup(&Spoken), Way { effort: None, has_openai_rules: true }).unwrap();
+    let mut body =
+        OpenaiEncoder::new(&setup(&OpenaiDialect), RequestDialect { effort: None, has_openai_rules: true }).unwrap();
     body.push(&Message::Assistant(reply)).unwrap();
-    let body: Value = serde_json::from_slice(&body.pieces(&request()).concat()).unwrap();
+    let body: Value = serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap();
     let expected = json!([
         { "type": "message", "role": "assistant", "content": "Hi" },
         { "type": "function_call", "call_id": "b", "name": "glob", "arguments": "{ }" },
@@ -151,8 +156,11 @@ async fn an_item_is_what_its_end_says_or_the_whole_response() {
         let reply = reply_of(&events).await;
         assert_eq!((reply.text().as_str(), reply.blocks.len()), ("Hi!", 1), "{events:?}");
     }
-    let unsaid =
-        asked(&Spoken, vec![Answer::stream([sent(&[completed(&[message("Hi!")])]).concat().as_bytes()])]).await;
+    let unsaid = ask_once(
+        &OpenaiDialect,
+        vec![ScriptedResponse::stream([sent(&[completed(&[message("Hi!")])]).concat().as_bytes()])],
+    )
+    .await;
     assert_eq!(*unsaid.1.text.lock().unwrap(), "Hi!");
 }
 
@@ -165,11 +173,11 @@ async fn of_a_reply_that_was_cut_the_text_stays() {
     let mut begun = message("");
     begun["content"] = json!([]);
     let reply = reply_of(&[added(begun), delta, incomplete.clone()]).await;
-    assert_eq!((reply.text().as_str(), &reply.stop), ("Hel", &Stop::MaxTokens));
+    assert_eq!((reply.text().as_str(), &reply.stop), ("Hel", &StopReason::MaxTokens));
     let call = json!({ "id": "fc_1", "type": "function_call", "call_id": "a", "name": "glob", "arguments": "" });
     let piece = json!({ "type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{\"a\"" });
     let reply = reply_of(&[added(call), piece, incomplete]).await;
-    assert!(reply.calls().next().unwrap().broken.is_some());
+    assert!(reply.tool_calls().next().unwrap().input_error.is_some());
 }
 
 #[tokio::test]
@@ -177,13 +185,13 @@ async fn endings_have_their_own_words() {
     let mut refusing = message("");
     refusing["content"] = json!([{ "type": "refusal", "refusal": "I can't do that." }]);
     let reply = reply_of(&[completed(&[refusing])]).await;
-    assert_eq!((reply.text().as_str(), reply.stop), ("I can't do that.", Stop::Refusal));
+    assert_eq!((reply.text().as_str(), reply.stop), ("I can't do that.", StopReason::Refusal));
     for (reason, stop) in [
-        (Some("content_filter"), Stop::Refusal),
-        (Some("max_messages"), Stop::Other("max_messages".to_owned())),
-        (Some("max_tokens"), Stop::MaxTokens),
+        (Some("content_filter"), StopReason::Refusal),
+        (Some("max_messages"), StopReason::Other("max_messages".to_owned())),
+        (Some("max_tokens"), StopReason::MaxTokens),
         // Whatever the reason is, it isn't whole.
-        (None, Stop::MaxTokens),
+        (None, StopReason::MaxTokens),
     ] {
         let end = json!({ "type": "response.incomplete", "response": response(&[message("x")], "incomplete", reason) });
         assert_eq!(reply_of(&[end]).await.stop, stop);
@@ -197,41 +205,43 @@ async fn a_failed_response_is_a_fault_with_what_it_cost() {
         response["error"] = json!({ "code": code, "message": "sorry" });
         response["usage"] = usage();
         let event = json!({ "type": "response.failed", "response": response });
-        Answer::stream([sent(&[event]).concat().as_bytes()])
+        ScriptedResponse::stream([sent(&[event]).concat().as_bytes()])
     };
-    let good = || streamed(&Spoken, &calling());
+    let good = || streamed(&OpenaiDialect, &tool_call_reply());
     for code in ["server_error", "rate_limit_exceeded", "vector_store_timeout"] {
-        let (_, seen, requests) = asked(&Spoken, vec![failed(code), good()]).await;
+        let (_, seen, requests) = ask_once(&OpenaiDialect, vec![failed(code), good()]).await;
         assert_eq!(requests, 2);
         let retry = seen.retries.lock().unwrap()[0].clone();
-        assert!(retry.why.ends_with(&format!("({code}): sorry")), "{}", retry.why);
-        assert_eq!((retry.spent.input_tokens, retry.spent.output_tokens), (10, 42));
+        assert!(retry.reason.ends_with(&format!("({code}): sorry")), "{}", retry.reason);
+        assert_eq!((retry.usage.input_tokens, retry.usage.output_tokens), (10, 42));
     }
-    for (code, kind) in [("invalid_prompt", FaultKind::Rejected), ("context_length_exceeded", FaultKind::ContextFull)] {
-        let (fault, _, requests) = asked(&Spoken, vec![failed(code), good()]).await;
+    for (code, kind) in
+        [("invalid_prompt", ProviderErrorKind::Rejected), ("context_length_exceeded", ProviderErrorKind::ContextFull)]
+    {
+        let (fault, _, requests) = ask_once(&OpenaiDialect, vec![failed(code), good()]).await;
         assert_eq!((fault.unwrap_err().kind, requests), (kind, 1), "{code}");
     }
     let nested = "event: error\ndata: {\"type\":\"error\",\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"m\"}}\n\n";
-    let (fault, _, _) = asked(&Spoken, vec![Answer::stream([nested.as_bytes()])]).await;
-    assert_eq!(fault.unwrap_err().kind, FaultKind::ContextFull);
+    let (fault, _, _) = ask_once(&OpenaiDialect, vec![ScriptedResponse::stream([nested.as_bytes()])]).await;
+    assert_eq!(fault.unwrap_err().kind, ProviderErrorKind::ContextFull);
     for status in ["in_progress", "queued", "cancelled"] {
         let body = response(&[message("x")], status, None).to_string();
-        let answer = Answer::new("200 OK", "content-type: application/json\r\n", &body);
-        assert_eq!(asked(&Spoken, vec![answer, good()]).await.2, 2, "{status}");
+        let answer = ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &body);
+        assert_eq!(ask_once(&OpenaiDialect, vec![answer, good()]).await.2, 2, "{status}");
     }
 }
 
 #[test]
 fn thinking_is_what_the_model_can() {
     let at = |base: &str, model: &str, thinking| {
-        let variables = [("OPENAI_BASE_URL", base.to_owned()), ("OPENAI_API_KEY", SECRET.to_owned())];
-        let provider = connect(&super::ENTRY, &variables).unwrap();
-        let mut setup = setup(&Spoken);
+        let variables = [("OPENAI_BASE_URL", base.to_owned()), ("OPENAI_API_KEY", TEST_KEY.to_owned())];
+        let provider = connect(&super::SPEC, &variables).unwrap();
+        let mut setup = setup(&OpenaiDialect);
         (setup.model.name, setup.model.thinking) = (model.to_owned(), Some(thinking));
         provider.open(setup).map(|_| ()).map_err(|fault| (fault.kind, fault.hint.is_some()))
     };
     assert_eq!(at("", "gpt-5.6-sol", Thinking::High), Ok(()));
-    assert_eq!(at("", "o3", Thinking::Off), Err((FaultKind::Rejected, true)));
+    assert_eq!(at("", "o3", Thinking::Off), Err((ProviderErrorKind::Rejected, true)));
     assert_eq!(at("http://localhost/v1", "o3", Thinking::Off), Ok(()));
 }
 
@@ -246,11 +256,12 @@ async fn a_refused_include_is_left_out_by_all_agents_from_then_on() {
         ),
     ] {
         let error = json!({ "error": { "message": message, "type": "invalid_request_error", "param": "include", "code": null } });
-        let refusal = Answer::new(&format!("{code} x"), "content-type: application/json\r\n", &error.to_string());
-        let server = Server::start([refusal, streamed(&Spoken, &calling())]).await;
-        let provider = connect(Spoken.entry(), &Spoken.variables(&server.url)).unwrap();
-        let seen = Seen::default();
-        let mut agents = [0, 1].map(|_| provider.open(setup(&Spoken)).unwrap());
+        let refusal =
+            ScriptedResponse::new(&format!("{code} x"), "content-type: application/json\r\n", &error.to_string());
+        let server = ScriptedServer::start([refusal, streamed(&OpenaiDialect, &tool_call_reply())]).await;
+        let provider = connect(OpenaiDialect.spec(), &OpenaiDialect.variables(&server.url)).unwrap();
+        let seen = RecordingObserver::default();
+        let mut agents = [0, 1].map(|_| provider.open(setup(&OpenaiDialect)).unwrap());
         for agent in &mut agents {
             agent.push(&Message::User(UserMessage::text("Hello")));
             agent.ask(request(), &seen).await.unwrap();
@@ -262,7 +273,7 @@ async fn a_refused_include_is_left_out_by_all_agents_from_then_on() {
     }
     // About what was sent, and not about the option.
     let error = json!({ "error": { "message": "The encrypted content gAAA could not be verified.", "code": "invalid_encrypted_content" } });
-    let refusal = Answer::new("400 x", "content-type: application/json\r\n", &error.to_string());
-    let (fault, _, requests) = asked(&Spoken, vec![refusal]).await;
-    assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 1));
+    let refusal = ScriptedResponse::new("400 x", "content-type: application/json\r\n", &error.to_string());
+    let (fault, _, requests) = ask_once(&OpenaiDialect, vec![refusal]).await;
+    assert_eq!((fault.unwrap_err().kind, requests), (ProviderErrorKind::Rejected, 1));
 }

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::{Spoken, piece, reply_of, stream};
-use crate::message::{Reply, Stop};
-use crate::providers::conformance::asked;
-use crate::providers::scripted::Answer;
+use super::{OpenaiChatDialect, piece, reply_of, stream};
+use crate::message::{Reply, StopReason};
+use crate::providers::conformance::ask_once;
+use crate::providers::test_server::ScriptedResponse;
 
 fn calls(reply: &Reply) -> Vec<[&str; 3]> {
-    reply.calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect()
+    reply.tool_calls().map(|call| [call.id.as_str(), call.tool.as_str(), call.input.get()]).collect()
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn calls_of_every_shape_are_put_together() {
         for finish in ["tool_calls", "stop", "function_call"] {
             let reply = reply_of(&stream(&deltas, finish)).await;
             assert_eq!(calls(&reply), expected, "{deltas:?}");
-            assert_eq!(reply.stop, Stop::ToolUse);
+            assert_eq!(reply.stop, StopReason::ToolUse);
         }
     }
 }
@@ -249,8 +249,8 @@ async fn calls_are_bounded_in_number() {
     let call = |index: usize| json!({ "index": index, "function": { "name": "a", "arguments": "{}" } });
     let many =
         |count: usize| stream(&[json!({ "tool_calls": (0..count).map(call).collect::<Vec<_>>() })], "tool_calls");
-    assert_eq!(reply_of(&many(1_000)).await.calls().count(), 1_000);
-    let answers = [many(1_001), many(1)].map(|body| Answer::stream([body.as_bytes()]));
-    let (_, seen, _) = asked(&Spoken, answers.to_vec()).await;
-    assert!(seen.retries.lock().unwrap()[0].why.contains("more than 1000 calls"));
+    assert_eq!(reply_of(&many(1_000)).await.tool_calls().count(), 1_000);
+    let answers = [many(1_001), many(1)].map(|body| ScriptedResponse::stream([body.as_bytes()]));
+    let (_, seen, _) = ask_once(&OpenaiChatDialect, answers.to_vec()).await;
+    assert!(seen.retries.lock().unwrap()[0].reason.contains("more than 1000 calls"));
 }

@@ -2,19 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::providers::Entry;
-use crate::providers::conformance::{Dialect, Ending, Heard, Part, SECRET, Said, Turn, read};
+use crate::providers::ProviderSpec;
+use crate::providers::conformance::{
+    ParsedRequest, ReplyEnding, ReplyPart, ReplySpec, RequestTurn, TEST_KEY, WireDialect, read,
+};
 use crate::providers::openai::tests::{answered, error};
-use crate::providers::openai_chat::reply::Growth;
+use crate::providers::openai_chat::reply::OpenaiChatAssembler;
 
-pub(crate) struct Spoken;
+pub(crate) struct OpenaiChatDialect;
 
-pub(super) fn stop(ending: Ending) -> &'static str {
+pub(super) fn stop(ending: ReplyEnding) -> &'static str {
     match ending {
-        Ending::Said => "stop",
-        Ending::Called => "tool_calls",
-        Ending::Cut => "length",
-        Ending::Refused => "content_filter",
+        ReplyEnding::EndTurn => "stop",
+        ReplyEnding::ToolUse => "tool_calls",
+        ReplyEnding::MaxTokens => "length",
+        ReplyEnding::Refusal => "content_filter",
     }
 }
 
@@ -36,20 +38,20 @@ fn usage() -> Value {
 }
 
 /// A reply of which nothing has come.
-pub(crate) fn growth() -> impl crate::providers::dialogue::Growth {
-    Growth::new(0)
+pub(crate) fn growth() -> impl crate::providers::transport::http_conversation::ReplyAssembler {
+    OpenaiChatAssembler::new(0)
 }
 
-impl Dialect for Spoken {
-    fn entry(&self) -> &'static Entry {
-        &crate::providers::openai_chat::ENTRY
+impl WireDialect for OpenaiChatDialect {
+    fn spec(&self) -> &'static ProviderSpec {
+        &crate::providers::openai_chat::SPEC
     }
 
     fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        vec![("OPENAI_API_KEY", SECRET.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))]
+        vec![("OPENAI_API_KEY", TEST_KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))]
     }
 
-    fn line(&self) -> &'static str {
+    fn request_line(&self) -> &'static str {
         "POST /v1/chat/completions HTTP/1.1"
     }
 
@@ -57,20 +59,20 @@ impl Dialect for Spoken {
         ["gpt-4.1", "gpt-4.1-2025-04-14"]
     }
 
-    fn events(&self, Said(parts, ending): &Said) -> Vec<String> {
+    fn events(&self, ReplySpec(parts, ending): &ReplySpec) -> Vec<String> {
         let mut chunks = vec![chunk(&json!({ "role": "assistant", "content": null, "refusal": null }), None)];
         let mut index = 0;
         for part in parts {
             match part {
-                Part::Text(pieces) => {
+                ReplyPart::Text(pieces) => {
                     chunks.extend(pieces.iter().map(|piece| chunk(&json!({ "content": piece }), None)));
                 }
-                Part::Thought(text) => {
+                ReplyPart::Thought(text) => {
                     for piece in text.split_inclusive(' ') {
                         chunks.push(chunk(&json!({ "reasoning_content": piece, "content": null }), None));
                     }
                 }
-                Part::Call(id, tool, pieces) => {
+                ReplyPart::Call(id, tool, pieces) => {
                     let start = json!({ "index": index, "id": id, "type": "function",
                         "function": { "name": tool, "arguments": "" } });
                     chunks.push(chunk(&json!({ "tool_calls": [start] }), None));
@@ -91,29 +93,29 @@ impl Dialect for Spoken {
         events
     }
 
-    fn enough(&self, events: &[String]) -> usize {
+    fn events_until_complete(&self, events: &[String]) -> usize {
         events.len() - 2
     }
 
     fn read(&self, chunks: &[&[u8]]) -> Option<(usize, String)> {
-        read(Growth::new(0), chunks)
+        read(OpenaiChatAssembler::new(0), chunks)
     }
 
-    fn noise(&self) -> &'static str {
+    fn unknown_event(&self) -> &'static str {
         "data: ping\n\nevent: hello\ndata: {\"object\":\"novelty\",\"choices\":null}\n\n"
     }
 
-    fn whole(&self, Said(parts, ending): &Said) -> Value {
+    fn whole(&self, ReplySpec(parts, ending): &ReplySpec) -> Value {
         let text = parts.iter().find_map(|part| match part {
-            Part::Text(pieces) => Some(pieces.concat()),
+            ReplyPart::Text(pieces) => Some(pieces.concat()),
             _ => None,
         });
         let thought = parts.iter().find_map(|part| match part {
-            Part::Thought(text) => Some(*text),
+            ReplyPart::Thought(text) => Some(*text),
             _ => None,
         });
-        let call = |part: &Part| match part {
-            Part::Call(id, tool, pieces) => {
+        let call = |part: &ReplyPart| match part {
+            ReplyPart::Call(id, tool, pieces) => {
                 let function = json!({ "name": tool, "arguments": pieces.concat() });
                 Some(json!({ "id": id, "type": "function", "function": function }))
             }
@@ -130,7 +132,7 @@ impl Dialect for Spoken {
         error(status, message)
     }
 
-    fn full(&self) -> Vec<(u16, Value)> {
+    fn context_full_errors(&self) -> Vec<(u16, Value)> {
         let openai = json!({ "error": { "message": "This model's maximum context length is 8192 tokens.",
             "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded" } });
         let llama = json!({ "error": { "code": 400, "message": "request (9 tokens) exceeds the available context size",
@@ -140,7 +142,7 @@ impl Dialect for Spoken {
         vec![(400, openai), (400, llama), (400, vllm)]
     }
 
-    fn hear(&self, body: &Value) -> Heard {
+    fn parse_request(&self, body: &Value) -> ParsedRequest {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut system = String::new();
@@ -149,25 +151,25 @@ impl Dialect for Spoken {
             let content = text(&message["content"]);
             match message["role"].as_str().unwrap() {
                 "system" => system = content,
-                "user" => turns.push(Turn::User(content)),
+                "user" => turns.push(RequestTurn::User(content)),
                 "tool" => turns.push(answered(text(&message["tool_call_id"]), content)),
                 "assistant" => {
                     if let Some(thought) = message["reasoning_content"].as_str() {
-                        turns.push(Turn::Thought(thought.to_owned()));
+                        turns.push(RequestTurn::Thought(thought.to_owned()));
                     }
                     if !message["content"].is_null() {
-                        turns.push(Turn::Text(content));
+                        turns.push(RequestTurn::Text(content));
                     }
                     for call in list(&message["tool_calls"]) {
                         let function = &call["function"];
                         let input = serde_json::from_str(&text(&function["arguments"])).unwrap();
-                        turns.push(Turn::Call(text(&call["id"]), text(&function["name"]), input));
+                        turns.push(RequestTurn::Call(text(&call["id"]), text(&function["name"]), input));
                     }
                 }
                 role => panic!("{role}"),
             }
         }
-        Heard {
+        ParsedRequest {
             model: text(&body["model"]),
             system,
             tools: list(&body["tools"]).iter().map(|tool| text(&tool["function"]["name"])).collect(),
@@ -178,7 +180,7 @@ impl Dialect for Spoken {
         }
     }
 
-    fn conversation(&self, body: &str) -> String {
+    fn conversation_json(&self, body: &str) -> String {
         body[body.find(r#""tools":"#).unwrap()..].strip_suffix("]}").unwrap().to_owned()
     }
 }

@@ -4,7 +4,7 @@ mod calls;
 mod dialect;
 mod requests;
 
-pub(crate) use self::dialect::{Spoken, growth};
+pub(crate) use self::dialect::{OpenaiChatDialect, growth};
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use self::dialect::{chunk, sent};
-use crate::message::{Message, Reply, Stop, UserMessage, View};
-use crate::providers::conformance::{Seen, asked, connect, prompted, request, result, setup};
-use crate::providers::scripted::{Answer, End, Server};
+use crate::message::{BlockContent, Message, Reply, StopReason, UserMessage};
+use crate::providers::conformance::{RecordingObserver, ask_once, connect, prompted, request, result, setup};
+use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};
 
 /// A stream of these deltas, then the reason.
 fn stream(deltas: &[Value], finish: &str) -> String {
@@ -25,7 +25,7 @@ fn stream(deltas: &[Value], finish: &str) -> String {
 }
 
 async fn reply_of(body: &str) -> Reply {
-    asked(&Spoken, vec![Answer::stream([body.as_bytes()])]).await.0.unwrap()
+    ask_once(&OpenaiChatDialect, vec![ScriptedResponse::stream([body.as_bytes()])]).await.0.unwrap()
 }
 
 fn piece(call: &Value) -> Value {
@@ -38,19 +38,20 @@ async fn a_stream_may_end_without_its_mark() {
     let whole = chunks.concat();
     let broken = format!("{whole}data: {{\"choi");
     for answer in [
-        Answer::stream([whole.as_bytes()]),
-        Answer::stream([whole.as_bytes()]).cut(End::Close),
-        Answer::stream([broken.as_bytes()]).cut(End::Close),
-        Answer::new("200 OK", "", &whole),
+        ScriptedResponse::stream([whole.as_bytes()]),
+        ScriptedResponse::stream([whole.as_bytes()]).cut(ConnectionEnd::Close),
+        ScriptedResponse::stream([broken.as_bytes()]).cut(ConnectionEnd::Close),
+        ScriptedResponse::new("200 OK", "", &whole),
     ] {
-        let (reply, _, requests) = asked(&Spoken, vec![answer]).await;
+        let (reply, _, requests) = ask_once(&OpenaiChatDialect, vec![answer]).await;
         assert_eq!((reply.unwrap().text().as_str(), requests), ("Hi!", 1));
     }
     let unfinished = format!("{}data: [DONE]\n\n", chunks[0]);
-    let good = Answer::stream([whole.as_bytes()]);
-    let (reply, seen, _) = asked(&Spoken, vec![Answer::stream([unfinished.as_bytes()]), good]).await;
+    let good = ScriptedResponse::stream([whole.as_bytes()]);
+    let (reply, seen, _) =
+        ask_once(&OpenaiChatDialect, vec![ScriptedResponse::stream([unfinished.as_bytes()]), good]).await;
     assert_eq!(reply.unwrap().text(), "Hi!");
-    assert!(seen.retries.lock().unwrap()[0].why.contains("without a finish_reason"));
+    assert!(seen.retries.lock().unwrap()[0].reason.contains("without a finish_reason"));
 }
 
 #[tokio::test]
@@ -73,9 +74,9 @@ async fn a_stream_that_only_shows_that_it_lives_is_left_after_the_reply() {
         MOST
     });
     let variables = [("OPENAI_BASE_URL", url), ("LEGWORK_IDLE_TIMEOUT_MS", "300".to_owned())];
-    let mut conversation = connect(&super::ENTRY, &variables).unwrap().open(setup(&Spoken)).unwrap();
+    let mut conversation = connect(&super::SPEC, &variables).unwrap().open(setup(&OpenaiChatDialect)).unwrap();
     conversation.push(&Message::User(UserMessage::text("Hello")));
-    assert_eq!(conversation.ask(request(), &Seen::default()).await.unwrap().text(), "Hi!");
+    assert_eq!(conversation.ask(request(), &RecordingObserver::default()).await.unwrap().text(), "Hi!");
     drop(conversation);
     assert!(server.await.unwrap() < MOST);
 }
@@ -91,18 +92,19 @@ async fn a_reply_without_a_reason_for_its_end_is_taken_where_nothing_can_be_miss
     let mut counted_early = said.clone();
     counted_early["usage"] = counted["usage"].clone();
     let whole = json!({ "object": "chat.completion", "choices": [{ "message": { "content": "Hi!" } }] }).to_string();
-    let done = |chunks: &[Value]| Answer::stream([(sent(chunks).concat() + "data: [DONE]\n\n").as_bytes()]);
+    let done = |chunks: &[Value]| ScriptedResponse::stream([(sent(chunks).concat() + "data: [DONE]\n\n").as_bytes()]);
     for (answer, stop) in [
-        (done(&[said.clone(), counted.clone()]), Some(Stop::EndTurn)),
-        (done(&[chunk(&call, None)]), Some(Stop::ToolUse)),
-        (Answer::new("200 OK", "content-type: application/json\r\n", &whole), Some(Stop::EndTurn)),
+        (done(&[said.clone(), counted.clone()]), Some(StopReason::EndTurn)),
+        (done(&[chunk(&call, None)]), Some(StopReason::ToolUse)),
+        (ScriptedResponse::new("200 OK", "content-type: application/json\r\n", &whole), Some(StopReason::EndTurn)),
         (done(&[counted_early]), None),
         (done(&[chunk(&half, None)]), None),
-        (Answer::stream([sent(&[said, counted]).concat().as_bytes()]), None),
+        (ScriptedResponse::stream([sent(&[said, counted]).concat().as_bytes()]), None),
     ] {
         let good = stream(&[json!({ "content": "Again." })], "length");
-        let (reply, _, requests) = asked(&Spoken, vec![answer, Answer::stream([good.as_bytes()])]).await;
-        assert_eq!(reply.unwrap().stop, stop.clone().unwrap_or(Stop::MaxTokens));
+        let (reply, _, requests) =
+            ask_once(&OpenaiChatDialect, vec![answer, ScriptedResponse::stream([good.as_bytes()])]).await;
+        assert_eq!(reply.unwrap().stop, stop.clone().unwrap_or(StopReason::MaxTokens));
         assert_eq!(requests, if stop.is_some() { 1 } else { 2 });
     }
 }
@@ -110,23 +112,23 @@ async fn a_reply_without_a_reason_for_its_end_is_taken_where_nothing_can_be_miss
 #[tokio::test]
 async fn stop_reasons_have_their_own_words() {
     for (word, stop) in [
-        ("stop", Stop::EndTurn),
-        ("length", Stop::MaxTokens),
-        ("content_filter", Stop::Refusal),
-        ("sensitive", Stop::Refusal),
-        ("model_length", Stop::ContextFull),
-        ("model_context_window_exceeded", Stop::ContextFull),
-        ("STOP", Stop::EndTurn),
-        ("MAX_TOKENS", Stop::MaxTokens),
-        ("max_output_tokens", Stop::MaxTokens),
-        ("SAFETY", Stop::Refusal),
-        ("tea_time", Stop::Other("tea_time".to_owned())),
+        ("stop", StopReason::EndTurn),
+        ("length", StopReason::MaxTokens),
+        ("content_filter", StopReason::Refusal),
+        ("sensitive", StopReason::Refusal),
+        ("model_length", StopReason::ContextFull),
+        ("model_context_window_exceeded", StopReason::ContextFull),
+        ("STOP", StopReason::EndTurn),
+        ("MAX_TOKENS", StopReason::MaxTokens),
+        ("max_output_tokens", StopReason::MaxTokens),
+        ("SAFETY", StopReason::Refusal),
+        ("tea_time", StopReason::Other("tea_time".to_owned())),
     ] {
         assert_eq!(reply_of(&stream(&[json!({ "content": "x" })], word)).await.stop, stop);
     }
     let refusal = stream(&[json!({ "refusal": "I can't " }), json!({ "refusal": "do that." })], "stop");
     let reply = reply_of(&refusal).await;
-    assert_eq!((reply.stop.clone(), reply.text().as_str()), (Stop::Refusal, "I can't do that."));
+    assert_eq!((reply.stop.clone(), reply.text().as_str()), (StopReason::Refusal, "I can't do that."));
     // Some say an empty reason beside each piece.
     let empty = sent(&[chunk(&json!({ "content": "x" }), Some("")), chunk(&json!({}), Some("stop"))]).concat();
     assert_eq!(reply_of(&empty).await.text(), "x");
@@ -137,11 +139,11 @@ async fn stop_reasons_have_their_own_words() {
         ("network_error", "finish_reason"),
         ("abort", "finish_reason \"abort\""),
     ] {
-        let answers =
-            [word, "stop"].map(|word| Answer::stream([stream(&[json!({ "content": "x" })], word).as_bytes()]));
-        let (_, seen, _) = asked(&Spoken, answers.to_vec()).await;
+        let answers = [word, "stop"]
+            .map(|word| ScriptedResponse::stream([stream(&[json!({ "content": "x" })], word).as_bytes()]));
+        let (_, seen, _) = ask_once(&OpenaiChatDialect, answers.to_vec()).await;
         let retries = seen.retries.lock().unwrap();
-        assert!(retries[0].why.contains(why), "{}", retries[0].why);
+        assert!(retries[0].reason.contains(why), "{}", retries[0].reason);
     }
 }
 
@@ -214,7 +216,7 @@ async fn counts_of_nothing_are_none() {
 
 #[tokio::test]
 async fn what_nobody_counts_is_estimated() {
-    let size = prompted(&Spoken, "http://127.0.0.1:1").size() as u64;
+    let size = prompted(&OpenaiChatDialect, "http://127.0.0.1:1").prompt_bytes() as u64;
     for usage in [json!(null), json!({}), json!({ "prompt_tokens": 0, "completion_tokens": 0 }), json!("?")] {
         let own = reply_of(&with_usage(&usage, false)).await.usage;
         assert_eq!([own.input_tokens, own.output_tokens], [size / 3, 10], "{usage}");
@@ -295,17 +297,17 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
         ),
     ] {
         let body = stream(&deltas, "tool_calls");
-        let server = Server::start([Answer::stream([body.as_bytes()])]).await;
-        let mut conversation = prompted(&Spoken, &server.url);
-        let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
-        let thought = reply.blocks.iter().find_map(|block| match &block.view {
-            View::Thinking(text) => Some(text.as_str()),
+        let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
+        let mut conversation = prompted(&OpenaiChatDialect, &server.url);
+        let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
+        let thought = reply.blocks.iter().find_map(|block| match &block.content {
+            BlockContent::Thinking(text) => Some(text.as_str()),
             _ => None,
         });
         assert_eq!(thought, view);
         conversation.push(&Message::Assistant(reply));
         conversation.push(&Message::User(UserMessage { results: vec![result("x", "found", false)], text: None }));
-        conversation.ask(request(), &Seen::default()).await.unwrap();
+        conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
         let mut message = server.received()[1].json()["messages"][2].clone();
         let fields = message.as_object_mut().unwrap();
         for known in ["role", "content", "tool_calls"] {
@@ -319,13 +321,14 @@ async fn reasoning_goes_back_beside_calls_in_the_field_that_it_came_in() {
 async fn what_else_a_server_says_of_a_call_goes_back_with_it() {
     let call = json!({ "index": 0, "id": "x", "type": "function", "function": { "name": "glob", "arguments": "{}" },
         "extra_content": { "google": { "thought_signature": "s" } }, "nothing": null });
-    let server = Server::start([Answer::stream([stream(&[piece(&call)], "tool_calls").as_bytes()])]).await;
-    let mut conversation = prompted(&Spoken, &server.url);
-    let reply = conversation.ask(request(), &Seen::default()).await.unwrap();
+    let server =
+        ScriptedServer::start([ScriptedResponse::stream([stream(&[piece(&call)], "tool_calls").as_bytes()])]).await;
+    let mut conversation = prompted(&OpenaiChatDialect, &server.url);
+    let reply = conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let recorded = serde_json::to_string(&reply).unwrap();
     conversation.push(&Message::Assistant(serde_json::from_str(&recorded).unwrap()));
     conversation.push(&Message::User(UserMessage { results: vec![result("x", "found", false)], text: None }));
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     assert_eq!(
         server.received()[1].json()["messages"][2]["tool_calls"][0],
         json!({ "id": "x", "type": "function", "function": { "name": "glob", "arguments": "{}" },

@@ -2,18 +2,18 @@ use serde_json::json;
 
 use super::*;
 use crate::job::Thinking;
-use crate::providers::conformance::{SECRET, connect, setup};
-use crate::providers::dialogue::Body as _;
-use crate::providers::openai_chat::ENTRY;
-use crate::providers::openai_chat::request::{Body, Way};
-use crate::providers::{FaultKind, Setup};
+use crate::providers::conformance::{TEST_KEY, connect, setup};
+use crate::providers::openai_chat::SPEC;
+use crate::providers::openai_chat::request::{OpenaiChatEncoder, RequestDialect};
+use crate::providers::transport::http_conversation::RequestEncoder as _;
+use crate::providers::{ConversationConfig, ProviderErrorKind};
 
-const ELSEWHERE: Way = Way { effort: None, has_openai_rules: false, takes_cache_key: false };
+const ELSEWHERE: RequestDialect = RequestDialect { effort: None, has_openai_rules: false, takes_cache_key: false };
 
-fn written(setup: &Setup, way: Way) -> Value {
-    let mut body = Body::new(setup, way).unwrap();
+fn written(setup: &ConversationConfig, way: RequestDialect) -> Value {
+    let mut body = OpenaiChatEncoder::new(setup, way).unwrap();
     body.push(&Message::User(UserMessage::text("Hello"))).unwrap();
-    serde_json::from_slice(&body.pieces(&request()).concat()).unwrap()
+    serde_json::from_slice(&body.body_chunks(&request()).concat()).unwrap()
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn a_request_is_what_the_api_expects() {
         ],
         "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Hello" }],
     });
-    assert_eq!(written(&setup(&Spoken), ELSEWHERE), expected);
-    let own = Way { effort: Some("low"), has_openai_rules: true, takes_cache_key: true };
-    let at_openai = written(&setup(&Spoken), own);
+    assert_eq!(written(&setup(&OpenaiChatDialect), ELSEWHERE), expected);
+    let own = RequestDialect { effort: Some("low"), has_openai_rules: true, takes_cache_key: true };
+    let at_openai = written(&setup(&OpenaiChatDialect), own);
     expected.as_object_mut().unwrap().shift_remove("max_tokens");
     expected["max_completion_tokens"] = json!(8000);
     expected["reasoning_effort"] = json!("low");
@@ -38,15 +38,15 @@ fn a_request_is_what_the_api_expects() {
     assert!(key.starts_with("legwork-") && key.len() <= 64, "{key}");
     expected["prompt_cache_key"] = json!(key);
     assert_eq!(at_openai, expected);
-    assert_eq!(written(&setup(&Spoken), own)["prompt_cache_key"], key);
-    let other = Setup { agent: "explorer-1".to_owned(), ..setup(&Spoken) };
+    assert_eq!(written(&setup(&OpenaiChatDialect), own)["prompt_cache_key"], key);
+    let other = ConversationConfig { agent: "explorer-1".to_owned(), ..setup(&OpenaiChatDialect) };
     assert_ne!(written(&other, own)["prompt_cache_key"], key);
 }
 
 #[test]
 fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
     let asked = |name: &str, temperature: f64, stop: &[&str]| {
-        let mut setup = setup(&Spoken);
+        let mut setup = setup(&OpenaiChatDialect);
         (setup.model.name, setup.model.temperature) = (name.to_owned(), Some(temperature));
         setup.model.stop = stop.iter().map(|text| (*text).to_owned()).collect();
         let body = written(&setup, ELSEWHERE);
@@ -58,28 +58,28 @@ fn temperature_and_stop_texts_are_said_as_the_model_takes_them() {
 
 #[test]
 fn texts_that_follow_each_other_become_one() {
-    let mut body = Body::new(&setup(&Spoken), ELSEWHERE).unwrap();
+    let mut body = OpenaiChatEncoder::new(&setup(&OpenaiChatDialect), ELSEWHERE).unwrap();
     for text in ["say \"a\"", "b\nc"] {
         body.push(&Message::User(UserMessage::text(text))).unwrap();
     }
-    let whole = body.pieces(&request()).concat();
+    let whole = body.body_chunks(&request()).concat();
     let sent: Value = serde_json::from_slice(&whole).unwrap();
     assert_eq!(sent["messages"][1]["content"], "say \"a\"\n\nb\nc");
     assert_eq!(sent["messages"].as_array().unwrap().len(), 2);
     let head = sent["messages"].to_string().len() + sent["tools"].to_string().len();
-    assert!(body.size().abs_diff(head) < 30);
+    assert!(body.prompt_bytes().abs_diff(head) < 30);
 }
 
 #[tokio::test]
 async fn any_other_server_gets_the_word_as_it_is_and_needs_no_key() {
     let body = stream(&[json!({ "content": "Hi" })], "stop");
-    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
-    let provider = connect(&ENTRY, &[("OPENAI_BASE_URL", format!("{}/api/", server.url))]).unwrap();
-    let mut setup = setup(&Spoken);
+    let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
+    let provider = connect(&SPEC, &[("OPENAI_BASE_URL", format!("{}/api/", server.url))]).unwrap();
+    let mut setup = setup(&OpenaiChatDialect);
     (setup.model.name, setup.model.thinking) = ("somebodys-own".to_owned(), Some(Thinking::Off));
     let mut conversation = provider.open(setup).unwrap();
     conversation.push(&Message::User(UserMessage::text("Hello")));
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     let received = &server.received()[0];
     assert_eq!(received.line, "POST /api/chat/completions HTTP/1.1");
     assert_eq!(received.headers.get("authorization"), None);
@@ -96,14 +96,15 @@ async fn what_a_server_refuses_is_left_out_at_once_and_for_good() {
     let openais = json!({ "error": { "message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use \
         'max_completion_tokens' instead.", "type": "invalid_request_error", "param": "max_tokens",
         "code": "unsupported_parameter" } });
-    let refusing =
-        |status: &str, body: &Value| Answer::new(status, "content-type: application/json\r\n", &body.to_string());
-    let good = Answer::stream([stream(&[json!({ "content": "Hi" })], "stop").as_bytes()]);
+    let refusing = |status: &str, body: &Value| {
+        ScriptedResponse::new(status, "content-type: application/json\r\n", &body.to_string())
+    };
+    let good = ScriptedResponse::stream([stream(&[json!({ "content": "Hi" })], "stop").as_bytes()]);
     let answers =
         [refusing("422 Unprocessable Entity", &mistral), refusing("500 Internal Server Error", &openais), good];
-    let server = Server::start(answers).await;
-    let mut conversation = prompted(&Spoken, &server.url);
-    let seen = Seen::default();
+    let server = ScriptedServer::start(answers).await;
+    let mut conversation = prompted(&OpenaiChatDialect, &server.url);
+    let seen = RecordingObserver::default();
     for _ in 0..2 {
         conversation.ask(request(), &seen).await.unwrap();
     }
@@ -118,28 +119,28 @@ async fn what_a_server_refuses_is_left_out_at_once_and_for_good() {
     assert_eq!(said, [[true, true, false], [false, true, false], [false, false, true], [false, false, true]]);
     // Once, and not for ever.
     let refused = || refusing("400 Bad Request", &openais);
-    let (fault, _, requests) = asked(&Spoken, vec![refused(), refused(), refused()]).await;
-    assert_eq!((fault.unwrap_err().kind, requests), (FaultKind::Rejected, 2));
+    let (fault, _, requests) = ask_once(&OpenaiChatDialect, vec![refused(), refused(), refused()]).await;
+    assert_eq!((fault.unwrap_err().kind, requests), (ProviderErrorKind::Rejected, 2));
 }
 
 #[tokio::test]
 async fn credentials_in_the_address_go_before_the_key() {
     let body = stream(&[json!({ "content": "Hi" })], "stop");
-    let server = Server::start([Answer::stream([body.as_bytes()])]).await;
+    let server = ScriptedServer::start([ScriptedResponse::stream([body.as_bytes()])]).await;
     let base = server.url.replace("http://", "http://me:letmein@");
-    let variables = [("OPENAI_BASE_URL", base), ("OPENAI_API_KEY", SECRET.to_owned())];
-    let mut conversation = connect(&ENTRY, &variables).unwrap().open(setup(&Spoken)).unwrap();
+    let variables = [("OPENAI_BASE_URL", base), ("OPENAI_API_KEY", TEST_KEY.to_owned())];
+    let mut conversation = connect(&SPEC, &variables).unwrap().open(setup(&OpenaiChatDialect)).unwrap();
     conversation.push(&Message::User(UserMessage::text("Hello")));
-    conversation.ask(request(), &Seen::default()).await.unwrap();
+    conversation.ask(request(), &RecordingObserver::default()).await.unwrap();
     assert_eq!(server.received()[0].headers["authorization"], "Basic bWU6bGV0bWVpbg==");
 }
 
 #[test]
 fn where_everything_goes_is_told() {
-    let variables = [("OPENAI_BASE_URL", "http://gate.example/v1".to_owned()), ("OPENAI_API_KEY", SECRET.to_owned())];
+    let variables = [("OPENAI_BASE_URL", "http://gate.example/v1".to_owned()), ("OPENAI_API_KEY", TEST_KEY.to_owned())];
     assert!(
-        connect(&ENTRY, &variables).unwrap().warning().unwrap().contains("the key goes to http://gate.example/v1/chat")
+        connect(&SPEC, &variables).unwrap().warning().unwrap().contains("the key goes to http://gate.example/v1/chat")
     );
-    let without = connect(&ENTRY, &[("OPENAI_BASE_URL", "http://gate.example".to_owned())]).unwrap();
+    let without = connect(&SPEC, &[("OPENAI_BASE_URL", "http://gate.example".to_owned())]).unwrap();
     assert!(without.warning().unwrap().contains("everything goes to http://gate.example/chat/completions"));
 }

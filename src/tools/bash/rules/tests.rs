@@ -1,10 +1,10 @@
 use super::*;
 
-fn rules(patterns: &[&str]) -> Rules {
-    Rules::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>()).unwrap()
+fn rules(patterns: &[&str]) -> CommandRules {
+    CommandRules::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
-fn allows(rules: &Rules, command: &str) -> bool {
+fn allows(rules: &CommandRules, command: &str) -> bool {
     rules.check(command, &std::env::temp_dir().canonicalize().unwrap()).is_ok()
 }
 
@@ -137,7 +137,7 @@ fn cd_stays_beneath_the_workspace() {
 #[test]
 fn a_bad_rule_is_found() {
     for pattern in ["", "*", "a * b", "a*", "a | b", "a; b", "a > x", "X=1 a", "a $B", "! a", "a >/dev/null", "(a)"] {
-        assert!(Rules::new(&["ok".to_owned(), pattern.to_owned()]).is_err_and(|(at, _)| at == 1), "{pattern}");
+        assert!(CommandRules::new(&["ok".to_owned(), pattern.to_owned()]).is_err_and(|(at, _)| at == 1), "{pattern}");
     }
     assert!(allows(&rules(&[r"echo \*"]), "echo '*'"));
     assert!(!allows(&rules(&[]), "true"));
@@ -161,7 +161,7 @@ fn ways_around_are_denied_but_for_those_of_a_program_itself() {
     let corpus: serde_yaml::Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let words = |value: &serde_yaml::Value| value.as_str().unwrap().to_owned();
     let allow: Vec<String> = corpus["allow"].as_sequence().unwrap().iter().map(words).collect();
-    let rules = Rules::new(&allow).unwrap();
+    let rules = CommandRules::new(&allow).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let root = folder.path().canonicalize().unwrap();
     std::fs::create_dir_all(root.join("sub/deep")).unwrap();
@@ -303,7 +303,7 @@ fn no_rule_can_allow_a_builtin_that_changes_the_shell() {
     for rule in
         ["read *", "mapfile *", "export *", "declare -x *", "let *", "getopts *", "eval *", ". *", "command read *"]
     {
-        let (_, why) = Rules::new(&[rule.to_owned()]).unwrap_err();
+        let (_, why) = CommandRules::new(&[rule.to_owned()]).unwrap_err();
         assert!(why.contains("never allowed under rules"), "{rule}: {why}");
     }
 }
@@ -332,12 +332,12 @@ fn a_rule_holds_nothing_but_words() {
         "rm & *",
         "rm | *",
     ] {
-        assert!(Rules::new(&[rule.to_owned()]).is_err(), "{rule:?}");
+        assert!(CommandRules::new(&[rule.to_owned()]).is_err(), "{rule:?}");
     }
     for rule in
         ["git log --grep '# x' *", "git log \"a;b\" *", "x '' *", "git diff *\n", " git diff * ", "a#b *", "x \\# *"]
     {
-        assert!(Rules::new(&[rule.to_owned()]).is_ok(), "{rule:?}");
+        assert!(CommandRules::new(&[rule.to_owned()]).is_ok(), "{rule:?}");
     }
     assert_eq!(words("git  diff *"), Some((vec!["git".to_owned(), "diff".to_owned()], true)));
 }

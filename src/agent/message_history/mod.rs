@@ -1,0 +1,204 @@
+//! The messages of a conversation, kept so that it can begin anew with less. What providers demand holds for what is left:
+//! it begins with a user message, no turn is split, and each call has its answer.
+
+use std::collections::HashSet;
+
+use crate::message::{BlockContent, Message, ToolResult, UserMessage};
+use crate::tools::toolbox::truncate_middle;
+
+/// How many characters are left of an old result.
+pub(super) const TRUNCATED_RESULT_CHARS: usize = 400;
+/// At most so many turns stay beside a summary; the last one always does.
+const MAX_KEPT_TURNS: usize = 4;
+/// A result isn't shortened for less than so many characters; room for the line that says it was.
+const MIN_TRUNCATED_CHARS: usize = 200;
+/// What stands above a shortened result.
+const TRUNCATION_NOTE: &str = "[shortened to make room in the conversation; where the rest is needed, look again, but repeat no call \
+                    that changes something]";
+/// What stands between a prompt and the summary of what came after it.
+const SUMMARY_NOTE: &str = "[The conversation had to be shortened. Everything after the prompt above was replaced by this summary, \
+                      which you wrote yourself; it reports what was done and found, and nobody asks for anything in it. The \
+                      work goes on from here.]";
+
+/// What stands behind a summary that `max_tokens` cut.
+pub(super) const SUMMARY_CUT_NOTE: &str = "[The summary was cut here.]";
+
+/// What the model is asked for.
+pub(super) const SUMMARY_INSTRUCTION: &str = "The conversation fills the model's window, so everything above will be replaced by a \
+    summary, which you write now, as text alone: no tool can be used. You will go on from the prompt, the summary and your \
+    last steps. Keep what is needed for that: what was asked for, what was done and with which result, what was found (exact \
+    names, paths, numbers, error messages), what was decided and why, and what is still open. Leave out what no longer \
+    matters.";
+
+/// All messages, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct MessageHistory {
+    prompt: String,
+    messages: Vec<Message>,
+    /// Whether the model takes its thinking back only behind the very messages it was produced behind.
+    binds_thinking: bool,
+}
+
+impl MessageHistory {
+    /// No messages; `prompt` will be the first one.
+    pub(super) fn new(prompt: &str, binds_thinking: bool) -> Self {
+        Self { prompt: prompt.to_owned(), messages: Vec::new(), binds_thinking }
+    }
+
+    pub(super) fn push(&mut self, message: Message) {
+        self.messages.push(message);
+    }
+
+    pub(super) fn as_slice(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Where turns begin: with a reply. One that goes on where it was paused begins none.
+    fn turn_starts(&self) -> Vec<usize> {
+        let is_user = |message: &Message| matches!(message, Message::User(_));
+        let pairs = self.messages.windows(2).enumerate();
+        pairs.filter(|(_, pair)| is_user(&pair[0]) && !is_user(&pair[1])).map(|(at, _)| at + 1).collect()
+    }
+
+    /// The messages before the last so many turns; `None` where that leaves no turn to sum up.
+    pub(super) fn messages_before(&self, kept_turns: u32) -> Option<&[Message]> {
+        let turns = self.turn_starts();
+        let at = turns.len().checked_sub(kept_turns.max(1) as usize).filter(|at| *at > 0)?;
+        self.messages.get(..turns[at])
+    }
+
+    /// How many of the last turns can stay beside a summary, with what they take in bytes: at least one, and more where
+    /// they take no more than `most` together. `None` where nothing would be left to sum up.
+    pub(super) fn turns_to_keep(&self, most: usize) -> Option<(u32, usize)> {
+        let turns = self.turn_starts();
+        let mut best = None;
+        for kept in 1..turns.len().min(MAX_KEPT_TURNS + 1) {
+            let size = self.messages[turns[turns.len() - kept]..].iter().map(message_bytes).sum::<usize>();
+            if best.is_some() && size > most {
+                break;
+            }
+            best = Some((u32::try_from(kept).unwrap_or(u32::MAX), size));
+        }
+        best
+    }
+
+    /// Old results to shorten, oldest first, until `enough` bytes are saved, and how many that are. The last turn's are
+    /// new.
+    pub(super) fn old_results_to_truncate(&self, enough: usize) -> (Vec<String>, usize) {
+        let end = self.turn_starts().last().copied().unwrap_or_default();
+        let mut saved = 0;
+        let mut ids = Vec::new();
+        for result in tool_results(&self.messages[..end]) {
+            if saved >= enough {
+                break;
+            }
+            if let Some(short) = truncated_result(&result.text, TRUNCATED_RESULT_CHARS) {
+                saved += result.text.len().saturating_sub(short.len());
+                ids.push(result.call_id.clone());
+            }
+        }
+        (ids, saved)
+    }
+
+    /// How far all results, new ones as well, have to be shortened to save `enough` bytes: the calls, and the greatest
+    /// length in characters, less than `below`. `None` where nothing of the kind is enough.
+    pub(super) fn results_to_truncate(&self, enough: usize, below: u64) -> Option<(Vec<String>, u64)> {
+        let lengths = [20_000, 10_000, 5_000, 2_500, 1_200, 600, TRUNCATED_RESULT_CHARS];
+        lengths.into_iter().filter(|chars| (*chars as u64) < below).find_map(|chars| {
+            let (mut saved, mut ids) = (0, Vec::new());
+            for result in tool_results(&self.messages) {
+                if let Some(short) = truncated_result(&result.text, chars) {
+                    saved += result.text.len().saturating_sub(short.len());
+                    ids.push(result.call_id.clone());
+                }
+            }
+            (saved >= enough && !ids.is_empty()).then_some((ids, chars as u64))
+        })
+    }
+
+    /// Shortens the results of these calls to so many characters. Returns the calls that there are.
+    pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Vec<String> {
+        let chars = usize::try_from(chars).unwrap_or(usize::MAX);
+        let call_ids: HashSet<&str> = call_ids.iter().map(String::as_str).collect();
+        let mut found = Vec::new();
+        let mut first_changed = None;
+        for (at, message) in self.messages.iter_mut().enumerate() {
+            let Message::User(message) = message else { continue };
+            for result in message.results.iter_mut().filter(|result| call_ids.contains(result.call_id.as_str())) {
+                if let Some(short) = truncated_result(&result.text, chars) {
+                    result.text = short;
+                    found.push(result.call_id.clone());
+                    first_changed.get_or_insert(at);
+                }
+            }
+        }
+        if let Some(at) = first_changed {
+            self.drop_thinking_after(at);
+        }
+        found
+    }
+
+    /// Puts a summary in the place of everything before the last so many turns.
+    pub(super) fn replace_with_summary(&mut self, summary: &str, kept_turns: u32) {
+        let cut = self.messages_before(kept_turns).map_or(0, <[Message]>::len);
+        let first = UserMessage::text(format!("{}\n\n{SUMMARY_NOTE}\n\n{summary}", self.prompt));
+        self.messages.splice(..cut, [Message::User(first)]);
+        self.drop_thinking_after(0);
+    }
+
+    /// Drops the thinking of all replies behind a message that has changed, where the model would refuse it there. All of
+    /// it, for a block that is left out between others invalidates those after it, too; what stands before the change
+    /// stays valid.
+    fn drop_thinking_after(&mut self, changed: usize) {
+        if !self.binds_thinking {
+            return;
+        }
+        for message in self.messages.iter_mut().skip(changed) {
+            if let Message::Assistant(reply) = message {
+                reply.blocks.retain(|block| !matches!(block.content, BlockContent::Thinking(_)));
+            }
+        }
+    }
+}
+
+fn tool_results(messages: &[Message]) -> impl Iterator<Item = &ToolResult> {
+    messages.iter().flat_map(|message| match message {
+        Message::User(message) => message.results.as_slice(),
+        Message::Assistant(_) => &[],
+    })
+}
+
+/// A result in a shorter form; `None` where that wouldn't be worth it.
+fn truncated_result(text: &str, chars: usize) -> Option<String> {
+    if text.len() <= chars.saturating_add(MIN_TRUNCATED_CHARS)
+        || text.chars().count() <= chars.saturating_add(MIN_TRUNCATED_CHARS)
+    {
+        return None;
+    }
+    let text = text.strip_prefix(TRUNCATION_NOTE).map_or(text, str::trim_start);
+    Some(format!("{TRUNCATION_NOTE}\n{}", truncate_middle(text.to_owned(), chars)))
+}
+
+/// About what a message takes as JSON, in bytes.
+fn message_bytes(message: &Message) -> usize {
+    match message {
+        Message::User(message) => {
+            let results: usize = message.results.iter().map(|result| result.text.len() + result.call_id.len()).sum();
+            results + message.text.as_ref().map_or(0, String::len)
+        }
+        Message::Assistant(reply) => reply
+            .blocks
+            .iter()
+            .map(|block| match (&block.raw, &block.content) {
+                (Some(raw), _) => raw.get().len(),
+                (None, BlockContent::Text(text) | BlockContent::Thinking(text) | BlockContent::Other(text)) => {
+                    text.len()
+                }
+                (None, BlockContent::Call(call)) => call.id.len() + call.tool.len() + call.input.get().len(),
+            })
+            .sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! What a raised limit takes out of a journal. An agent that a limit had ended goes on from before the limit was reached:
+//! the request to sum up and what came of it are in the journal, and no part of the conversation any more.
+
+use std::collections::BTreeSet;
+
+use crate::budget::LimitHit;
+use crate::event::{Event, JournalEntry, LimitRaised, Outcome, PARENT};
+use crate::message::StopReason;
+
+/// The key of an agent's own limit in `limit_reached`.
+pub(super) const MAX_TURNS: &str = "max_turns";
+
+/// The limits of the whole tree whose end comes with a request to sum up.
+const RUN_LIMITS: [&str; 4] = ["cost_usd", "tokens", "tool_calls", "subagents"];
+
+/// The limits that `--limit` gave anew, which agents that had ended by them go on from.
+#[derive(Debug, Clone, Default)]
+pub struct RaisedLimits {
+    /// As `--limit` names them.
+    pub names: BTreeSet<String>,
+    /// The subagents whose journals are there, so that they can go on.
+    pub subagents: BTreeSet<String>,
+}
+
+impl RaisedLimits {
+    /// Whether the limit that ended an agent is among them.
+    fn has(&self, agent: &str, limit: &str) -> bool {
+        if limit == MAX_TURNS {
+            return match agent.rsplit_once('-') {
+                Some((subagent, _)) if agent != PARENT => self.names.contains(&format!("{subagent}.{MAX_TURNS}")),
+                _ => self.names.contains(MAX_TURNS),
+            };
+        }
+        match limit.strip_prefix("limits.") {
+            Some(name) => self.names.contains(name),
+            None => limit == "limits" && RUN_LIMITS.iter().any(|name| self.names.contains(*name)),
+        }
+    }
+}
+
+/// An agent's journal, split by what raised limits took out of it.
+#[derive(Debug, Default)]
+pub struct JournalSplit {
+    /// What is part of the agent's work.
+    pub active: Vec<JournalEntry>,
+    /// What is no longer part of it. It was spent all the same.
+    pub rolled_back: Vec<JournalEntry>,
+    /// What has to be recorded, where the agent goes on from before a limit just now.
+    pub limit_raised: Option<LimitRaised>,
+}
+
+impl JournalSplit {
+    /// Splits a journal. Where `raised` has the limit at its end, the agent is to go on from there.
+    pub fn new(agent: &str, entries: impl IntoIterator<Item = JournalEntry>, raised: &RaisedLimits) -> Self {
+        let mut split = Self::default();
+        for entry in entries {
+            match &entry.event {
+                Event::LimitRaised(raised) if entry.agent == agent => {
+                    let raised = raised.clone();
+                    split.roll_back(&raised);
+                }
+                _ => split.active.push(entry),
+            }
+        }
+        split.limit_raised = split.last_limit(agent, raised);
+        if let Some(raised) = split.limit_raised.clone() {
+            split.roll_back(&raised);
+        }
+        split
+    }
+
+    /// What is to be undone, where the journal ends with a limit that was raised.
+    fn last_limit(&self, agent: &str, raised: &RaisedLimits) -> Option<LimitRaised> {
+        let at = self.limit_position()?;
+        let Event::LimitReached(reached) = &self.active[at].event else { return None };
+        if !raised.has(agent, &reached.limit) {
+            return None;
+        }
+        let mut found = LimitRaised { limit: reached.limit.clone(), subagents: Vec::new(), calls: Vec::new() };
+        if reached.limit != MAX_TURNS {
+            let of_calls = self.active[..at].iter().rev().take_while(|entry| is_call_event(entry, agent));
+            let calls: Vec<&JournalEntry> = of_calls.collect();
+            let refusal = LimitHit::from(reached).refusal();
+            found.subagents = subagents_ended_by_limit(&calls, raised);
+            found.calls = calls_refused_by_limit(&calls, &refusal);
+        }
+        Some(found)
+    }
+
+    /// Where the limit is that the agent ended by.
+    fn limit_position(&self) -> Option<usize> {
+        self.active.iter().rposition(|entry| matches!(entry.event, Event::LimitReached(_)))
+    }
+
+    fn roll_back(&mut self, raised: &LimitRaised) {
+        let Some(limit) = self.limit_position() else { return };
+        let tail = self.active.split_off(self.beginning(limit));
+        for entry in tail {
+            // These are the run's, not the agent's.
+            match &entry.event {
+                Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => self.active.push(entry),
+                _ => self.rolled_back.push(entry),
+            }
+        }
+        for id in &raised.subagents {
+            let call = self.last(|event| match event {
+                Event::CallStarted(call) if call.child.as_ref() == Some(id) => Some(call.call_id.clone()),
+                _ => None,
+            });
+            self.take(|event| matches!(event, Event::AgentFinished(end) if end.id == *id));
+            if let Some(call) = call {
+                self.take(|event| matches!(event, Event::CallFinished(end) if end.result.call_id == call));
+            }
+        }
+        for id in &raised.calls {
+            self.take(|event| matches!(event, Event::CallStarted(call) if call.call_id == *id));
+            self.take(|event| matches!(event, Event::CallFinished(end) if end.result.call_id == *id));
+        }
+    }
+
+    /// Where what the limit did begins: with the request whose reply it cut short, or with the limit itself.
+    fn beginning(&self, limit: usize) -> usize {
+        let mut before = self.active[..limit].iter().enumerate().rev().peekable();
+        before.next_if(|(_, entry)| matches!(entry.event, Event::ReplyDiscarded(_)));
+        let is_cut =
+            |event: &Event| matches!(event, Event::ReplyReceived(it) if it.reply.stop == StopReason::MaxTokens);
+        if before.next().is_none_or(|(_, entry)| !is_cut(&entry.event)) {
+            return limit;
+        }
+        before.find(|(_, entry)| matches!(entry.event, Event::RequestStarted(_))).map_or(limit, |(asked, _)| asked)
+    }
+
+    fn last<T>(&self, found: impl Fn(&Event) -> Option<T>) -> Option<T> {
+        self.active.iter().rev().find_map(|entry| found(&entry.event))
+    }
+
+    /// Takes the last such event out.
+    fn take(&mut self, is: impl Fn(&Event) -> bool) {
+        if let Some(at) = self.active.iter().rposition(|entry| is(&entry.event)) {
+            self.rolled_back.push(self.active.remove(at));
+        }
+    }
+}
+
+fn is_call_event(entry: &JournalEntry, agent: &str) -> bool {
+    match &entry.event {
+        Event::CallStarted(_) | Event::CallFinished(_) | Event::Resumed(_) => true,
+        Event::AgentFinished(end) => end.id != agent,
+        _ => false,
+    }
+}
+
+/// The subagents that the same limit had ended and that can go on. `calls`: the events of the last calls, the newest first.
+fn subagents_ended_by_limit(calls: &[&JournalEntry], raised: &RaisedLimits) -> Vec<String> {
+    let ended = calls.iter().rev().filter_map(|entry| match &entry.event {
+        Event::AgentFinished(end) if end.outcome == Outcome::BudgetExceeded => Some(end.id.clone()),
+        _ => None,
+    });
+    ended.filter(|id| raised.subagents.contains(id)).collect()
+}
+
+/// The calls that the limit refused, as far as none was run after them. Calls are taken up in their order.
+fn calls_refused_by_limit(calls: &[&JournalEntry], refusal: &str) -> Vec<String> {
+    let is_refused = |id: &String| {
+        calls.iter().any(|entry| match &entry.event {
+            Event::CallFinished(end) => end.result.call_id == *id && end.result.is_error && end.result.text == refusal,
+            _ => false,
+        })
+    };
+    let begun = calls.iter().filter_map(|entry| match &entry.event {
+        Event::CallStarted(call) => Some(&call.call_id),
+        _ => None,
+    });
+    let mut refused: Vec<String> = begun.take_while(|id| is_refused(id)).cloned().collect();
+    refused.reverse();
+    refused
+}

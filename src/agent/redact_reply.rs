@@ -1,0 +1,192 @@
+//! Secrets out of what a model says, before it is kept, shown or sent back.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+
+use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall};
+use crate::redaction::Redactor;
+
+/// The reply without secrets. One that held any loses its signed blocks, since what they sign is no longer there, and
+/// blocks of unknown kinds that held one.
+pub(super) fn redact_reply(mask: &Redactor, mut reply: Reply) -> Reply {
+    if mask.is_empty() {
+        return reply;
+    }
+    // A server can put anything into these, too.
+    for text in reply.model.iter_mut().chain(&mut reply.request_id) {
+        redact_in_place(mask, text);
+    }
+    if let StopReason::Other(reason) = &mut reply.stop {
+        redact_in_place(mask, reason);
+    }
+    if reply.blocks.iter().any(|block| block_contains_secret(mask, block)) {
+        reply.blocks = reply.blocks.into_iter().filter_map(|block| redact_block(mask, block)).collect();
+    }
+    reply
+}
+
+fn redact_in_place(mask: &Redactor, text: &mut String) {
+    if let Cow::Owned(masked) = mask.redact(text) {
+        *text = masked;
+    }
+}
+
+fn contains_secret(mask: &Redactor, text: &str) -> bool {
+    matches!(mask.redact(text), Cow::Owned(_))
+}
+
+/// Whether JSON holds a secret, as it is written or as it is read: any letter can be written as an escape.
+fn json_contains_secret(mask: &Redactor, json: &str) -> bool {
+    let escaped =
+        || json.contains('\\') && serde_json::from_str(json).is_ok_and(|value| value_contains_secret(mask, &value));
+    contains_secret(mask, json) || escaped()
+}
+
+fn value_contains_secret(mask: &Redactor, value: &Value) -> bool {
+    match value {
+        Value::String(text) => contains_secret(mask, text),
+        Value::Array(items) => items.iter().any(|item| value_contains_secret(mask, item)),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| contains_secret(mask, name) || value_contains_secret(mask, value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn block_contains_secret(mask: &Redactor, block: &Block) -> bool {
+    let in_view = match &block.content {
+        BlockContent::Text(text) | BlockContent::Thinking(text) | BlockContent::Other(text) => {
+            contains_secret(mask, text)
+        }
+        BlockContent::Call(call) => {
+            [&call.id, &call.tool].into_iter().chain(&call.input_error).any(|text| contains_secret(mask, text))
+                || json_contains_secret(mask, call.input.get())
+        }
+    };
+    in_view || block.raw.as_ref().is_some_and(|raw| json_contains_secret(mask, raw.get()))
+}
+
+fn redact_block(mask: &Redactor, block: Block) -> Option<Block> {
+    match block.content {
+        BlockContent::Thinking(_) => None,
+        BlockContent::Other(_) if block_contains_secret(mask, &block) => None,
+        BlockContent::Text(text) => Some(BlockContent::Text(mask.redact(&text).into_owned()).into()),
+        BlockContent::Call(call) => Some(BlockContent::Call(redact_call(mask, call)).into()),
+        BlockContent::Other(_) => Some(block),
+    }
+}
+
+fn redact_call(mask: &Redactor, mut call: ToolCall) -> ToolCall {
+    if contains_secret(mask, &call.id) {
+        // Providers take back letters, digits, `_` and `-` only.
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+        call.id = mask.redact(&call.id).chars().map(plain).collect();
+    }
+    redact_in_place(mask, &mut call.tool);
+    call.input_error.iter_mut().for_each(|why| redact_in_place(mask, why));
+    if !json_contains_secret(mask, call.input.get()) {
+        return call;
+    }
+    let value = serde_json::from_str(call.input.get()).map(|value| redact_value(mask, value));
+    match value.and_then(|value| to_raw_value(&value)) {
+        Ok(input) if !contains_secret(mask, input.get()) => call.input = Arc::from(input),
+        // A number, or a secret that reached over quotes: what is left is no JSON.
+        _ => {
+            call.input_error = Some("the input held a secret, which was taken out".to_owned());
+            call.input = to_raw_value(&serde_json::json!({})).map_or(call.input, Arc::from);
+        }
+    }
+    call
+}
+
+fn redact_value(mask: &Redactor, value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(mask.redact(&text).into_owned()),
+        Value::Array(items) => items.into_iter().map(|item| redact_value(mask, item)).collect(),
+        Value::Object(fields) => {
+            let masked = |(name, value): (String, Value)| (mask.redact(&name).into_owned(), redact_value(mask, value));
+            Value::Object(fields.into_iter().map(masked).collect())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::message::Usage;
+
+    fn raw(json: &str) -> Arc<RawValue> {
+        Arc::from(RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    fn of(blocks: Vec<Block>) -> Reply {
+        Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default(), model: None, request_id: None }
+    }
+
+    fn thought() -> Block {
+        Block { content: BlockContent::Thinking("hm".into()), raw: Some(raw(r#"{"type":"thinking","signature":"s"}"#)) }
+    }
+
+    fn call(input: &str) -> Block {
+        BlockContent::Call(ToolCall { id: "1".into(), tool: "bash".into(), input: raw(input), input_error: None })
+            .into()
+    }
+
+    #[test]
+    fn a_reply_with_a_secret_loses_it_and_its_signed_blocks() {
+        let mask = Redactor::new(&[("TOKEN".into(), "hunter2-hunter2".into())]).0;
+        let other = Block { content: BlockContent::Other("x".into()), raw: Some(raw(r#"{"a":"hunter2-hunter2"}"#)) };
+        let said = of(vec![thought(), call(r#"{"command":"echo hunter2-hunter2"}"#), other]);
+        let said = redact_reply(&mask, said);
+        assert_eq!(said.blocks.len(), 1);
+        assert_eq!(said.tool_calls().next().unwrap().input.get(), r#"{"command":"echo [masked:TOKEN]"}"#);
+    }
+
+    #[test]
+    fn a_reply_without_a_secret_stays_byte_for_byte() {
+        let mask = Redactor::new(&[("TOKEN".into(), "hunter2-hunter2".into())]).0;
+        let said = redact_reply(&mask, of(vec![thought(), call("{ }")]));
+        assert!(said.blocks[0].raw.is_some());
+        assert_eq!(said.tool_calls().next().unwrap().input.get(), "{ }");
+    }
+
+    #[test]
+    fn a_secret_in_escapes_or_in_a_name_is_found() {
+        let mask = Redactor::new(&[("TOKEN".into(), "hunter2-hunter2".into()), ("PIN".into(), "1234567890".into())]).0;
+        for (input, expected) in [
+            (r#"{"command":"\u0068unter2\u002dhunter2 \n"}"#, r#"{"command":"[masked:TOKEN] \n"}"#),
+            (r#"{"hunter2-hunter2":[{"a":"\u0068unter2-hunter2"}]}"#, r#"{"[masked:TOKEN]":[{"a":"[masked:TOKEN]"}]}"#),
+            (r#"{"a":1234567890}"#, "{}"),
+        ] {
+            let said = redact_reply(&mask, of(vec![call(input)]));
+            let call = said.tool_calls().next().unwrap();
+            assert_eq!(call.input.get(), expected);
+            assert_eq!(call.input_error.is_some(), expected == "{}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_adds_is_masked_too() {
+        let mask = Redactor::new(&[("TOKEN".into(), "hunter2-hunter2".into())]).0;
+        let mut said = of(vec![
+            BlockContent::Call(ToolCall {
+                id: "a.hunter2-hunter2".into(),
+                tool: "x".into(),
+                input: raw("{}"),
+                input_error: None,
+            })
+            .into(),
+        ]);
+        (said.model, said.request_id) = (Some("m hunter2-hunter2".into()), Some("hunter2-hunter2".into()));
+        said.stop = StopReason::Other("hunter2-hunter2".into());
+        let said = redact_reply(&mask, said);
+        assert!(!format!("{said:?}").contains("hunter2"), "{said:?}");
+        assert_eq!(said.tool_calls().next().unwrap().id, "a__masked_TOKEN_");
+    }
+}

@@ -1,0 +1,339 @@
+//! Holds what happened against what was expected.
+
+use std::path::Path;
+use std::{fs, io};
+
+use grep_matcher::Matcher;
+use indexmap::IndexMap;
+
+use super::count_range::CountRange;
+use super::expect::{AgentExpectation, CheckExpectation};
+use super::matchers::{FileExpectation, ResultExpectation, TextMatcher, first_missing, json_equal};
+use super::run_counts::RunCounts;
+use super::snapshot::{self, StaleSnapshot};
+use super::{Case, Failure, diff, with_placeholder};
+use crate::diagnostic::SourceSpan;
+use crate::event::{Outcome, PARENT, RunResult};
+use crate::yaml::Spanned;
+
+/// How many failed calls are told of one by one.
+const MAX_LISTED_CALLS: usize = 5;
+
+/// What is found to be otherwise than expected.
+#[derive(Debug, Default)]
+pub(super) struct Evaluation {
+    /// How the run ended; `None` where it came to no result.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) failures: Vec<Failure>,
+    /// Snapshots that differ, each with its failure.
+    pub(super) stale_snapshots: Vec<(StaleSnapshot, Failure)>,
+}
+
+/// Judges a run that has ended. `workspace` is where it worked, absolute.
+pub(super) fn evaluate(case: &Case, result: &RunResult, tally: &RunCounts, workspace: &Path) -> Evaluation {
+    let place = workspace.to_string_lossy().into_owned();
+    let found = Evaluation { outcome: Some(result.outcome), ..Evaluation::default() };
+    let mut judge = Evaluator { case, result, counts: tally, workspace, workspace_text: place, evaluation: found };
+    judge.check_outcome();
+    judge.check_tool_calls();
+    judge.check_agents();
+    judge.check_job_checks();
+    judge.check_text();
+    judge.check_result_data();
+    judge.check_files();
+    judge.check_unused_replies();
+    judge.evaluation
+}
+
+struct Evaluator<'a> {
+    case: &'a Case,
+    result: &'a RunResult,
+    counts: &'a RunCounts,
+    workspace: &'a Path,
+    /// The workspace's path as texts have it.
+    workspace_text: String,
+    evaluation: Evaluation,
+}
+
+impl Evaluator<'_> {
+    fn fail(&mut self, place: &SourceSpan, message: impl Into<String>) {
+        self.evaluation.failures.push(Failure::new(message).at(place));
+    }
+
+    fn check_outcome(&mut self) {
+        let (case, result) = (self.case, self.result);
+        let expected = case.expect.outcome.as_ref().map_or(Outcome::Completed, |outcome| outcome.value);
+        if result.outcome != expected {
+            let mut failure = Failure::new(format!("the outcome is `{}`, not `{expected}`", result.outcome));
+            if let Some(error) = &result.error {
+                failure.detail = match &error.hint {
+                    Some(hint) => format!("{}\nhelp: {hint}", error.message),
+                    None => error.message.clone(),
+                };
+            }
+            let place = case.expect.outcome.as_ref().map(Spanned::place);
+            self.evaluation.failures.push(match place {
+                Some(place) => failure.at(&place),
+                None => failure,
+            });
+        }
+        if let Some(expected) = &case.expect.exit_code
+            && expected.value != result.exit_code
+        {
+            self.fail(&expected.place(), format!("the exit code is {}, not {}", result.exit_code, expected.value));
+        }
+        if let Some(most) = &case.expect.max_turns
+            && result.turns > most.value
+        {
+            self.fail(&most.place(), format!("the parent took {} turns, not at most {}", result.turns, most.value));
+        }
+        if let Some(count) = &case.expect.subagents
+            && !count.value.allows(result.subagents.len() as u64)
+        {
+            let started = result.subagents.len();
+            self.fail(&count.place(), format!("the number of subagents is {started}, not {}", count.value));
+        }
+    }
+
+    fn check_tool_calls(&mut self) {
+        let tally = self.counts;
+        self.check_tool_counts(&self.case.expect.tools, "", &|tool| tally.total_calls(tool));
+        let Some(count) = &self.case.expect.failed_calls else { return };
+        let failed: Vec<String> = tally
+            .agents
+            .iter()
+            .flat_map(|(id, agent)| {
+                agent.failed_calls.iter().map(move |(tool, said)| format!("{id}: {tool}: {}", first_line(said)))
+            })
+            .collect();
+        if !count.value.allows(failed.len() as u64) {
+            let message = format!("the number of failed calls is {}, not {}", failed.len(), count.value);
+            let told = failed.iter().take(MAX_LISTED_CALLS).cloned().collect::<Vec<_>>().join("\n");
+            self.evaluation.failures.push(Failure::new(message).at(&count.place()).detail(told));
+        }
+    }
+
+    fn check_tool_counts(
+        &mut self,
+        expected: &IndexMap<Spanned<String>, Spanned<CountRange>>,
+        whose: &str,
+        calls: &dyn Fn(&str) -> u64,
+    ) {
+        for (tool, count) in expected {
+            let number = calls(&tool.value);
+            if !count.value.allows(number) {
+                let message = format!("{whose}`{}` was called {}, not {}", tool.value, times(number), count.value);
+                self.fail(&tool.place(), message);
+            }
+        }
+    }
+
+    fn check_agents(&mut self) {
+        for (id, expected) in &self.case.expect.agents {
+            let AgentExpectation { outcome, max_turns, text, tools } = expected;
+            let Some(agent) = self.counts.agents.get(&id.value) else {
+                self.fail(&id.place(), format!("there was no agent `{}`", id.value));
+                continue;
+            };
+            let whose = format!("{}: ", id.value);
+            self.check_tool_counts(tools, &whose, &|tool| agent.calls.get(tool).copied().unwrap_or(0));
+            let Some((ended, turns, said)) = &agent.end else {
+                self.fail(&id.place(), format!("{whose}it didn't come to its end"));
+                continue;
+            };
+            if let Some(outcome) = outcome
+                && outcome.value != *ended
+            {
+                self.fail(&outcome.place(), format!("{whose}the outcome is `{ended}`, not `{}`", outcome.value));
+            }
+            if let Some(most) = max_turns
+                && *turns > most.value
+            {
+                self.fail(&most.place(), format!("{whose}it took {turns} turns, not at most {}", most.value));
+            }
+            if let Some(like) = text {
+                let said = with_placeholder(said, &self.workspace_text);
+                self.check_matcher(&like.value, &format!("the text of {}", id.value), &said);
+            }
+        }
+    }
+
+    fn check_job_checks(&mut self) {
+        for (name, expected) in &self.case.expect.checks {
+            let last = self.result.checks.iter().rfind(|check| check.name == name.value);
+            let ended = match last {
+                None => CheckExpectation::NotRun,
+                Some(check) if check.passed => CheckExpectation::Passed,
+                Some(_) => CheckExpectation::Failed,
+            };
+            if ended != expected.value {
+                let (name, ended, expected_so) = (&name.value, ended.as_str(), expected.value.as_str());
+                self.fail(&expected.place(), format!("the check `{name}` is `{ended}`, not `{expected_so}`"));
+            }
+        }
+    }
+
+    fn check_text(&mut self) {
+        let Some(like) = &self.case.expect.text else { return };
+        let said = with_placeholder(&self.result.text, &self.workspace_text);
+        self.check_matcher(&like.value, "the last text", &said);
+        let Some(snapshot) = like.value.snapshot.as_ref().filter(|snapshot| snapshot.value) else { return };
+        let path = snapshot::text_snapshot_path(&self.case.folder);
+        let mut found = said.trim_end_matches(['\n', '\r']).to_owned();
+        found.push('\n');
+        self.compare(&snapshot.place(), "the last text", path, found.into_bytes());
+    }
+
+    fn check_result_data(&mut self) {
+        let Some(expected) = &self.case.expect.result else { return };
+        let ResultExpectation { is, has } = &expected.value;
+        let found = self.result.result.clone().unwrap_or_default();
+        let found = serde_json::from_str(&with_placeholder(&found.to_string(), &self.workspace_text)).unwrap_or(found);
+        let whole = || format!("{found:#}");
+        if let Some(is) = is
+            && !json_equal(&is.to_json(), &found)
+        {
+            let detail = diff::unified(format!("{:#}\n", is.to_json()).as_bytes(), format!("{}\n", whole()).as_bytes());
+            self.evaluation.failures.push(Failure::new("the result is another").at(&is.place()).detail(detail));
+        }
+        if let Some(has) = has
+            && let Some(pointer) = first_missing(&has.to_json(), &found)
+        {
+            let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
+            let failure = Failure::new(format!("the result isn't what is expected{at}")).at(&has.place());
+            self.evaluation.failures.push(failure.detail(whole()));
+        }
+    }
+
+    fn check_files(&mut self) {
+        let mut used = Vec::new();
+        for (name, expected) in &self.case.expect.files {
+            let path = self.workspace.join(&name.value);
+            let is_there = fs::symlink_metadata(&path).is_ok();
+            let like = match &expected.value {
+                FileExpectation::Absent if is_there => {
+                    self.fail(&name.place(), format!("{} is there", name.value));
+                    continue;
+                }
+                FileExpectation::Absent => continue,
+                _ if !is_there => {
+                    self.fail(&name.place(), format!("{} isn't there", name.value));
+                    used.push(snapshot::file_snapshot_path(&self.case.folder, &name.value));
+                    continue;
+                }
+                FileExpectation::Exists => continue,
+                FileExpectation::Text(like) => like,
+            };
+            let bytes = match read_workspace_file(&path, self.workspace) {
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    self.fail(&name.place(), format!("{} can't be read: {why}", name.value));
+                    continue;
+                }
+            };
+            let bytes = match String::from_utf8(bytes) {
+                Ok(text) => with_placeholder(&text, &self.workspace_text).into_bytes(),
+                Err(error) => error.into_bytes(),
+            };
+            self.check_matcher(like, &name.value, &String::from_utf8_lossy(&bytes));
+            if let Some(snapshot) = like.snapshot.as_ref().filter(|snapshot| snapshot.value) {
+                let path = snapshot::file_snapshot_path(&self.case.folder, &name.value);
+                used.push(path.clone());
+                self.compare(&snapshot.place(), &name.value, path, bytes);
+            }
+        }
+        for path in snapshot::unused_snapshots(&self.case.folder, &used) {
+            let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
+            let message = format!("{shown} is the snapshot of no file below `files`");
+            self.evaluation.failures.push(Failure::new(message).detail("Remove it, or add the file."));
+        }
+    }
+
+    fn check_unused_replies(&mut self) {
+        let replies = self.case.replies.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for (agent, got, total) in self.counts.unused_replies(&self.case.reply_counts) {
+            let are = if total == 1 { "is 1 reply".to_owned() } else { format!("are {total} replies") };
+            let message = match got {
+                0 if agent != PARENT => {
+                    format!("{replies}: there was no {agent}, and there {are} for it")
+                }
+                _ if total == 1 => format!("{replies}: {agent} wasn't asked for its only reply"),
+                _ => format!("{replies}: {agent} was asked for {got} of {total} replies"),
+            };
+            self.evaluation.failures.push(Failure::new(message));
+        }
+    }
+
+    /// All but the snapshot.
+    fn check_matcher(&mut self, like: &TextMatcher, what: &str, text: &str) {
+        if let Some(is) = &like.is
+            && is.value.trim_end_matches(['\n', '\r']) != text.trim_end_matches(['\n', '\r'])
+        {
+            let line = |text: &str| format!("{}\n", text.trim_end_matches(['\n', '\r']));
+            let detail = diff::unified(line(&is.value).as_bytes(), line(text).as_bytes());
+            self.evaluation.failures.push(Failure::new(format!("{what} is another")).at(&is.place()).detail(detail));
+        }
+        for part in like.contains.0.iter().filter(|part| !text.contains(&part.value)) {
+            self.fail(&part.place(), format!("{what} doesn't contain \"{}\"", first_line(&part.value)));
+        }
+        for part in like.lacks.0.iter().filter(|part| text.contains(&part.value)) {
+            self.fail(&part.place(), format!("{what} contains \"{}\"", first_line(&part.value)));
+        }
+        for pattern in &like.matches.0 {
+            if !pattern.regex.is_match(text.as_bytes()).unwrap_or(false) {
+                let shown = first_line(pattern.node.text().unwrap_or_default());
+                self.fail(&pattern.node.place(), format!("{what} isn't matched by `{shown}`"));
+            }
+        }
+    }
+
+    fn compare(&mut self, place: &SourceSpan, what: &str, path: std::path::PathBuf, found: Vec<u8>) {
+        let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
+        let failure = match snapshot::read(&self.case.folder, &path) {
+            Ok(expected) if expected == found => return,
+            Ok(expected) => {
+                let detail = diff::unified(&expected, &found);
+                Failure::new(format!("{what} isn't what {shown} says")).detail(detail)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Failure::new(format!("there is no snapshot {shown} yet")).detail("`legwork test --accept` writes it.")
+            }
+            Err(error) => {
+                let failure = Failure::new(format!("{shown} can't be read: {error}")).at(place);
+                return self.evaluation.failures.push(failure);
+            }
+        };
+        self.evaluation.stale_snapshots.push((StaleSnapshot { path, actual: found }, failure.at(place)));
+    }
+}
+
+/// What is in a file of the workspace, reached by no link that leads out of it.
+fn read_workspace_file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
+    let real = path.canonicalize().map_err(|error| error.to_string())?;
+    if !real.starts_with(workspace) {
+        return Err("it leads out of the workspace".to_owned());
+    }
+    let data = fs::metadata(&real).map_err(|error| error.to_string())?;
+    match () {
+        () if !data.is_file() => Err("it is no file".to_owned()),
+        () if data.len() > snapshot::MAX_BYTES => Err(format!("it has {} bytes", data.len())),
+        () => fs::read(&real).map_err(|error| error.to_string()),
+    }
+}
+
+fn times(number: u64) -> String {
+    match number {
+        0 => "never".to_owned(),
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    }
+}
+
+/// The beginning of a text's first line.
+fn first_line(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,221 @@
+//! What must hold of `expect.yaml` before its case is run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::Expect;
+use super::count_range::CountRange;
+use super::matchers::{FileExpectation, TextMatcher};
+use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
+use crate::event::PARENT;
+use crate::job::{GENERAL_SUBAGENT, Job};
+use crate::template::leaves_dir;
+use crate::tools::TOOLS;
+use crate::yaml::{self, Decoded, Spanned};
+
+/// Reads what a case expects, and everything that is wrong with it. `folder` is the case's own; the job's names are known
+/// where it could be read.
+pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<Expect>, Vec<Diagnostic>) {
+    let Decoded { value, mut findings, gaps: holes } = yaml::read::<Expect>(source);
+    let Some(expect) = value else { return (None, findings) };
+    let mut found = Vec::new();
+    check_paths(&expect, folder, &mut found);
+    check_texts(&expect, &mut found);
+    check_tool_names(&expect.tools, &mut found);
+    for (id, agent) in &expect.agents {
+        check_tool_names(&agent.tools, &mut found);
+        if let Some(like) = agent.text.as_ref() {
+            reject_snapshot(&like.value, "an agent's text has no snapshot", &mut found);
+        }
+        if let Some(job) = job {
+            found.extend(unknown_agent(id, job));
+        }
+    }
+    if let Some(job) = job {
+        let known: Vec<&str> = job.checks.iter().map(|check| check.name.value.as_str()).collect();
+        for name in expect.checks.keys().filter(|name| !known.contains(&name.value.as_str())) {
+            let message = format!("the job has no check `{}`", name.value);
+            found.push(with_nearest(Diagnostic::error("unknown-value", name.place(), message), &name.value, &known));
+        }
+    }
+    // What was made up for a mistake isn't a second one.
+    let is_in_hole = |finding: &Diagnostic| {
+        let span = &finding.span.range;
+        holes.iter().any(|hole| hole.range.start <= span.start && span.end <= hole.range.end)
+    };
+    findings.extend(found.into_iter().filter(|finding| !is_in_hole(finding)));
+    findings.sort_by_key(|finding| finding.span.range.start);
+    let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
+    ((!is_wrong).then_some(expect), findings)
+}
+
+fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
+    let mut beneath = |path: &Spanned<String>, of: &str| {
+        let is_bad = path.value.is_empty() || leaves_dir(&path.value);
+        if is_bad {
+            let finding = Diagnostic::error("invalid-value", path.place(), format!("this path leads out of {of}"));
+            found.push(finding.help(format!("write a path relative to {of}")));
+        }
+        !is_bad
+    };
+    for name in expect.files.keys() {
+        beneath(name, "the workspace");
+    }
+    let mut missing = Vec::new();
+    for commit in expect.git.iter().flat_map(|git| &git.value) {
+        for name in &commit.remove {
+            beneath(name, "the workspace");
+        }
+        if let Some(name) = &commit.folder
+            && beneath(name, "the case's folder")
+            && !folder.join(&name.value).is_dir()
+        {
+            let message = format!("the case has no folder `{}`", name.value);
+            missing.push(
+                Diagnostic::error("invalid-value", name.place(), message).help("make it, with the commit's files"),
+            );
+        }
+    }
+    found.extend(missing);
+}
+
+fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
+    let likes = expect.files.values().filter_map(|file| match &file.value {
+        FileExpectation::Text(like) => Some((&file.node, &**like)),
+        _ => None,
+    });
+    let last = expect.text.iter().map(|text| (&text.node, &text.value));
+    let agents = expect.agents.values().filter_map(|agent| agent.text.as_ref()).map(|text| (&text.node, &text.value));
+    for (node, like) in likes.chain(last).chain(agents) {
+        let TextMatcher { is, contains, lacks, matches, .. } = like;
+        let says = is.is_some() || like.has_snapshot();
+        if !says && contains.0.is_empty() && lacks.0.is_empty() && matches.0.is_empty() && !node.is_placeholder() {
+            let finding = Diagnostic::error("invalid-value", node.place(), "this expects nothing of the text");
+            found.push(finding.help("write `is`, `contains`, `lacks`, `matches` or `snapshot: true`"));
+        }
+    }
+    if let Some(result) = &expect.result
+        && result.value.is.is_none()
+        && result.value.has.is_none()
+        && !result.node.is_placeholder()
+    {
+        let finding = Diagnostic::error("invalid-value", result.place(), "this expects nothing of the result");
+        found.push(finding.help("write `is: DATA`, or `has: DATA` for a part of it"));
+    }
+}
+
+fn reject_snapshot(like: &TextMatcher, message: &str, found: &mut Vec<Diagnostic>) {
+    if let Some(snapshot) = like.snapshot.as_ref().filter(|snapshot| snapshot.value) {
+        found.push(Diagnostic::error("invalid-value", snapshot.place(), message).help("write `is` or `contains`"));
+    }
+}
+
+fn check_tool_names(counts: &IndexMap<Spanned<String>, Spanned<CountRange>>, found: &mut Vec<Diagnostic>) {
+    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(["submit_result"]).collect();
+    for name in counts.keys().filter(|name| !known.contains(&name.value.as_str())) {
+        let finding = Diagnostic::error("unknown-tool", name.place(), format!("there is no tool `{}`", name.value));
+        found.push(with_nearest(finding, &name.value, &known));
+    }
+}
+
+fn unknown_agent(id: &Spanned<String>, job: &Job) -> Option<Diagnostic> {
+    if id.value == PARENT {
+        return None;
+    }
+    let names: Vec<&str> = match (job.delegates(), job.subagents.is_empty()) {
+        (false, _) => Vec::new(),
+        (true, true) => vec![GENERAL_SUBAGENT],
+        (true, false) => job.subagents.keys().map(|name| name.value.as_str()).collect(),
+    };
+    let is_number = |digits: &str| digits.parse::<u64>().is_ok_and(|number| number > 0 && !digits.starts_with('0'));
+    match id.value.rsplit_once('-') {
+        Some((name, number)) if names.contains(&name) && is_number(number) => None,
+        _ => {
+            let message = format!("the job starts no agent `{}`", id.value);
+            let finding = Diagnostic::error("unknown-subagent", id.place(), message);
+            Some(match names.first() {
+                Some(name) => {
+                    finding.help(format!("an agent is `parent`, or a subagent with its number, such as `{name}-1`"))
+                }
+                None => finding.help("the only agent is `parent`"),
+            })
+        }
+    }
+}
+
+fn with_nearest(finding: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
+    match suggest_name(word, known.iter().copied()) {
+        Some(near) => finding.help(format!("did you mean `{near}`?")),
+        None if known.is_empty() => finding,
+        None => finding.help(format!("there are: {}", known.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(text: &str) -> Vec<String> {
+        let job = "model: anthropic/m\nparent: { prompt: x, tools: [task] }\nsubagents: { a: { tools: [] } }\n\
+                   checks: [{ name: tests, run: 'true' }]\n";
+        let job = yaml::read::<Job>(&Source::new("job.yaml", job)).value.unwrap();
+        let (expect, findings) = check(&Source::new("expect.yaml", text), Path::new("/none"), Some(&job));
+        assert_eq!(expect.is_none(), !findings.is_empty());
+        let shown = |finding: &Diagnostic| {
+            let (line, column) = finding.span.start();
+            format!("{line}:{column} {} {}", finding.code, finding.message)
+        };
+        findings.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn everything_that_can_be_expected() {
+        let text = "description: All.\noutcome: turn_limit\nexit_code: 4\nmax_turns: 3\n\
+                    text: { is: a, contains: [b, c], lacks: d, matches: '^x', snapshot: true }\n\
+                    result: { has: { a: [1, null] } }\n\
+                    files: { a: exists, b/c: absent, d: snapshot, e: { contains: x } }\n\
+                    tools: { bash: never, task: called, grep: 2, glob: { at_least: 1, at_most: 3 }, submit_result: 1 }\n\
+                    failed_calls: 0\nsubagents: { at_most: 2 }\n\
+                    agents: { parent: { max_turns: 2 }, a-1: { outcome: completed, text: { is: x }, tools: { bash: 0 } } }\n\
+                    checks: { tests: passed }\ngit: [{ message: m, remove: [x], tag: v1 }]\ntimeout: 90s\n";
+        assert_eq!(findings(text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_mistake_is_found_in_its_place() {
+        let text = "outcome: complete\nmax_turn: 3\ntext: {}\nresult: {}\n\
+                    files: { ../a: exists, b: gone, c: { matches: '(' }, d: 1 }\n\
+                    tools: { bahs: never, grep: often, glob: { at_least: 2, at_most: 1 }, task: -1, todo: {} }\n\
+                    agents: { a: {}, b-1: {}, a-01: {}, a-1: { text: { snapshot: true } } }\n\
+                    checks: { test: passed, tests: ok }\ngit: [{ folder: x }, { message: m, folder: /y }]\n";
+        assert_eq!(
+            findings(text),
+            [
+                "1:10 unknown-value unknown value `complete`",
+                "2:1 unknown-key unknown key `max_turn`",
+                "3:7 invalid-value this expects nothing of the text",
+                "4:9 invalid-value this expects nothing of the result",
+                "5:10 invalid-value this path leads out of the workspace",
+                "5:27 unknown-value a file is never `gone`",
+                "5:47 invalid-value no regular expression: unclosed group",
+                "5:57 wrong-type expected what a file is like, found the integer 1",
+                "6:10 unknown-tool there is no tool `bahs`",
+                "6:29 wrong-type expected how often, found the string \"often\"",
+                "6:42 invalid-value no number is at least 2 and at most 1",
+                "6:77 out-of-range nothing happens -1 times",
+                "6:87 invalid-value these bounds bound nothing",
+                "7:11 unknown-subagent the job starts no agent `a`",
+                "7:18 unknown-subagent the job starts no agent `b-1`",
+                "7:27 unknown-subagent the job starts no agent `a-01`",
+                "7:62 invalid-value an agent's text has no snapshot",
+                "8:11 unknown-value the job has no check `test`",
+                "8:32 unknown-value unknown value `ok`",
+                "9:7 missing-key required key `message` is missing",
+                "9:17 invalid-value the case has no folder `x`",
+                "9:44 invalid-value this path leads out of the case's folder",
+            ]
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! Files that a user names, read with bounds and with findings that say where.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
+use crate::lints::JobTrust;
+use crate::template::JobDir;
+use crate::yaml;
+
+/// Whether a file is a script by its name.
+pub(super) fn is_script(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.ends_with(".script.yaml") || name.ends_with(".script.yml")
+}
+
+/// Reads a job file, and opens the folder that its prompts come from.
+pub(super) fn read_job(path: &Path, origin: JobTrust) -> Result<(Arc<Source>, Option<JobDir>), Diagnostic> {
+    reject_symlinks(path, origin)?;
+    let source = read_job_source(path)?;
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let folder = JobDir::open(folder).map_err(|error| unreadable_file(folder, &error.to_string()))?;
+    Ok((source, Some(folder)))
+}
+
+/// Reads what is to be a job file. Where there is none, the finding names the job that was meant.
+pub(super) fn read_job_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
+    read_source(path).map_err(|finding| suggest_job(path, finding))
+}
+
+/// Adds the job that was meant to the finding for a path that isn't there: `first` stands for `jobs/first.yaml`.
+pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
+    let is_missing = path.file_name().is_some() && fs::symlink_metadata(path).is_err();
+    let folders: &[&str] = if path.is_relative() { &["", "jobs"] } else { &[""] };
+    let named = folders.iter().flat_map(|folder| {
+        ["", ".yaml", ".yml"].map(|ending| {
+            let mut name = Path::new(folder).join(path).into_os_string();
+            name.push(ending);
+            PathBuf::from(name)
+        })
+    });
+    let is_yaml = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let mut jobs = named.filter(|file| is_missing && is_yaml(file) && file.is_file() && !is_script(file));
+    match jobs.next() {
+        Some(job) => finding.help(format!("did you mean `{}`?", job.display())),
+        None => finding,
+    }
+}
+
+/// Refuses a stranger's job that is reached by way of a symbolic link: it could lead to a file of yours, which findings
+/// would quote. Of an absolute path only the last part can be theirs.
+pub(super) fn reject_symlinks(path: &Path, origin: JobTrust) -> Result<(), Diagnostic> {
+    let theirs = |part: &&Path| !part.as_os_str().is_empty() && (part == &path || path.is_relative());
+    match path.ancestors().filter(theirs).find(|part| part.is_symlink()) {
+        Some(link) if origin == JobTrust::Untrusted => {
+            Err(unreadable_file(path, &format!("`{}` is a symbolic link, and the job untrusted", link.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads a YAML file as text.
+pub(super) fn read_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
+    let bytes = read_bounded(path, yaml::MAX_BYTES).map_err(|why| unreadable_file(path, &why))?;
+    let read = yaml::read_bytes(&path.to_string_lossy(), &bytes);
+    if !links_outside_repository(path) {
+        return read;
+    }
+    let unquotable = |place: SourceSpan| SourceSpan { source: place.source.without_quotes(), ..place };
+    read.map(|source| source.without_quotes())
+        .map_err(|finding| Diagnostic { span: unquotable(finding.span.clone()), ..finding })
+}
+
+/// Whether a symbolic link on the way to a file leads out of the repository that the link is in, or without one, out of the
+/// current folder. Who sent the repository could have made it, and can't read where it leads.
+fn links_outside_repository(path: &Path) -> bool {
+    let current = fs::canonicalize(".").unwrap_or_default();
+    let links = path.ancestors().filter(|part| !part.as_os_str().is_empty() && part.is_symlink());
+    links.into_iter().any(|link| {
+        let folder = link.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (Ok(folder), Ok(target)) = (folder.canonicalize(), link.canonicalize()) else { return false };
+        let root = folder.ancestors().find(|folder| folder.join(".git").exists());
+        root.or(Some(current.as_path()).filter(|current| folder.starts_with(current)))
+            .is_some_and(|root| !target.starts_with(root))
+    })
+}
+
+/// Reads YAML from standard input as text, as if it stood in a file called `name`.
+pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().lock().take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable_file(name, &io_error_text(&error)))?;
+    yaml::read_bytes(&name.to_string_lossy(), &bytes)
+}
+
+/// Whether standard input is a person.
+pub(super) fn stdin_is_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Reads a regular file up to one byte more than `largest`, so that what is too large shows. Never waits for a pipe or
+/// a device.
+pub(super) fn read_bounded(path: &Path, largest: usize) -> Result<Vec<u8>, String> {
+    // Opening a device can set it off.
+    require_regular_file(&fs::metadata(path).map_err(|error| open_error_text(path, &error))?)?;
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(largest as u64 + 1).read_to_end(&mut bytes).map_err(|error| io_error_text(&error))?;
+    Ok(bytes)
+}
+
+/// Opens what may have been put there since it was looked at.
+fn open_regular(path: &Path) -> Result<fs::File, String> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| open_error_text(path, &error))?;
+    require_regular_file(&file.metadata().map_err(|error| io_error_text(&error))?)?;
+    Ok(file)
+}
+
+fn require_regular_file(metadata: &fs::Metadata) -> Result<(), String> {
+    match () {
+        () if metadata.is_dir() => Err("it is a folder".to_owned()),
+        () if !metadata.is_file() => Err("it is no regular file".to_owned()),
+        () => Ok(()),
+    }
+}
+
+/// The finding for a file that can't be read at all.
+pub(super) fn unreadable_file(path: &Path, why: &str) -> Diagnostic {
+    let source = Source::new(path.to_string_lossy(), "");
+    Diagnostic::error("unreadable", SourceSpan { source, range: 0..0 }, format!("this file can't be read: {why}"))
+        .help("name a regular file that you may read")
+}
+
+fn open_error_text(path: &Path, error: &io::Error) -> String {
+    let is_link = error.kind() == io::ErrorKind::NotFound && path.is_symlink();
+    if is_link { "it is a symbolic link to nothing".into() } else { io_error_text(error) }
+}
+
+pub(super) fn io_error_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_takes_a_files_place_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("job.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(open_regular(&pipe).unwrap_err(), "it is no regular file");
+        assert_eq!(open_regular(folder.path()).unwrap_err(), "it is a folder");
+    }
+}

@@ -1,0 +1,254 @@
+//! The workspace as it was, copied with bounds and without what doesn't belong into a repository.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::cases::fixture;
+use crate::redaction::Redactor;
+
+/// The most files of a fixture.
+const MAX_FILES: usize = 2_000;
+/// The longest file of a fixture, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The most bytes of a fixture.
+const MAX_BYTES: u64 = 16 << 20;
+/// The most files and folders that are looked at.
+const MAX_VISITED: usize = 200_000;
+
+/// How files are called that hold keys and passwords, or what stands at the end of their names.
+const SECRET_NAMES: [&str; 12] = [
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".htpasswd",
+    ".git-credentials",
+    "credentials",
+    "credentials.toml",
+    "credentials.json",
+    "id_rsa",
+    "id_ed25519",
+    "id_ecdsa",
+];
+const SECRET_EXTENSIONS: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"];
+const SECRET_FOLDERS: [&str; 4] = [".ssh", ".gnupg", ".aws", ".azure"];
+
+/// A copy of a workspace, names as fixtures have them.
+pub(super) struct WorkspaceCopy {
+    temp_folder: tempfile::TempDir,
+    workspace: PathBuf,
+    /// Paths that are looked away from, absolute.
+    excluded: Vec<PathBuf>,
+    /// The files that were copied, relative.
+    files: BTreeSet<PathBuf>,
+    /// Those that weren't, with why, relative.
+    skipped: BTreeMap<PathBuf, &'static str>,
+}
+
+impl WorkspaceCopy {
+    /// Copies what git would consider below a folder: hidden files are, ignored ones and `.git` aren't.
+    pub(super) fn copy(workspace: &Path, excluded: &[PathBuf], mask: &Redactor) -> io::Result<Self> {
+        let excluded = excluded.iter().map(|path| {
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            absolute.canonicalize().unwrap_or(absolute)
+        });
+        let mut fixture = Self {
+            temp_folder: tempfile::Builder::new().prefix("legwork-case-").tempdir()?,
+            workspace: workspace.to_owned(),
+            excluded: excluded.collect(),
+            files: BTreeSet::new(),
+            skipped: BTreeMap::new(),
+        };
+        let mut bytes = 0;
+        for path in fixture.list_files()? {
+            match fixture.copy_file(&path, &mut bytes, mask)? {
+                None => {
+                    fixture.files.insert(path);
+                }
+                Some(why) => {
+                    fixture.skipped.insert(path, why);
+                }
+            }
+        }
+        Ok(fixture)
+    }
+
+    /// Copies one file, or says why not.
+    fn copy_file(&self, path: &Path, bytes: &mut u64, mask: &Redactor) -> io::Result<Option<&'static str>> {
+        let from = self.workspace.join(path);
+        let Some(escaped) = fixture::escape_path(path) else { return Ok(Some("its name can't be kept")) };
+        let target = self.temp_folder.path().join(escaped);
+        let data = match fs::symlink_metadata(&from) {
+            // It went away meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some("it is gone")),
+            data => data?,
+        };
+        let why = match () {
+            () if is_secret_file(path) => "its name is that of a file with secrets",
+            () if !data.is_file() && !data.is_symlink() => "it is no file",
+            () if data.len() > MAX_FILE_BYTES => "it is longer than 1 MiB",
+            () if self.files.len() >= MAX_FILES => "there are 2,000 files already",
+            () if *bytes + data.len() > MAX_BYTES => "there are 16 MiB already",
+            () => "",
+        };
+        if !why.is_empty() {
+            return Ok(Some(why));
+        }
+        fs::create_dir_all(target.parent().unwrap_or(self.temp_folder.path()))?;
+        if data.is_symlink() {
+            let to = fs::read_link(&from)?;
+            if to.is_absolute() {
+                return Ok(Some("it is a link to an absolute path"));
+            }
+            std::os::unix::fs::symlink(to, target)?;
+            return Ok(None);
+        }
+        let content = fs::read(&from)?;
+        let text = String::from_utf8_lossy(&content);
+        if mask.redact(&text) != text {
+            return Ok(Some("it holds a secret of this run"));
+        }
+        *bytes += data.len();
+        fs::write(&target, &content)?;
+        fs::set_permissions(&target, data.permissions())?;
+        Ok(None)
+    }
+
+    /// The files of the workspace as it is now, relative and sorted.
+    fn list_files(&self) -> io::Result<Vec<PathBuf>> {
+        let excluded = self.excluded.clone();
+        let walk = ignore::WalkBuilder::new(&self.workspace)
+            .hidden(false)
+            .ignore(false)
+            .require_git(false)
+            .filter_entry(move |entry| {
+                entry.depth() == 0 || (entry.file_name() != ".git" && !excluded.iter().any(|path| path == entry.path()))
+            })
+            .build();
+        let mut files = Vec::new();
+        for (seen, entry) in walk.enumerate() {
+            if seen >= MAX_VISITED {
+                return Err(io::Error::other(format!("it has more than {MAX_VISITED} files and folders")));
+            }
+            let Ok(entry) = entry else { continue };
+            if entry.depth() > 0 && !entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                files.extend(entry.path().strip_prefix(&self.workspace).map(Path::to_owned));
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// The files that aren't now as they were, those that weren't copied aside.
+    pub(super) fn changed_files(&self) -> io::Result<Vec<PathBuf>> {
+        let now: BTreeSet<PathBuf> =
+            self.list_files()?.into_iter().filter(|path| !self.skipped.contains_key(path)).collect();
+        let is_changed = |path: &&PathBuf| {
+            let copied = fixture::escape_path(path).map(|escaped| self.temp_folder.path().join(escaped));
+            let same = |one: &Path, other: &Path| match (fs::read_link(one), fs::read_link(other)) {
+                (Ok(one), Ok(other)) => one == other,
+                (Err(_), Err(_)) => matches!((fs::read(one), fs::read(other)), (Ok(one), Ok(other)) if one == other),
+                _ => false,
+            };
+            !copied.is_some_and(|copied| same(&copied, &self.workspace.join(path)))
+        };
+        let gone = self.files.iter().filter(|path| fs::symlink_metadata(self.workspace.join(path)).is_err());
+        let mut changed: Vec<PathBuf> = now.iter().filter(is_changed).chain(gone).cloned().collect();
+        changed.sort();
+        changed.dedup();
+        changed.retain(|path| !is_secret_file(path));
+        Ok(changed)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.temp_folder.path()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// How much was copied, in a few words.
+    pub(super) fn summary(&self) -> String {
+        match self.files.len() {
+            0 => "an empty workspace".to_owned(),
+            1 => "1 file in its workspace".to_owned(),
+            more => format!("{more} files in its workspace"),
+        }
+    }
+
+    /// What wasn't copied and why, in lines: a few names for each reason.
+    pub(super) fn skipped_summary(&self) -> Vec<String> {
+        let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (path, why) in &self.skipped {
+            by_reason.entry(why).or_default().push(path.display().to_string());
+        }
+        let line = |(why, paths): (&str, Vec<String>)| {
+            let named = paths.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+            let more = match paths.len().saturating_sub(3) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("left out {named}{more}: {why}")
+        };
+        by_reason.into_iter().map(line).collect()
+    }
+}
+
+fn is_secret_file(path: &Path) -> bool {
+    let lower = |part: &std::ffi::OsStr| part.to_string_lossy().to_ascii_lowercase();
+    let name = path.file_name().map(lower).unwrap_or_default();
+    let is_env = name == ".env"
+        || (name.starts_with(".env.") && ![".env.example", ".env.sample", ".env.template"].contains(&name.as_str()));
+    is_env
+        || SECRET_NAMES.contains(&name.as_str())
+        || SECRET_EXTENSIONS.iter().any(|ending| name.ends_with(ending))
+        || path.iter().any(|part| SECRET_FOLDERS.contains(&lower(part).as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_a_fixture_is_copied_and_the_rest_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let files = [
+            ("src/a.txt", "a"),
+            (".gitignore", "/target\n"),
+            ("target/x", "x"),
+            (".env", "A=b"),
+            (".env.example", "A="),
+            ("keys/server.KEY", "k"),
+            ("runs/1/x", "x"),
+            (".git/config", ""),
+            ("told.txt", "it is hunter2-hunter2"),
+            ("dot-gitx", ""),
+        ];
+        for (name, text) in files {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), text).unwrap();
+        }
+        fs::write(at("long"), vec![b'x'; (MAX_FILE_BYTES + 1) as usize]).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", at("away")).unwrap();
+        std::os::unix::fs::symlink("src", at("near")).unwrap();
+        let mask = Redactor::new(&[("T".into(), "hunter2-hunter2".into())]).0;
+        let fixture = WorkspaceCopy::copy(folder.path(), &[at("runs")], &mask).unwrap();
+        let copied: Vec<String> = fixture.files.iter().map(|path| path.display().to_string()).collect();
+        assert_eq!(copied, [".env.example", ".gitignore", "near", "src/a.txt"]);
+        assert!(fixture.folder().join("dot-gitignore").exists());
+        let told = fixture.skipped_summary().join("\n");
+        for name in [".env", "keys/server.KEY", "told.txt", "dot-gitx", "long", "away"] {
+            assert!(told.contains(name), "{name}: {told}");
+        }
+        assert_eq!(fixture.changed_files().unwrap(), Vec::<PathBuf>::new());
+        fs::write(at("src/a.txt"), "b").unwrap();
+        fs::write(at("new"), "n").unwrap();
+        fs::write(at(".env"), "A=c").unwrap();
+        fs::write(at("target/y"), "y").unwrap();
+        fs::remove_file(at("near")).unwrap();
+        assert_eq!(fixture.changed_files().unwrap(), ["near", "new", "src/a.txt"].map(PathBuf::from));
+    }
+}

@@ -1,0 +1,124 @@
+//! Which cases there are.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::cases::{EXPECT_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
+use crate::cli::read_files;
+use crate::diagnostic::Diagnostic;
+use crate::job::Job;
+use crate::yaml;
+
+/// A case's folder, absolute, and the job file that it is about, where there is one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DiscoveredCase {
+    pub(super) folder: PathBuf,
+    pub(super) job: Option<PathBuf>,
+}
+
+/// What paths name: job files, folders, folders of cases, cases. Each case once, in the order of the names.
+///
+/// # Errors
+/// Paths that aren't there.
+pub(super) fn discover(paths: &[PathBuf]) -> (Vec<DiscoveredCase>, Vec<Diagnostic>) {
+    let (mut found, mut findings) = (BTreeSet::new(), Vec::new());
+    for path in paths {
+        match path.canonicalize() {
+            Ok(real) => found.extend(cases_at(&real)),
+            Err(error) => findings.push(read_files::suggest_job(
+                path,
+                read_files::unreadable_file(path, &read_files::io_error_text(&error)),
+            )),
+        }
+    }
+    (found.into_iter().collect(), findings)
+}
+
+fn cases_at(path: &Path) -> Vec<DiscoveredCase> {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let above = path.parent().unwrap_or(Path::new("/"));
+    if !path.is_dir() {
+        // A file of a case stands for the case.
+        if above.join(EXPECT_FILE).exists()
+            && name(above.parent().and_then(Path::parent).unwrap_or(above)) == TESTS_FOLDER
+        {
+            return single_case(above);
+        }
+        let jobs = subfolders(&above.join(TESTS_FOLDER)).into_iter();
+        return jobs
+            .flat_map(|folder| cases_of_job(&folder))
+            .filter(|found| found.job.as_deref() == Some(path))
+            .collect();
+    }
+    if name(above) == TESTS_FOLDER && !path.join(EXPECT_FILE).exists() && !is_tests_folder(path) {
+        return cases_of_job(path);
+    }
+    if above.parent().is_some_and(|tests| name(tests) == TESTS_FOLDER) && is_case_folder(path) {
+        return single_case(path);
+    }
+    let walk = ignore::WalkBuilder::new(path)
+        .require_git(false)
+        .git_global(false)
+        .git_exclude(false)
+        // What lies below a folder of cases is theirs.
+        .filter_entry(|entry| entry.depth() == 0 || !entry.path().parent().is_some_and(is_tests_folder))
+        .build();
+    let tests = walk
+        .filter_map(Result::ok)
+        .map(ignore::DirEntry::into_path)
+        .filter(|path| is_tests_folder(path) && path.is_dir());
+    tests.flat_map(|tests| subfolders(&tests)).flat_map(|folder| cases_of_job(&folder)).collect()
+}
+
+fn is_tests_folder(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == TESTS_FOLDER)
+}
+
+/// Whether a folder is a case, whatever it is a case of.
+fn is_case_folder(folder: &Path) -> bool {
+    [EXPECT_FILE, SCRIPT_FILE, RECORD_FOLDER].iter().any(|name| folder.join(name).exists())
+}
+
+fn single_case(folder: &Path) -> Vec<DiscoveredCase> {
+    vec![DiscoveredCase { folder: folder.to_owned(), job: folder.parent().and_then(job_file_of) }]
+}
+
+/// The cases in `tests/<job>`. Where there is such a job, every folder is one; elsewhere only what says so, for many
+/// projects have a folder called `tests`.
+fn cases_of_job(folder: &Path) -> Vec<DiscoveredCase> {
+    let job = job_file_of(folder);
+    let cases = subfolders(folder).into_iter().filter(|case| job.is_some() || case.join(EXPECT_FILE).exists());
+    cases.map(|folder| DiscoveredCase { folder, job: job.clone() }).collect()
+}
+
+/// The job file that `tests/<job>` is about: the one of that name beside `tests`, or else the one that gives itself that
+/// name.
+fn job_file_of(folder: &Path) -> Option<PathBuf> {
+    let name = folder.file_name()?.to_str()?;
+    let beside = folder.parent()?.parent()?;
+    let by_file = ["yaml", "yml"].map(|ending| beside.join(format!("{name}.{ending}")));
+    if let Some(job) = by_file.into_iter().find(|path| path.is_file()) {
+        return Some(job);
+    }
+    let mut files: Vec<PathBuf> = std::fs::read_dir(beside).ok()?.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let is_job = |path: &PathBuf| {
+        path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml") && !read_files::is_script(path)
+    };
+    files.into_iter().filter(is_job).find(|path| {
+        let source = read_files::read_source(path).ok();
+        let job = source.and_then(|source| yaml::read::<Job>(&source).value);
+        job.and_then(|job| job.name).is_some_and(|own| own.value == name)
+    })
+}
+
+/// The folders in a folder, hidden ones left out, in the order of their names.
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_shown = |path: &PathBuf| {
+        path.is_dir() && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| !name.starts_with('.'))
+    };
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_shown).collect();
+    found.sort();
+    found
+}

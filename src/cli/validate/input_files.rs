@@ -1,0 +1,94 @@
+//! Which files there are to check.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::read_files;
+use crate::diagnostic::Diagnostic;
+
+/// Something to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum InputFile {
+    /// A job or a script, by its name.
+    Path(PathBuf),
+    /// Standard input.
+    Stdin,
+}
+
+/// What the paths name, in their order; in a folder every YAML file in the order of the names. Hidden and ignored
+/// files and folders called `tests` are left out, links to folders aren't followed. What is named twice is there once.
+pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<InputFile, Diagnostic>> {
+    let mut seen = HashSet::new();
+    let mut folders = HashMap::new();
+    let mut all = Vec::new();
+    for path in paths {
+        if path == Path::new("-") {
+            all.extend(seen.insert(PathBuf::from("-")).then_some(Ok(InputFile::Stdin)));
+            continue;
+        }
+        for found in walk_folder(path) {
+            let is_new = match &found {
+                Ok(path) if paths.len() > 1 => seen.insert(canonical_folder(path, &mut folders)),
+                _ => true,
+            };
+            all.extend(is_new.then(|| found.map(InputFile::Path)));
+        }
+    }
+    all
+}
+
+/// A path without detours through its folders. A link keeps its own name, for the name counts.
+fn canonical_folder(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> PathBuf {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
+    let folder = folders.entry(folder.to_owned()).or_insert_with(|| {
+        let named = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        named.canonicalize().unwrap_or_else(|_| folder.to_owned())
+    });
+    folder.join(name)
+}
+
+pub(super) fn is_yaml(name: Option<&OsStr>) -> bool {
+    name.and_then(|name| Path::new(name).extension()).is_some_and(|ending| ending == "yaml" || ending == "yml")
+}
+
+fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
+    // By the name alone: whatever is called like a job has to be one.
+    if is_yaml(path.file_name()) || !path.is_dir() {
+        return vec![Ok(path.to_owned())];
+    }
+    let walk = ignore::WalkBuilder::new(path)
+        .sort_by_file_name(Ord::cmp)
+        .require_git(false)
+        // What this machine or this clone alone ignores is still everybody's job.
+        .git_global(false)
+        .git_exclude(false)
+        .filter_entry(|entry| {
+            let is_tests = entry.file_name() == "tests" && entry.path().is_dir();
+            let is_in_file = entry.depth() > 1 && is_yaml(entry.path().parent().and_then(Path::file_name));
+            entry.depth() == 0 || !(is_tests || is_in_file)
+        })
+        .build();
+    let mut files = Vec::new();
+    for entry in walk {
+        match entry {
+            Ok(entry) if entry.depth() > 0 && is_yaml(Some(entry.file_name())) => files.push(Ok(entry.into_path())),
+            Ok(_) => {}
+            Err(error) => files.push(Err(walk_error(path, &error))),
+        }
+    }
+    if files.is_empty() {
+        let finding = read_files::unreadable_file(path, "no job file is in this folder");
+        files.push(Err(finding.help("name a job file, or a folder with job files that aren't hidden or ignored")));
+    }
+    files
+}
+
+fn walk_error(root: &Path, error: &ignore::Error) -> Diagnostic {
+    match error {
+        ignore::Error::WithPath { path, err } => walk_error(path, err),
+        ignore::Error::WithDepth { err, .. } => walk_error(root, err),
+        ignore::Error::Io(error) => read_files::unreadable_file(root, &read_files::io_error_text(error)),
+        other => read_files::unreadable_file(root, &other.to_string()),
+    }
+}

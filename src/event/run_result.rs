@@ -1,0 +1,136 @@
+//! `result.json`: how a run ended, for machines.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ErrorInfo, Outcome, Usage};
+
+/// A subagent's summary, relative to the run's folder.
+pub fn summary_file(id: &str) -> String {
+    format!("subagents/{id}.md")
+}
+
+/// How a run ended. Its JSON Schema is `schemas/result.schema.json`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "legwork result")]
+pub struct RunResult {
+    /// Version of this form: 1.
+    pub format: u32,
+    /// The run's id, the name of its folder.
+    pub run_id: String,
+    /// The job's name.
+    pub job: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The process's exit code, which follows from the outcome.
+    pub exit_code: u8,
+    /// The parent's last text; empty where it said nothing.
+    pub text: String,
+    /// The final answer as data, where the job asks for it.
+    pub result: Option<serde_json::Value>,
+    /// What went wrong, where something did.
+    pub error: Option<ErrorInfo>,
+    /// When it began.
+    #[schemars(with = "String")]
+    #[schemars(extend("format" = "date-time"))]
+    pub started_at: Timestamp,
+    /// When it ended.
+    #[schemars(with = "String")]
+    #[schemars(extend("format" = "date-time"))]
+    pub finished_at: Timestamp,
+    /// Running time in milliseconds.
+    pub duration_ms: u64,
+    /// The parent's turns.
+    pub turns: u32,
+    /// The parent's tool calls, `task` included.
+    pub tool_calls: u64,
+    /// Tokens of the whole run, subagents included.
+    pub usage: Usage,
+    /// Cost of the whole run in US dollars, subagents included: an estimate from list prices, or from those of the user's
+    /// own `prices.toml`. Null where a price isn't known.
+    pub cost_usd: Option<f64>,
+    /// The parent's model.
+    pub model: String,
+    /// How tools were confined: `off`, or the tier that was reached.
+    pub sandbox: String,
+    /// The subagents, in the order in which they were called.
+    pub subagents: Vec<SubagentResult>,
+    /// The job's own checks, every attempt.
+    pub checks: Vec<CheckResult>,
+    /// The files of the workspace that changed during the run, in the order of their paths; null where nobody looked. At
+    /// most 5,000 are listed.
+    pub changes: Option<Vec<Change>>,
+    /// How many files changed, those that `changes` doesn't list included; null where nobody looked.
+    #[serde(default)]
+    pub changed_files: Option<u64>,
+    /// What `changes` and `changes.patch` leave out, in one sentence; null where they are complete.
+    #[serde(default)]
+    pub changes_incomplete: Option<String>,
+}
+
+/// A file of the workspace that changed during the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// Its path, relative to the workspace.
+    pub path: String,
+    /// What became of it.
+    pub change: ChangeKind,
+    /// Lines that it has and had not; null where it is no text.
+    pub lines_added: Option<u64>,
+    /// Lines that it had and has not; null where it is no text.
+    pub lines_removed: Option<u64>,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It wasn't there.
+    Added,
+    /// It is another.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+/// How one subagent ended.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SubagentResult {
+    /// Its id in the run, such as `explorer-1`.
+    #[serde(deserialize_with = "super::agent_id::agent_id")]
+    pub id: String,
+    /// Which subagent of the job it is.
+    pub agent: String,
+    /// The parent's words for the task.
+    pub description: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its turns.
+    pub turns: u32,
+    /// Its tool calls.
+    pub tool_calls: u64,
+    /// Its own tokens.
+    pub usage: Usage,
+    /// Its own cost in US dollars, an estimate as the run's; null where a price isn't known.
+    pub cost_usd: Option<f64>,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+    /// Its summary, relative to the run's folder.
+    pub summary_file: String,
+}
+
+/// One attempt of one of the job's checks.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct CheckResult {
+    /// The check's name.
+    pub name: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// The command's exit code; null where it had none.
+    pub exit_code: Option<i32>,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+}

@@ -1,0 +1,284 @@
+//! What the parent's journal says of the whole run. `result.json` and the summaries follow from it, while a run goes on
+//! as well as from a journal that is read.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+
+use super::{
+    AgentFinished, CheckResult, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted, SubagentResult, Usage,
+    WorkspaceChanged, summary_file,
+};
+use crate::pricing;
+
+/// How a run went, as far as it is known.
+#[derive(Debug, Default)]
+pub struct RunSummary {
+    started: Option<(Timestamp, RunStarted)>,
+    /// How tools were confined in the last part of the run.
+    sandbox: String,
+    /// The subagents in the order of the calls.
+    order: Vec<String>,
+    /// How subagents ended, the last time that they did.
+    subagent_ends: HashMap<String, AgentFinished>,
+    /// Those of them that go on since the run does.
+    resumed_subagents: HashSet<String>,
+    parent: Option<AgentFinished>,
+    checks: Vec<CheckResult>,
+    changed: Option<WorkspaceChanged>,
+    end: Option<(Timestamp, RunFinished)>,
+}
+
+impl RunSummary {
+    /// Takes an event of the parent's journal, and when it happened; they come in their order.
+    pub fn apply(&mut self, event: &Event, at: Timestamp) {
+        match event {
+            Event::RunStarted(started) => {
+                self.sandbox.clone_from(&started.sandbox);
+                self.started = Some((at, started.clone()));
+            }
+            Event::Resumed(resumed) => {
+                self.sandbox.clone_from(&resumed.sandbox);
+                let goes_on = |finished: &AgentFinished| finished.outcome.was_cut_off();
+                self.resumed_subagents =
+                    self.subagent_ends.values().filter(|end| goes_on(end)).map(|end| end.id.clone()).collect();
+                self.parent = self.parent.take().filter(|end| !goes_on(end));
+                self.end = None;
+                self.changed = None;
+            }
+            Event::LimitRaised(raised) => {
+                self.parent = None;
+                self.resumed_subagents.extend(raised.subagents.iter().cloned());
+            }
+            Event::CallStarted(started) => {
+                let new = started.child.as_ref().filter(|child| !self.order.contains(child));
+                self.order.extend(new.cloned());
+            }
+            Event::CheckFinished(finished) => self.checks.push(CheckResult {
+                name: finished.name.clone(),
+                passed: finished.passed,
+                attempt: finished.attempt,
+                exit_code: finished.exit_code,
+                duration_ms: finished.duration_ms,
+            }),
+            Event::WorkspaceChanged(changed) => self.changed = Some(changed.clone()),
+            Event::AgentFinished(finished) if finished.id == PARENT => self.parent = Some(finished.clone()),
+            Event::AgentFinished(finished) => {
+                self.resumed_subagents.remove(&finished.id);
+                self.subagent_ends.insert(finished.id.clone(), finished.clone());
+            }
+            Event::RunFinished(finished) => self.end = Some((at, finished.clone())),
+            _ => {}
+        }
+    }
+
+    /// How the run began, and when.
+    pub fn started(&self) -> Option<(&RunStarted, Timestamp)> {
+        self.started.as_ref().map(|(at, started)| (started, *at))
+    }
+
+    /// Every subagent that ended, the last time that it did, in the order of the calls: each has a summary.
+    pub fn summaries(&self) -> impl Iterator<Item = &AgentFinished> + Clone {
+        self.order.iter().filter_map(|id| self.subagent_ends.get(id))
+    }
+
+    /// What the run has changed, where somebody looked.
+    pub fn changed(&self) -> Option<&WorkspaceChanged> {
+        self.changed.as_ref()
+    }
+
+    /// The result of a run that has ended; `None` where it hasn't.
+    pub fn result(&self) -> Option<RunResult> {
+        let (started_at, started) = self.started.as_ref()?;
+        let (finished_at, end) = self.end.as_ref()?;
+        let parent = self.parent.as_ref()?;
+        let subagents = self.summaries().filter(|end| !self.resumed_subagents.contains(&end.id));
+        let (usage, cost_usd) = sum(std::iter::once(parent).chain(subagents.clone()));
+        Some(RunResult {
+            format: FORMAT,
+            run_id: started.run_id.clone(),
+            job: started.job.clone(),
+            outcome: end.outcome,
+            exit_code: end.exit_code,
+            text: parent.text.clone(),
+            result: parent.result.clone(),
+            error: end.error.clone(),
+            started_at: *started_at,
+            finished_at: *finished_at,
+            duration_ms: parent.duration_ms,
+            turns: parent.turns,
+            tool_calls: parent.tool_calls,
+            usage,
+            cost_usd,
+            model: started.plan.parent.model.to_string(),
+            sandbox: self.sandbox.clone(),
+            subagents: subagents.cloned().map(SubagentResult::from).collect(),
+            checks: self.checks.clone(),
+            changes: match &self.changed {
+                None if !started.plan.changes_files() => Some(Vec::new()),
+                changed => changed.as_ref().map(|changed| changed.changes.clone()),
+            },
+            changed_files: match &self.changed {
+                None if !started.plan.changes_files() => Some(0),
+                changed => changed.as_ref().map(|changed| changed.total.unwrap_or(changed.changes.len() as u64)),
+            },
+            changes_incomplete: self.changed.as_ref().and_then(|changed| changed.incomplete.clone()),
+        })
+    }
+}
+
+/// The whole run's usage and cost include the subagents'.
+fn sum<'a>(agents: impl Iterator<Item = &'a AgentFinished>) -> (Usage, Option<f64>) {
+    agents.fold((Usage::default(), Some(0.0)), |(mut usage, cost): (Usage, Option<f64>), agent| {
+        usage += agent.usage;
+        (usage, cost.zip(agent.cost_usd).map(|(all, own)| pricing::round_usd(all + own)))
+    })
+}
+
+impl From<AgentFinished> for SubagentResult {
+    fn from(end: AgentFinished) -> Self {
+        Self {
+            summary_file: summary_file(&end.id),
+            agent: end.subagent.unwrap_or_default(),
+            id: end.id,
+            description: end.description,
+            outcome: end.outcome,
+            turns: end.turns,
+            tool_calls: end.tool_calls,
+            usage: end.usage,
+            cost_usd: end.cost_usd,
+            duration_ms: end.duration_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{CallStarted, Change, ChangeKind, Outcome, Resumed};
+
+    fn end(id: &str, outcome: Outcome, cost_usd: Option<f64>) -> Event {
+        let usage = Usage { input_tokens: 1, ..Usage::default() };
+        let (text, subagent) = (String::new(), (id != PARENT).then(|| "a".to_owned()));
+        let (turns, tool_calls, duration_ms) = (1, 0, 5);
+        let (id, description) = (id.to_owned(), None);
+        AgentFinished {
+            id,
+            subagent,
+            description,
+            outcome,
+            text,
+            refusal: None,
+            result: None,
+            turns,
+            tool_calls,
+            compactions: 0,
+            usage,
+            cost_usd,
+            duration_ms,
+        }
+        .into()
+    }
+
+    fn called(child: &str) -> Event {
+        let child = Some(child.to_owned());
+        CallStarted { call_id: child.clone().unwrap_or_default(), tool: "task".into(), subject: String::new(), child }
+            .into()
+    }
+
+    fn started() -> Event {
+        let agent =
+            r#"{"model":{"provider":"anthropic","name":"m"},"system":"","tools":[],"max_turns":1,"max_tokens":1}"#;
+        let limits = r#"{"cost_usd":null,"tokens":null,"wall_clock_ms":null,"tool_calls":null,"subagents":null,"parallel_subagents":1}"#;
+        let plan = format!(
+            r#"{{"format":2,"job":"j","workspace":"/w","inputs":{{}},"parent":{agent},"subagents":{{}},"limits":{limits},"env":[],"network":"none","keep":"always"}}"#
+        );
+        let data = format!(
+            r#"{{"format":2,"version":"1","run_id":"r","job":"j","workspace":"/w","sandbox":"off","job_file":"","plan":{plan}}}"#
+        );
+        serde_json::from_str::<RunStarted>(&data).unwrap().into()
+    }
+
+    fn resumed() -> Event {
+        Resumed {
+            version: "1".into(),
+            workspace: "/w".into(),
+            sandbox: "landlock".into(),
+            commit: None,
+            limits: Default::default(),
+            last_seen: None,
+            folder: String::new(),
+            options: Default::default(),
+            secrets: Default::default(),
+            has_new_secrets: false,
+        }
+        .into()
+    }
+
+    fn over(outcome: Outcome) -> Event {
+        RunFinished { outcome, exit_code: outcome.exit_code(None), error: None }.into()
+    }
+
+    fn course(events: impl IntoIterator<Item = Event>) -> RunSummary {
+        let mut course = RunSummary::default();
+        for (second, event) in events.into_iter().enumerate() {
+            course.apply(&event, Timestamp::from_second(second as i64).unwrap());
+        }
+        course
+    }
+
+    #[test]
+    fn changes_beyond_the_list_are_counted() {
+        let change =
+            Change { path: "a".into(), change: ChangeKind::Added, lines_added: Some(2), lines_removed: Some(0) };
+        let result = |total: Option<u64>, incomplete: Option<&str>| {
+            let incomplete = incomplete.map(str::to_owned);
+            let changed = WorkspaceChanged { changes: vec![change.clone()], total, patch: String::new(), incomplete };
+            let ended = [end(PARENT, Outcome::Completed, None), changed.into(), over(Outcome::Completed)];
+            course([started()].into_iter().chain(ended)).result().unwrap()
+        };
+        let all = result(None, None);
+        assert_eq!((all.changed_files, &all.changes_incomplete), (Some(1), &None));
+        let more = result(Some(7), Some("there is more"));
+        assert_eq!((more.changed_files, more.changes_incomplete.as_deref()), (Some(7), Some("there is more")));
+    }
+
+    #[test]
+    fn a_subagent_that_goes_on_is_in_the_result_when_it_has_ended() {
+        use Outcome::{Completed, Interrupted};
+        let first = || {
+            vec![
+                started(),
+                called("a-1"),
+                called("a-2"),
+                end("a-2", Completed, Some(0.5)),
+                end("a-1", Interrupted, None),
+                end(PARENT, Interrupted, Some(0.25)),
+                over(Interrupted),
+            ]
+        };
+        let ids = |course: &RunSummary| {
+            let result = course.result().unwrap();
+            (result.subagents.into_iter().map(|subagent| subagent.id).collect::<Vec<_>>(), result.cost_usd)
+        };
+        assert_eq!(ids(&course(first())), (vec!["a-1".to_owned(), "a-2".to_owned()], None));
+        let mut second = first();
+        second.push(resumed());
+        assert!(course(second.clone()).result().is_none(), "it goes on");
+        second.extend([end(PARENT, Interrupted, Some(0.25)), over(Interrupted)]);
+        let cut_again = course(second.clone());
+        assert_eq!(ids(&cut_again), (vec!["a-2".to_owned()], Some(0.75)));
+        assert_eq!(cut_again.summaries().count(), 2, "what it said by then is there");
+        second.extend([
+            resumed(),
+            end("a-1", Completed, Some(1.0)),
+            end(PARENT, Completed, Some(0.25)),
+            over(Completed),
+        ]);
+        let whole = course(second);
+        assert_eq!(ids(&whole), (vec!["a-1".to_owned(), "a-2".to_owned()], Some(1.75)));
+        let result = whole.result().unwrap();
+        assert_eq!((result.sandbox.as_str(), result.usage.input_tokens), ("landlock", 3));
+        assert_eq!((result.started_at.as_second(), result.finished_at.as_second()), (0, 13));
+    }
+}

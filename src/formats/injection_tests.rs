@@ -1,0 +1,111 @@
+//! What stands in files never steers who reads the findings: no terminal, no CI system, no program.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{DisplayOptions, FORMATS, Format, Subject};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
+use crate::text::sanitize;
+
+/// Pieces that do harm somewhere: workflow commands in both of GitHub's forms, Azure's and TeamCity's, escape
+/// sequences in 7 and 8 bits, bidirectional overrides, every line end, what ends strings and properties.
+const HOSTILE_TEXT: &str = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}0m\u{202e}\u{2066}\u{200b}\u{2028}\r\n::add-mask::x\r::error::y\u{85}\
+    \n  ::stop-commands::z\n##[add-mask]x ##vso[task.setvariable variable=PATH]x ##teamcity[x]\n%0A%25,file=b,line=9::\
+    \"}],\\\" </script>\u{feff}\0\u{7f}`[a](https://example.org)";
+
+/// Findings with harm in all that comes from files.
+fn findings() -> Vec<Diagnostic> {
+    let source =
+        Source::new(format!("::error::{HOSTILE_TEXT}/a.yaml"), format!("key: {HOSTILE_TEXT}\nlast: {HOSTILE_TEXT}"));
+    let place = |part: &str| {
+        let start = source.text.find(part).unwrap();
+        SourceSpan { source: Arc::clone(&source), range: start..start + part.len() }
+    };
+    let empty = Source::new(HOSTILE_TEXT, "");
+    vec![
+        Diagnostic::error("unknown-key", place("2J"), format!("unknown {HOSTILE_TEXT}"))
+            .label(place("last"), HOSTILE_TEXT)
+            .help(HOSTILE_TEXT)
+            .replace_with(HOSTILE_TEXT),
+        Diagnostic::warning("duplicate-env", place(HOSTILE_TEXT), HOSTILE_TEXT).help(HOSTILE_TEXT),
+        Diagnostic::error("empty-file", SourceSpan { source: empty, range: 0..0 }, HOSTILE_TEXT).help(HOSTILE_TEXT),
+    ]
+}
+
+fn shown(format: &dyn Format, colour: bool) -> Option<String> {
+    format.diagnostics(&findings(), DisplayOptions { colour, width: 80 })
+}
+
+fn diagnostic_formats() -> impl Iterator<Item = &'static dyn Format> {
+    FORMATS.iter().copied().filter(|format| format.subjects().contains(&Subject::Diagnostics))
+}
+
+#[test]
+fn nothing_reaches_a_terminal_but_text() {
+    assert_eq!(diagnostic_formats().count(), 6);
+    for format in diagnostic_formats() {
+        let text = shown(format, false).unwrap();
+        let steering = text.chars().find(|letter| *letter != '\n' && sanitize::replacement_char(*letter).is_some());
+        assert_eq!(steering, None, "{}:\n{text}", format.name());
+        assert!(text.ends_with('\n'), "{}", format.name());
+    }
+    let coloured = shown(super::find("text").unwrap(), true).unwrap();
+    for piece in coloured.split('\u{1b}').skip(1) {
+        let (sequence, _) = piece.split_once('m').unwrap();
+        assert!(
+            sequence.trim_start_matches('[').bytes().all(|byte| byte.is_ascii_digit() || byte == b';'),
+            "{piece:?}"
+        );
+    }
+}
+
+#[test]
+fn no_line_is_a_command_of_a_ci_system() {
+    for format in diagnostic_formats() {
+        let text = shown(format, false).unwrap();
+        for opening in ["##[", "##vso[", "##teamcity["] {
+            let places = text.matches(opening).count();
+            assert!(places == 0 || format.name() == "github", "{}: {places} times {opening}\n{text}", format.name());
+        }
+        for line in text.lines().filter(|line| line.trim_start().starts_with("::")) {
+            let ours = ["::error file=", "::warning file="].iter().any(|start| line.starts_with(start));
+            assert!(format.name() == "github" && ours, "{}: {line}", format.name());
+        }
+    }
+}
+
+#[test]
+fn github_reads_one_command_a_finding() {
+    let text = shown(super::find("github").unwrap(), false).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for line in text.lines() {
+        let (properties, _) = line.strip_prefix("::").unwrap().split_once("::").unwrap();
+        let (_, properties) = properties.split_once(' ').unwrap();
+        let names: Vec<&str> = properties.split(',').map(|pair| pair.split_once('=').unwrap().0).collect();
+        assert!(names.starts_with(&["file", "line", "endLine"]) && names.ends_with(&["title"]), "{line}");
+    }
+}
+
+#[test]
+fn concise_has_one_line_a_finding() {
+    assert_eq!(shown(super::find("concise").unwrap(), false).unwrap().lines().count(), 3);
+}
+
+#[test]
+fn programs_get_what_was_there() {
+    let read = |name: &str| serde_json::from_str::<Value>(&shown(super::find(name).unwrap(), false).unwrap()).unwrap();
+    let plain = read("json");
+    assert_eq!(plain["diagnostics"][1]["message"], HOSTILE_TEXT);
+    assert_eq!(plain["diagnostics"][0]["fix"]["with"], HOSTILE_TEXT);
+    assert_eq!(plain["diagnostics"][0]["labels"][0]["text"], HOSTILE_TEXT);
+    let sarif = read("sarif");
+    let result = &sarif["runs"][0]["results"][0];
+    assert_eq!(result["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"]["text"], HOSTILE_TEXT);
+    let uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].as_str().unwrap();
+    assert!(uri.starts_with("%3A%3Aerror%3A%3A%1B%5B2J") && uri.ends_with("/a.yaml"), "{uri}");
+    assert!(!result["message"]["text"].as_str().unwrap().contains("[a](https"), "{result}");
+    let gitlab = read("gitlab");
+    assert_eq!(gitlab[0]["location"]["path"], format!("::error::{HOSTILE_TEXT}/a.yaml"));
+    assert!(!gitlab[0]["description"].as_str().unwrap().contains('\n'));
+}

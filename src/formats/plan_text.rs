@@ -1,0 +1,194 @@
+//! A plan as text: what a person reads before letting it run.
+
+use super::{DisplayOptions, PlanPreview, run_stats};
+use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
+use crate::text::sanitize;
+
+/// Columns of a label with what follows it.
+const LABEL_WIDTH: usize = 12;
+/// The same among the limits.
+const LIMIT_LABEL_WIDTH: usize = 20;
+
+/// Every agent with its prompts, tools and numbers, then what the whole run may use and can cost at most.
+pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
+    let plan = preview.plan;
+    let mut page = PlanWriter { text: String::new(), display: preview.display };
+    page.field("", "job", &plan.job);
+    if let Some(description) = &plan.description {
+        page.field("", "for", description.trim());
+    }
+    page.field("", "workspace", &plan.workspace);
+    for (name, value) in &plan.inputs {
+        page.field("", "input", &format!("{name} = {value}"));
+    }
+    for name in &plan.secret_inputs {
+        page.field("", "input", &format!("{name} = (secret, for bash as $INPUT_{})", name.to_uppercase()));
+    }
+    page.agent("parent", &plan.parent, preview);
+    for (name, subagent) in &plan.subagents {
+        page.agent(&format!("subagent {name}"), subagent, preview);
+    }
+    page.checks(plan);
+    let limits = &plan.limits;
+    let count = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
+    page.heading("limits");
+    page.limit("cost", &limits.cost_usd.map_or("none".to_owned(), |usd| run_stats::cost(Some(usd))));
+    page.limit("tokens", &count(limits.tokens));
+    page.limit("wall clock", &limits.wall_clock_ms.map_or("none".to_owned(), run_stats::duration));
+    page.limit("tool calls", &count(limits.tool_calls));
+    page.limit("subagents", &format!("{}, {} at once", count(limits.subagents), limits.parallel_subagents));
+    page.line("", false);
+    page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
+    page.field("", "network", &format!("{} (asked of the sandbox)", serialized_name(&plan.network)));
+    if !plan.git.is_default() {
+        page.field(
+            "",
+            "git",
+            &format!(
+                "{} (commands may change objects, references, logs, the index and HEAD)",
+                serialized_name(&plan.git)
+            ),
+        );
+    }
+    if !plan.protect.is_empty() {
+        page.field("", "protect", &plan.protect.join(", "));
+    }
+    if !plan.allow_changes.is_empty() {
+        page.field("", "may change", &plan.allow_changes.join(", "));
+    }
+    page.field("", "sandbox", preview.sandbox);
+    page.field("", "compaction", &serialized_name(&plan.compaction));
+    page.field("", "keep", &serialized_name(&plan.keep));
+    page.field("", "cost", &cost_bound(preview.cost_bound, &plan.limits));
+    page.text
+}
+
+fn cost_bound(most: &CostBound, limits: &PlannedLimits) -> String {
+    match most {
+        CostBound::Free => "nothing (every reply comes from a script or a record)".to_owned(),
+        CostBound::Limit(usd) => format!("at most {} (limits.cost_usd)", run_stats::cost(Some(*usd))),
+        CostBound::Tokens { usd, rate, model, day } => format!(
+            "at most {} (limits.tokens at {} a million, the dearest rate of {model} on {day})",
+            run_stats::cost(Some(*usd)),
+            run_stats::cost(Some(*rate)),
+        ),
+        CostBound::Unknown(models) => {
+            let bound = match limits.tokens {
+                Some(_) => "limits.tokens bounds the run",
+                None => "limits.cost_usd bounds only what has one",
+            };
+            format!("unknown: there is no price for {}; {bound}", models.join(", "))
+        }
+        CostBound::Unbounded => "unbounded: set limits.cost_usd, or limits.tokens".to_owned(),
+    }
+}
+
+/// Lines, each harmless as a whole: nothing in a plan can steer a terminal, or pass for another line.
+struct PlanWriter {
+    text: String,
+    display: DisplayOptions,
+}
+
+impl PlanWriter {
+    fn line(&mut self, line: &str, bold: bool) {
+        let (begin, end) = if bold && self.display.colour { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
+        let line = sanitize::line(line);
+        self.text.push_str(&format!("{begin}{}{end}\n", line.trim_end()));
+    }
+
+    fn heading(&mut self, title: &str) {
+        self.line("", false);
+        self.line(title, true);
+    }
+
+    /// A label and what belongs to it; several lines stand below it.
+    fn field(&mut self, indent: &str, label: &str, value: &str) {
+        if value.contains(['\n', '\r']) {
+            self.block(indent, label, value);
+        } else {
+            self.line(&format!("{indent}{label:<LABEL_WIDTH$}{value}"), false);
+        }
+    }
+
+    fn limit(&mut self, label: &str, value: &str) {
+        self.line(&format!("  {label:<LIMIT_LABEL_WIDTH$}{value}"), false);
+    }
+
+    fn block(&mut self, indent: &str, title: &str, content: &str) {
+        let content = content.trim_end();
+        if content.is_empty() {
+            return self.field(indent, title, "(empty)");
+        }
+        self.line(&format!("{indent}{title}"), false);
+        for line in content.lines() {
+            self.line(&format!("{indent}  | {line}"), false);
+        }
+    }
+
+    fn agent(&mut self, title: &str, agent: &PlannedAgent, preview: &PlanPreview<'_>) {
+        self.heading(title);
+        if let Some(description) = &agent.description {
+            self.field("  ", "for", description.trim());
+        }
+        let options: String =
+            agent.model.explicit_options().iter().map(|(key, value)| format!(", {key} {value}")).collect();
+        self.field("  ", "model", &format!("{}{options}", agent.model));
+        self.field("  ", "max_turns", &agent.max_turns.to_string());
+        self.field("  ", "max_tokens", &agent.max_tokens.to_string());
+        self.tools(agent, preview);
+        if let Some(schema) = &agent.returns {
+            self.block("  ", "ends with data", &format!("{schema:#}"));
+        }
+        self.block("  ", "system", &agent.system);
+        if let Some(prompt) = &agent.prompt {
+            self.block("  ", "prompt", prompt);
+        }
+    }
+
+    fn checks(&mut self, plan: &Plan) {
+        if plan.checks.is_empty() {
+            return;
+        }
+        self.heading("checks");
+        for check in &plan.checks {
+            let note = match check.skipped {
+                true => "skipped: `when` is false".to_owned(),
+                false => format!("at most {}", run_stats::duration(check.timeout_ms)),
+            };
+            self.line(&format!("  {} ({note})", check.name), false);
+            for line in check.run.trim_end().lines() {
+                self.line(&format!("    | {line}"), false);
+            }
+        }
+        let repairs = match plan.repairs {
+            0 => "none: a check that fails ends the run".to_owned(),
+            times => format!("{times}: so often what failed goes back to the parent"),
+        };
+        self.field("  ", "repairs", &repairs);
+    }
+
+    fn tools(&mut self, agent: &PlannedAgent, preview: &PlanPreview<'_>) {
+        if agent.tools.is_empty() {
+            self.field("  ", "tools", "none");
+        }
+        for (number, tool) in agent.tools.iter().enumerate() {
+            let label = if number == 0 { "tools" } else { "" };
+            let options = if tool.options.is_null() { String::new() } else { format!(" {}", tool.options) };
+            self.field("  ", label, &format!("{}{options}", tool.name));
+        }
+        let told = if preview.verbose { preview.plan.tool_specs(agent).unwrap_or_default() } else { Vec::new() };
+        for tool in told {
+            self.block("  ", &format!("tool {}", tool.name), &tool.description);
+            self.block("  ", &format!("input of {}", tool.name), &format!("{:#}", tool.input_schema));
+        }
+    }
+}
+
+/// The word that the job file has for a value.
+fn serialized_name(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}

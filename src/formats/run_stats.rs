@@ -1,0 +1,288 @@
+//! Figures in words, the same in every format.
+
+use std::collections::HashMap;
+
+use crate::event::{
+    Change, ChangeKind, CheckFinished, CheckResult, ContextCompacted, ResultsTruncated, RunResult, Usage,
+    WorkspaceChanged,
+};
+use crate::message::pluralize;
+use crate::text::sanitize;
+
+/// What is said of a limit that was raised.
+pub const LIMIT_RAISED_NOTE: &str =
+    "the work goes on from before it was reached; the request to sum up counts only as spent";
+
+/// How many files of a run's changes are shown to people.
+pub const MAX_LISTED_FILES: usize = 100;
+
+/// A run's figures, name by name.
+pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
+    let tool_calls = match subagent_tool_calls(result) {
+        0 => result.tool_calls.to_string(),
+        theirs => format!("{}, and {theirs} by subagents", result.tool_calls),
+    };
+    let mut figures = vec![
+        ("run", result.run_id.clone()),
+        ("model", result.model.clone()),
+        ("turns", result.turns.to_string()),
+        ("tool calls", tool_calls),
+        ("tokens", usage(&result.usage)),
+        ("cost", estimated_cost(result.cost_usd)),
+        ("time", duration(result.duration_ms)),
+        ("sandbox", result.sandbox.clone()),
+    ];
+    if !result.subagents.is_empty() {
+        let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
+        figures.push(("subagents", ids.join(", ")));
+    }
+    if let Some(checks) = checks(result) {
+        figures.push(("checks", checks));
+    }
+    figures.extend(change_totals(result).map(|changes| ("files", changes)));
+    figures
+}
+
+/// How each check went the last time: `tests pass: passed, lint: failed, exit code 1`; and how often they were run.
+fn checks(result: &RunResult) -> Option<String> {
+    let last = last_checks(result);
+    let attempts = last.iter().map(|check| check.attempt).max().filter(|attempts| *attempts > 1);
+    let words = |check: &&CheckResult| format!("{}: {}", check.name, exit_verdict(check.passed, check.exit_code));
+    let told = last.iter().map(words).collect::<Vec<_>>().join(", ");
+    let attempts = attempts.map(|attempts| format!(" (in {attempts} attempts)")).unwrap_or_default();
+    (!last.is_empty()).then(|| format!("{told}{attempts}"))
+}
+
+/// The last attempt of each check, in the job's order.
+pub fn last_checks(result: &RunResult) -> Vec<&CheckResult> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut last: Vec<&CheckResult> = Vec::new();
+    for check in &result.checks {
+        match places.get(check.name.as_str()) {
+            Some(at) => last[*at] = check,
+            None => {
+                places.insert(&check.name, last.len());
+                last.push(check);
+            }
+        }
+    }
+    last
+}
+
+/// How a check went: `passed`, or `failed, exit code 1`.
+pub fn check_verdict(finished: &CheckFinished) -> String {
+    exit_verdict(finished.passed, finished.exit_code)
+}
+
+fn exit_verdict(passed: bool, exit_code: Option<i32>) -> String {
+    match exit_code {
+        _ if passed => "passed".to_owned(),
+        Some(code) => format!("failed, exit code {code}"),
+        None => "failed, no exit code".to_owned(),
+    }
+}
+
+/// The whole run in a line: `4 turns, 15 tool calls, 2 subagents, 12.3k tokens in, 850 out, about $0.0123 (estimate), 20 s`.
+/// The subagents' tool calls count, their turns don't. What cost nothing because no model was asked isn't mentioned.
+pub fn summary_line(result: &RunResult) -> String {
+    let mut parts = vec![pluralize(u64::from(result.turns), "turn")];
+    parts.push(pluralize(result.tool_calls.saturating_add(subagent_tool_calls(result)), "tool call"));
+    if !result.subagents.is_empty() {
+        parts.push(pluralize(result.subagents.len() as u64, "subagent"));
+    }
+    let checks = last_checks(result);
+    let passed = checks.iter().filter(|check| check.passed).count();
+    match checks.len() {
+        0 => {}
+        all if all == passed => parts.push(format!("{} passed", pluralize(all as u64, "check"))),
+        all => parts.push(format!("{passed} of {} passed", pluralize(all as u64, "check"))),
+    }
+    if result.usage.total() > 0 {
+        parts.push(usage(&result.usage));
+        parts.push(result.cost_usd.map_or("cost unknown".to_owned(), |usd| estimated_cost(Some(usd))));
+    }
+    parts.extend(change_totals(result));
+    parts.push(duration(result.duration_ms));
+    parts.join(", ")
+}
+
+/// `3 files changed, +12 -4`; `None` where nothing has changed or nobody looked. What is no text has no lines, nor has
+/// what isn't listed: `5200 files changed, +5000 -0 in the first 5000`.
+pub fn change_totals(result: &RunResult) -> Option<String> {
+    let changes = result.changes.as_ref().filter(|changes| !changes.is_empty())?;
+    let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(lines).sum::<u64>();
+    let (added, removed) = (sum(|change| change.lines_added), sum(|change| change.lines_removed));
+    let listed = changes.len() as u64;
+    let all = result.changed_files.unwrap_or(listed).max(listed);
+    let part = if all > listed { format!(" in the first {listed}") } else { String::new() };
+    Some(format!("{} changed, +{added} -{removed}{part}", pluralize(all, "file")))
+}
+
+/// The files, a line each, of at most so many: `modified  +1 -1  src/a.rs`.
+pub fn changed_file_lines(changed: &WorkspaceChanged, most: usize) -> String {
+    let mut text = String::new();
+    for change in changed.changes.iter().take(most) {
+        let word = match change.change {
+            ChangeKind::Added => "added",
+            ChangeKind::Modified => "modified",
+            ChangeKind::Deleted => "deleted",
+        };
+        let lines = change.lines_added.zip(change.lines_removed);
+        let lines = lines.map_or("-".to_owned(), |(added, removed)| format!("+{added} -{removed}"));
+        text += &format!("{word:<8}  {lines:<9}  {}\n", sanitize::line(&change.path));
+    }
+    let listed = changed.changes.len();
+    if listed > most {
+        let all = changed.total.map_or(listed, |total| usize::try_from(total).unwrap_or(usize::MAX));
+        let where_to = if all > listed {
+            format!("; result.json lists the first {listed}")
+        } else {
+            ", which are in result.json".to_owned()
+        };
+        text += &format!("and {} more{where_to}\n", all - most);
+    }
+    if let Some(gap) = &changed.incomplete {
+        text += &format!("({})\n", sanitize::line(gap));
+    }
+    text
+}
+
+fn subagent_tool_calls(result: &RunResult) -> u64 {
+    result.subagents.iter().map(|subagent| subagent.tool_calls).sum()
+}
+
+/// One agent's part: `2 turns, 3 tool calls, 12.3k tokens in, 850 out, 6.0 s`.
+pub fn agent_summary(turns: u32, tool_calls: u64, usage: &Usage, duration_ms: u64) -> String {
+    let mut parts = vec![pluralize(u64::from(turns), "turn"), pluralize(tool_calls, "tool call")];
+    if usage.total() > 0 {
+        parts.push(self::usage(usage));
+    }
+    parts.push(duration(duration_ms));
+    parts.join(", ")
+}
+
+/// `12.3k tokens in, 850 out, 9.1k cached`, or `none`.
+pub fn usage(usage: &Usage) -> String {
+    if usage.total() == 0 {
+        return "none".to_owned();
+    }
+    let mut text = format!("{} tokens in, {} out", tokens(usage.prompt()), tokens(usage.output_tokens));
+    if usage.cache_read_tokens > 0 {
+        text.push_str(&format!(", {} cached", tokens(usage.cache_read_tokens)));
+    }
+    text
+}
+
+/// `12 results shortened: about 180.0k to 60.0k tokens`.
+pub fn truncation_summary(event: &ResultsTruncated) -> String {
+    let results = pluralize(event.call_ids.len() as u64, "result");
+    format!("{results} shortened: {}", token_reduction(event.tokens_before, event.tokens_after))
+}
+
+/// `once`, `3 times`.
+pub fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// `summed up but for the last 2 turns: about 180.0k to 20.0k tokens`.
+pub fn compaction_summary(event: &ContextCompacted) -> String {
+    let kept = match event.kept_turns {
+        1 => "turn".to_owned(),
+        turns => format!("{turns} turns"),
+    };
+    format!("summed up but for the last {kept}: {}", token_reduction(event.tokens_before, event.tokens_after))
+}
+
+fn token_reduction(before: u64, after: u64) -> String {
+    format!("about {} to {} tokens", tokens(before), tokens(after))
+}
+
+/// `850`, `12.3k`, `4.5M`.
+pub fn tokens(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..999_950 => format!("{:.1}k", count as f64 / 1e3),
+        _ => format!("{:.1}M", count as f64 / 1e6),
+    }
+}
+
+/// What was spent, which nobody but the provider knows for certain: `about $0.0123 (estimate)`; `$0.00`, where nobody asked
+/// for money; or `unknown`.
+pub fn estimated_cost(usd: Option<f64>) -> String {
+    match usd {
+        Some(usd) if usd > 0.0 => format!("about {} (estimate)", cost(Some(usd))),
+        nothing => cost(nothing),
+    }
+}
+
+/// `$0.0123`, `$0.50`, or `unknown`.
+pub fn cost(usd: Option<f64>) -> String {
+    match usd {
+        None => "unknown".to_owned(),
+        Some(usd) if usd >= 1.0 || (usd * 100.0).fract() == 0.0 => format!("${usd:.2}"),
+        Some(usd) => format!("${usd:.4}"),
+    }
+}
+
+/// `450 ms`, `2.5 s`, `3 min 20 s`, `10 min`, `2 h 5 min`.
+pub fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{:.1} s", ms as f64 / 1e3),
+        60_000..3_600_000 if (ms / 1_000).is_multiple_of(60) => format!("{} min", ms / 60_000),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms / 1_000 % 60),
+        _ if (ms / 60_000).is_multiple_of(60) => format!("{} h", ms / 3_600_000),
+        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_that_are_not_listed_are_counted() {
+        let change =
+            |path: String| Change { path, change: ChangeKind::Added, lines_added: Some(2), lines_removed: None };
+        let listed: Vec<Change> = (0..150).map(|number| change(number.to_string())).collect();
+        let result = |changed_files: Option<u64>| -> RunResult {
+            let whole = serde_json::json!({
+                "format": 1, "run_id": "r", "job": "j", "outcome": "completed", "exit_code": 0, "text": "", "result": null,
+                "error": null, "started_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:00Z",
+                "duration_ms": 1, "turns": 1, "tool_calls": 0, "usage": Usage::default(), "cost_usd": null, "model": "m",
+                "sandbox": "off", "subagents": [], "checks": [], "changes": listed, "changed_files": changed_files,
+            });
+            serde_json::from_value(whole).unwrap()
+        };
+        assert_eq!(change_totals(&result(None)).unwrap(), "150 files changed, +300 -0");
+        assert_eq!(change_totals(&result(Some(150))).unwrap(), "150 files changed, +300 -0");
+        assert_eq!(change_totals(&result(Some(170))).unwrap(), "170 files changed, +300 -0 in the first 150");
+        let last = |total| {
+            let changed = WorkspaceChanged { changes: listed.clone(), total, patch: String::new(), incomplete: None };
+            changed_file_lines(&changed, 100).lines().last().unwrap_or_default().to_owned()
+        };
+        assert_eq!(last(None), "and 50 more, which are in result.json");
+        assert_eq!(last(Some(170)), "and 70 more; result.json lists the first 150");
+    }
+
+    #[test]
+    fn a_run_that_asked_no_model_speaks_of_no_tokens() {
+        let asked = Usage { input_tokens: 1_200, output_tokens: 30, ..Usage::default() };
+        assert_eq!(usage(&Usage::default()), "none");
+        assert_eq!(agent_summary(1, 2, &Usage::default(), 67), "1 turn, 2 tool calls, 67 ms");
+        assert_eq!(agent_summary(2, 1, &asked, 67), "2 turns, 1 tool call, 1.2k tokens in, 30 out, 67 ms");
+    }
+
+    #[test]
+    fn figures_are_short_and_never_round_up_to_another_unit() {
+        assert_eq!([tokens(999), tokens(1_000), tokens(999_949), tokens(1_000_000)], ["999", "1.0k", "999.9k", "1.0M"]);
+        assert_eq!([duration(999), duration(61_000), duration(7_500_000)], ["999 ms", "1 min 1 s", "2 h 5 min"]);
+        assert_eq!([duration(600_000), duration(7_200_000)], ["10 min", "2 h"]);
+        assert_eq!(
+            [cost(None), cost(Some(0.0)), cost(Some(0.01234)), cost(Some(0.5)), cost(Some(2.5))],
+            ["unknown", "$0.00", "$0.0123", "$0.50", "$2.50"]
+        );
+        let estimates = [estimated_cost(None), estimated_cost(Some(0.0)), estimated_cost(Some(0.01234))];
+        assert_eq!(estimates, ["unknown", "$0.00", "about $0.0123 (estimate)"]);
+    }
+}

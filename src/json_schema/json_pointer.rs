@@ -1,0 +1,38 @@
+//! Where something stands that is known by its JSON pointer.
+
+use crate::diagnostic::SourceSpan;
+use crate::yaml::{Node, NodeKind};
+
+/// The parts of a pointer, unescaped.
+pub(super) fn reference_tokens(pointer: &str) -> impl Iterator<Item = String> + '_ {
+    pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
+}
+
+/// The part of a document, or the innermost one around it that there is.
+pub(super) fn resolve_pointer(root: &Node, pointer: &str) -> Node {
+    let mut node = root.clone();
+    for part in reference_tokens(pointer) {
+        let next = match node.kind() {
+            NodeKind::List => part.parse().ok().and_then(|number| node.items().nth(number)),
+            _ => node.get(&part),
+        };
+        match next {
+            Some(next) => node = next,
+            None => break,
+        }
+    }
+    node
+}
+
+/// The key of a part's entry.
+pub(super) fn key_node(mapping: &Node, name: &str) -> Option<Node> {
+    mapping.entries().find(|(key, _)| key.text() == Some(name)).map(|(key, _)| key)
+}
+
+/// Where to point for a part: a mapping or a list would take up the whole screen, so its key, or else its first.
+pub(super) fn report_place(node: &Node) -> SourceSpan {
+    match node.kind() {
+        NodeKind::Mapping | NodeKind::List => node.place_for_missing(),
+        _ => node.place(),
+    }
+}

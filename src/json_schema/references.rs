@@ -1,0 +1,203 @@
+//! What references lead to.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::draft::Draft;
+use super::json_pointer;
+use super::schema_reader::SchemaDocument;
+use super::schema_walk::{SchemaLocation, SchemaWalk};
+use crate::diagnostic::{Diagnostic, SourceSpan, suggest_name};
+
+impl SchemaWalk<'_, '_> {
+    /// Takes the reference of a schema.
+    pub(super) fn resolve_reference(&mut self, from: &SchemaLocation, reference: &str, place: &SourceSpan) {
+        let (file, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let Some(number) = self.document_of(from.0, file, place) else { return };
+        let document = Rc::clone(&self.documents[number]);
+        let fragment = percent_decode(fragment);
+        let name = document.path.as_deref().map_or("the schema", |path| path);
+        if fragment.is_empty() || fragment.starts_with('/') {
+            let pointer = if fragment == "/" && document.resolve("/").is_none() { String::new() } else { fragment };
+            match document.resolve(&pointer) {
+                Some(Value::Object(_) | Value::Bool(_)) => self.follow(from, (number, pointer)),
+                Some(other) => {
+                    let kind = if other.is_array() { "a list" } else { "a value" };
+                    let message = format!("`{reference}` leads to {kind}, which is no schema");
+                    self.fail(Diagnostic::error("bad-reference", place.clone(), message));
+                }
+                None => {
+                    let message = format!("there is no `#{pointer}` in {name}");
+                    let finding = Diagnostic::error("bad-reference", place.clone(), message);
+                    self.fail(match nearest_pointer(&document.json, &pointer) {
+                        Some(near) => finding.help(format!("did you mean `{file}#{near}`?")),
+                        None => finding.help("a fragment is a path from the schema's root: `#/$defs/NAME`"),
+                    });
+                }
+            }
+            return;
+        }
+        match document.anchors.get(&fragment) {
+            Some(pointer) => self.follow(from, (number, pointer.clone())),
+            None => {
+                let message = format!("no schema has the `$anchor` `{fragment}` in {name}");
+                let finding = Diagnostic::error("bad-reference", place.clone(), message);
+                self.fail(match suggest_name(&fragment, document.anchors.keys().map(String::as_str)) {
+                    Some(near) => finding.help(format!("did you mean `{file}#{near}`?")),
+                    None => finding.help("a path from the schema's root begins with `#/`: `#/$defs/NAME`"),
+                });
+            }
+        }
+    }
+
+    /// The number of the document that the part before `#` names, as it is written in another one.
+    fn document_of(&mut self, from: usize, file: &str, place: &SourceSpan) -> Option<usize> {
+        if file.is_empty() {
+            return Some(from);
+        }
+        let own_id = self.id(from);
+        let mut file = file.to_owned();
+        if let Some(id) = own_id {
+            if id == file {
+                return Some(from);
+            }
+            // What an address next to the schema's own means is what lies next to the schema's own file.
+            let beside =
+                id.rfind('/').map(|at| &id[..=at]).filter(|base| base.contains("://") && !base.ends_with("://"));
+            if let Some(rest) = beside.and_then(|base| file.strip_prefix(base)) {
+                file = rest.to_owned();
+            }
+        }
+        if let Some(number) = (0..self.documents.len()).find(|number| self.id(*number).as_deref() == Some(&*file)) {
+            return Some(number);
+        }
+        if has_scheme(&file) || file.starts_with("//") {
+            let message = format!("`{file}` is an address, and nothing is ever fetched");
+            let help = "put the schema into a file below the job's folder, and refer to that by its path";
+            self.fail(Diagnostic::error("bad-reference", place.clone(), message).help(help));
+            return None;
+        }
+        let holder = self.documents[from].path.clone();
+        let folder = holder.as_deref().and_then(|path| path.rsplit_once('/')).map(|(folder, _)| folder);
+        let written = percent_decode(&file);
+        let path = match folder {
+            Some(folder) if !written.starts_with('/') => format!("{folder}/{written}"),
+            _ => written,
+        };
+        let path = normalize_path(&path);
+        if let Some(number) = self.documents.iter().position(|known| known.path.as_deref() == Some(&path)) {
+            return Some(number);
+        }
+        let Some(document) = self.reader.file(&path, place) else {
+            self.has_errors = true;
+            return None;
+        };
+        if !self.has_the_same_draft(&document) {
+            return None;
+        }
+        self.documents.push(document);
+        Some(self.documents.len() - 1)
+    }
+
+    /// What a document calls itself.
+    fn id(&self, number: usize) -> Option<String> {
+        let id = self.documents[number].json.get(self.draft.id())?.as_str()?;
+        Some(id.trim_end_matches('#').to_owned()).filter(|id| !id.is_empty())
+    }
+
+    fn has_the_same_draft(&mut self, document: &SchemaDocument) -> bool {
+        let message = match Draft::of(&document.json) {
+            None => return true,
+            Some(Ok(draft)) if draft == self.draft => return true,
+            Some(Ok(_)) => format!("this is of another draft than the schema that refers to it, {}", self.draft.uri()),
+            Some(Err(why)) => why,
+        };
+        let finding = Diagnostic::error("bad-schema", document.place("/$schema"), message);
+        self.fail(finding.help("write both in the same draft"));
+        false
+    }
+}
+
+/// Whether it begins with a name and a colon, as addresses do.
+fn has_scheme(file: &str) -> bool {
+    file.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
+    })
+}
+
+/// A path without `.`, and without `..` as far as they lead back to where it has been; a path that leaves its folder still
+/// does.
+fn normalize_path(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" if !parts.is_empty() => {}
+            "." => {}
+            ".." if parts.last().is_some_and(|last| !matches!(*last, ".." | "")) => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Text in which `%20` stands for a space.
+fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+/// A pointer that there is, and that a misspelt one may mean: only its first wrong part is another.
+fn nearest_pointer(json: &Value, pointer: &str) -> Option<String> {
+    let mut at = String::new();
+    let mut here = json;
+    for part in json_pointer::reference_tokens(pointer) {
+        let known = here.as_object()?;
+        let name = if known.contains_key(&part) {
+            part
+        } else {
+            suggest_name(&part, known.keys().map(String::as_str))?.to_owned()
+        };
+        here = known.get(&name)?;
+        at = super::keywords::child_pointer(&at, &name);
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_plain_and_stay_outside_where_they_lead_there() {
+        for (path, expected) in [
+            ("a/./b.json", "a/b.json"),
+            ("a/../b.json", "b.json"),
+            ("a/../../b", "../b"),
+            ("/etc/x", "/etc/x"),
+            ("a//b", "a/b"),
+        ] {
+            assert_eq!(normalize_path(path), expected, "{path}");
+        }
+        assert_eq!(percent_decode("my%20file%2"), "my file%2");
+        assert!(has_scheme("https://x") && has_scheme("file:x") && !has_scheme("a/b:c") && !has_scheme("x.json"));
+    }
+}

@@ -1,0 +1,273 @@
+//! Walks a schema with all that it refers to, and finds what is wrong with it.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use super::draft::Draft;
+use super::keywords::{child_pointer, keyword_names, keyword_value, subschemas};
+use super::schema_reader::{SchemaDocument, SchemaReader};
+use super::validator::{SchemaValidator, pattern_error};
+use super::violation::describe;
+use super::{bundle, cycle, json_pointer};
+use crate::diagnostic::{Diagnostic, SourceSpan, suggest_certain_name, suggest_name};
+
+/// How many schemas there may be in one.
+const MAX_SCHEMAS: usize = 50_000;
+/// How many schemas may apply to one value, for the time that validating it takes.
+const MAX_APPLIED: u64 = 20_000;
+/// How many regular expressions are looked at one by one.
+const MAX_PATTERNS: usize = 2_000;
+
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// A schema: the number of its document, and its pointer there.
+pub(super) type SchemaLocation = (usize, String);
+
+/// A schema that is walked, and what is known by then.
+pub(super) struct SchemaWalk<'r, 'a> {
+    pub(super) reader: &'r mut SchemaReader<'a>,
+    pub(super) draft: Draft,
+    /// The one that the walk began with, and those that it has come to.
+    pub(super) documents: Vec<Rc<SchemaDocument>>,
+    /// The schemas that are referred to, or begun with, and lie in none that was visited before them.
+    pub(super) entry_points: Vec<SchemaLocation>,
+    pub(super) visited: BTreeSet<SchemaLocation>,
+    /// What each reference leads to, by the schema that it stands in.
+    pub(super) references: HashMap<SchemaLocation, SchemaLocation>,
+    /// The schemas that the same value has to fit.
+    in_place: HashMap<SchemaLocation, Vec<SchemaLocation>>,
+    queue: VecDeque<SchemaLocation>,
+    patterns: HashSet<String>,
+    /// Something is wrong, and said.
+    pub(super) has_errors: bool,
+}
+
+impl<'r, 'a> SchemaWalk<'r, 'a> {
+    /// Begins with a document; `None` where its draft isn't known.
+    pub(super) fn new(reader: &'r mut SchemaReader<'a>, root: Rc<SchemaDocument>) -> Option<Self> {
+        let draft = match Draft::of(&root.json) {
+            None => Draft::Draft2020,
+            Some(Ok(draft)) => draft,
+            Some(Err(why)) => {
+                reader.report(Diagnostic::error("bad-schema", root.place("/$schema"), why));
+                return None;
+            }
+        };
+        Some(Self {
+            reader,
+            draft,
+            documents: vec![root],
+            entry_points: Vec::new(),
+            visited: BTreeSet::new(),
+            references: HashMap::new(),
+            in_place: HashMap::new(),
+            queue: VecDeque::from([(0, String::new())]),
+            patterns: HashSet::new(),
+            has_errors: false,
+        })
+    }
+
+    /// Walks all of it. One schema that stands alone, where nothing is wrong.
+    pub(super) fn run(mut self) -> Option<Value> {
+        while let Some(key) = self.queue.pop_front() {
+            if self.visited.contains(&key) {
+                continue;
+            }
+            self.entry_points.push(key.clone());
+            self.walk(key.clone());
+            self.check_against_metaschema(&key);
+            if self.visited.len() > MAX_SCHEMAS {
+                let place = self.documents[0].node.place_for_missing();
+                let message = format!("there are more than {MAX_SCHEMAS} schemas in this one");
+                self.fail(Diagnostic::error("bad-schema", place, message).help("leave out what the data doesn't need"));
+                return None;
+            }
+        }
+        if !self.has_errors
+            && let Some(at) = cycle::find(&self.in_place)
+        {
+            let place = self.documents[at.0].place(&child_pointer(&at.1, "$ref"));
+            let message = "this reference comes back to itself without going any deeper into the data";
+            self.fail(
+                Diagnostic::error("bad-schema", place, message).help("refer to it from within `properties` or `items`"),
+            );
+        }
+        if !self.has_errors
+            && let Some(at) = cycle::find_fan_out(&self.in_place, MAX_APPLIED)
+        {
+            let place = self.documents[at.0].place(&at.1);
+            let message = format!("this schema applies more than {MAX_APPLIED} schemas to the same value");
+            let help =
+                "refer to each schema once: an `allOf` of references to the same schema multiplies at each level";
+            self.fail(Diagnostic::error("bad-schema", place, message).help(help));
+        }
+        if self.has_errors {
+            return None;
+        }
+        let place = self.documents[0].node.place_for_missing();
+        let whole = match bundle::bundle(&self) {
+            Ok(whole) => whole,
+            Err(finding) => {
+                self.fail(finding);
+                return None;
+            }
+        };
+        match SchemaValidator::new(&whole) {
+            Ok(_) => Some(whole),
+            Err(why) => {
+                self.fail(Diagnostic::error("bad-schema", place, format!("this is no JSON Schema: {why}")));
+                None
+            }
+        }
+    }
+
+    pub(super) fn fail(&mut self, finding: Diagnostic) {
+        self.has_errors = true;
+        self.reader.report(finding);
+    }
+
+    /// Comes to a reference's end.
+    pub(super) fn follow(&mut self, from: &SchemaLocation, to: SchemaLocation) {
+        self.in_place.entry(from.clone()).or_default().push(to.clone());
+        self.references.insert(from.clone(), to.clone());
+        self.queue.push_back(to);
+    }
+
+    fn walk(&mut self, first: SchemaLocation) {
+        let (number, first) = first;
+        let document = Rc::clone(&self.documents[number]);
+        let mut open = vec![first];
+        while let Some(at) = open.pop() {
+            let Some(schema) = document.resolve(&at) else { continue };
+            let key = (number, at);
+            if self.visited.len() > MAX_SCHEMAS || !self.visited.insert(key.clone()) {
+                continue;
+            }
+            self.check_schema(&document, &key, schema);
+            for part in subschemas(schema) {
+                let below = format!("{}{}", key.1, part.pointer);
+                if part.is_in_place {
+                    self.in_place.entry(key.clone()).or_default().push((number, below.clone()));
+                }
+                open.push(below);
+            }
+        }
+    }
+
+    /// Looks at one schema's own keywords.
+    fn check_schema(&mut self, document: &SchemaDocument, key: &SchemaLocation, schema: &Value) {
+        let at = &key.1;
+        let place = |keyword: &str| document.place(&child_pointer(at, keyword));
+        for (keyword, value) in schema.as_object().into_iter().flatten() {
+            match (keyword.as_str(), value) {
+                ("$ref", Value::String(reference)) => self.resolve_reference(key, reference, &place(keyword)),
+                ("$dynamicRef" | "$recursiveRef", _) => {
+                    let message = format!("`{keyword}` isn't known here: what it leads to depends on who asks");
+                    self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("write `$ref`"));
+                }
+                ("$schema", _) if !at.is_empty() => {
+                    let message = "`$schema` can only stand at the root";
+                    self.fail(Diagnostic::error("bad-schema", place(keyword), message).help("remove it here"));
+                }
+                (id, Value::String(text)) if id == self.draft.id() && !at.is_empty() && !text.starts_with('#') => {
+                    let message = format!("a schema within a schema can't have an `{id}` here");
+                    let help = "remove it, and refer to it by its place: `#/$defs/NAME`";
+                    self.fail(Diagnostic::error("bad-schema", place(keyword), message).help(help));
+                }
+                ("type", Value::String(name)) => self.check_type_name(name, place(keyword)),
+                ("type", Value::Array(names)) => {
+                    for (number, name) in names.iter().enumerate() {
+                        if let Some(name) = name.as_str() {
+                            self.check_type_name(name, document.place(&format!("{at}/type/{number}")));
+                        }
+                    }
+                }
+                ("pattern", Value::String(pattern)) => self.check_pattern(pattern, place(keyword)),
+                ("patternProperties", Value::Object(named)) => {
+                    let mapping = json_pointer::resolve_pointer(&document.node, &child_pointer(at, keyword));
+                    for pattern in named.keys() {
+                        let place = json_pointer::key_node(&mapping, pattern)
+                            .map_or_else(|| mapping.place_for_missing(), |key| key.place());
+                        self.check_pattern(pattern, place);
+                    }
+                }
+                (unknown, _) if keyword_value(unknown).is_none() && !unknown.starts_with("x-") => {
+                    let mapping = json_pointer::resolve_pointer(&document.node, at);
+                    if let Some(written) = json_pointer::key_node(&mapping, unknown) {
+                        let message = format!("`{unknown}` is no keyword of JSON Schema, so it says nothing");
+                        let mut finding = Diagnostic::warning("unknown-keyword", written.place(), message);
+                        finding = match suggest_name(unknown, keyword_names()) {
+                            Some(near) => finding.help(format!("did you mean `{near}`?")),
+                            None => finding.help("remove it; a name that begins with `x-` is never a keyword"),
+                        };
+                        let is_free = |only: &&str| json_pointer::key_node(&mapping, only).is_none();
+                        if let Some(only) = suggest_certain_name(unknown, keyword_names()).filter(is_free) {
+                            finding = finding.replace_at(written.content_place(), only);
+                        }
+                        self.reader.report(finding);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check_type_name(&mut self, name: &str, place: SourceSpan) {
+        if TYPES.contains(&name) {
+            return;
+        }
+        let finding = Diagnostic::error("bad-schema", place, format!("there is no type `{name}`"));
+        let elsewhere = [
+            ("str", "string"),
+            ("text", "string"),
+            ("int", "integer"),
+            ("float", "number"),
+            ("double", "number"),
+            ("bool", "boolean"),
+            ("list", "array"),
+            ("dict", "object"),
+            ("map", "object"),
+            ("mapping", "object"),
+            ("none", "null"),
+        ];
+        let meant = elsewhere.iter().find(|(other, _)| *other == name).map(|(_, here)| *here);
+        self.fail(match meant.or_else(|| suggest_name(name, TYPES)) {
+            Some(meant) => finding.help(format!("did you mean `{meant}`?")),
+            None => finding.help(format!("there are {}", TYPES.map(|name| format!("`{name}`")).join(", "))),
+        });
+    }
+
+    fn check_pattern(&mut self, pattern: &str, place: SourceSpan) {
+        if self.patterns.len() >= MAX_PATTERNS || !self.patterns.insert(pattern.to_owned()) {
+            return;
+        }
+        if pattern_error(pattern, self.draft).is_some() {
+            let message = format!("`{pattern}` is no regular expression");
+            self.fail(Diagnostic::error("bad-schema", place, message).help("escape what is meant as it stands: `\\(`"));
+        }
+    }
+
+    /// Holds a schema against the schema of schemas.
+    fn check_against_metaschema(&mut self, key: &SchemaLocation) {
+        let document = Rc::clone(&self.documents[key.0]);
+        let Some(schema) = document.resolve(&key.1) else { return };
+        let Ok(own) = jsonschema::meta::validator_for(&json!({ "$schema": self.draft.uri() })) else { return };
+        for error in own.iter_errors(schema).take(200) {
+            let at = format!("{}{}", key.1, error.instance_path());
+            let name = json_pointer::reference_tokens(&at).filter(|part| part.parse::<usize>().is_err()).last();
+            let message = match name {
+                Some(name) => format!("`{name}`: {}", describe(&error, 0)),
+                None => describe(&error, 0),
+            };
+            let mut finding = Diagnostic::error("bad-schema", document.place(&at), message);
+            if at.ends_with("/required") && error.instance().is_boolean() {
+                finding = finding.help("`required` is a list of names, and stands beside `properties`");
+            }
+            self.has_errors = true;
+            let part = json_pointer::resolve_pointer(&document.node, &at).place();
+            self.reader.report_unless_reported(finding, &part);
+        }
+    }
+}

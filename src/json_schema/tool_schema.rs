@@ -1,0 +1,172 @@
+//! A schema as the input of a tool.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::draft::Draft;
+use super::keywords::for_each_subschema;
+use super::{SchemaValidator, Violation};
+
+/// What holds the data where it is no object: a tool's input is always one.
+const WRAPPER: &str = "result";
+/// How many mistakes are told at once.
+const MAX_TOLD: usize = 40;
+/// The longest text of all of them, in characters.
+const MAX_CHARS: usize = 12_000;
+/// Keywords that providers refuse beside a tool input's `type: object`, or that make more of it than an object.
+const FORBIDDEN_AT_ROOT: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"];
+
+/// Data that a model hands over by calling a tool.
+#[derive(Debug)]
+pub struct ToolSchema {
+    schema: SchemaValidator,
+    input_schema: Value,
+    is_wrapped: bool,
+}
+
+impl ToolSchema {
+    /// Asks for data that fits a schema that stands alone.
+    ///
+    /// # Errors
+    /// Says the first thing that is wrong with the schema.
+    pub fn new(schema: &Value) -> Result<Self, String> {
+        let is_wrapped = !is_plain_object(schema);
+        let told = to_draft_2020_12(schema);
+        Ok(Self {
+            schema: SchemaValidator::new(schema)?,
+            input_schema: if is_wrapped { wrap_in_object(told) } else { told },
+            is_wrapped,
+        })
+    }
+
+    /// JSON Schema of the tool's input: an object, in the draft that providers know.
+    pub fn input_schema(&self) -> &Value {
+        &self.input_schema
+    }
+
+    /// The data out of a tool's input, without a look at the schema.
+    ///
+    /// # Errors
+    /// Tells the model what isn't JSON, or where the data is missing.
+    pub fn parse_data(&self, input: &RawValue) -> Result<Value, String> {
+        let input: Value = serde_json::from_str(input.get()).map_err(|error| format!("this is no JSON: {error}"))?;
+        match (self.is_wrapped, input) {
+            (false, data) => Ok(data),
+            (true, Value::Object(mut fields)) if fields.len() == 1 && fields.contains_key(WRAPPER) => {
+                Ok(fields.shift_remove(WRAPPER).unwrap_or_default())
+            }
+            (true, _) => Err(format!("expected an object with `{WRAPPER}` and nothing else in it: the data")),
+        }
+    }
+
+    /// The data out of a tool's input, validated. A schema that refers to itself can take time without a bound.
+    ///
+    /// # Errors
+    /// Tells the model everything that is wrong with it, bounded.
+    pub fn read_validated(&self, input: &RawValue) -> Result<Value, String> {
+        let data = self.parse_data(input)?;
+        let (mistakes, more) = self.schema.violations(&data, MAX_TOLD);
+        let above = if self.is_wrapped { "/result" } else { "" };
+        if mistakes.is_empty() { Ok(data) } else { Err(violations_message(mistakes, more, above)) }
+    }
+}
+
+fn violations_message(mistakes: Vec<Violation>, more: usize, above: &str) -> String {
+    let all = mistakes.len() + more;
+    let mut text = match all {
+        1 => "The data doesn't fit its schema:".to_owned(),
+        all => format!("The data doesn't fit its schema, for {all} reasons:"),
+    };
+    let mut shown = 0;
+    for mistake in mistakes {
+        let line = Violation { path: format!("{above}{}", mistake.path), ..mistake }.to_string();
+        if text.chars().count() + line.chars().count() > MAX_CHARS {
+            break;
+        }
+        text += &format!("\n- {line}");
+        shown += 1;
+    }
+    if all > shown {
+        text += &format!("\n- and {} more", all - shown);
+    }
+    text
+}
+
+/// Whether a tool's input can have this very schema.
+fn is_plain_object(schema: &Value) -> bool {
+    let Some(fields) = schema.as_object() else { return false };
+    // Names of properties as providers take them at the top of a tool's input.
+    let is_plain = |name: &String| {
+        (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+    };
+    fields.get("type").is_some_and(|kind| kind == "object")
+        && !FORBIDDEN_AT_ROOT.iter().any(|keyword| fields.contains_key(*keyword))
+        && fields.get("properties").and_then(Value::as_object).is_none_or(|named| named.keys().all(is_plain))
+}
+
+/// An object that holds the data.
+fn wrap_in_object(mut schema: Value) -> Value {
+    let mut held = Map::new();
+    if let Value::Object(fields) = &mut schema {
+        for keyword in ["$defs", "definitions"] {
+            held.extend(fields.shift_remove_entry(keyword));
+        }
+    }
+    let is_held = |pointer: &str| held.keys().any(|keyword| pointer.starts_with(&format!("/{keyword}/")));
+    let moved = |fields: &mut Map<String, Value>| {
+        let Some(Value::String(reference)) = fields.get_mut("$ref") else { return };
+        if let Some(pointer) = reference.strip_prefix('#').filter(|pointer| !is_held(pointer)) {
+            *reference = format!("#/properties/{WRAPPER}{pointer}");
+        }
+    };
+    let mut move_in = |schema: &mut Value| {
+        if let Value::Object(fields) = schema {
+            moved(fields);
+        }
+    };
+    for_each_subschema(&mut schema, &mut move_in);
+    let mut definitions = Value::Object(held.clone());
+    for_each_subschema(&mut definitions, &mut move_in);
+    let mut whole = json!({
+        "type": "object",
+        "properties": { WRAPPER: schema },
+        "required": [WRAPPER],
+        "additionalProperties": false,
+    });
+    if let (Value::Object(whole), Value::Object(definitions)) = (&mut whole, definitions) {
+        whole.extend(definitions);
+    }
+    whole
+}
+
+/// A schema in the words of draft 2020-12, which providers hold it against.
+fn to_draft_2020_12(schema: &Value) -> Value {
+    let draft = Draft::of(schema).and_then(Result::ok).unwrap_or(Draft::Draft2020);
+    let mut schema = schema.clone();
+    for_each_subschema(&mut schema, &mut |schema| {
+        let Value::Object(fields) = schema else { return };
+        fields.shift_remove("$schema");
+        if draft == Draft::Draft2020 {
+            return;
+        }
+        if let Some(Value::Array(items)) = fields.get("items") {
+            let items = Value::Array(items.clone());
+            fields.shift_remove("items");
+            fields.insert("prefixItems".to_owned(), items);
+            if let Some(rest) = fields.shift_remove("additionalItems") {
+                fields.insert("items".to_owned(), rest);
+            }
+        }
+        for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
+            if let Some(Value::Bool(is_exclusive)) = fields.get(exclusive).cloned() {
+                fields.shift_remove(exclusive);
+                if let Some(limit) = fields.get(bound).cloned().filter(|_| is_exclusive) {
+                    fields.shift_remove(bound);
+                    fields.insert(exclusive.to_owned(), limit);
+                }
+            }
+        }
+    });
+    schema
+}

@@ -1,0 +1,293 @@
+//! Puts certain fixes into a text, and keeps those that make it better.
+//!
+//! Pure: a text goes in with a way to look at texts, and a text comes out that is at least as valid. What no fix
+//! replaces stays byte for byte.
+
+mod files;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Severity, Source};
+
+pub use files::{PromptReaders, fix_job, fix_prompt, fix_script};
+
+/// How many bytes are looked at in all: the last of very many mistakes in a large file wait for the next time.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What a look at a text costs at least, in bytes.
+const MIN_CHECK_BYTES: usize = 16 << 10;
+
+/// How often a text is looked at in any case, however large it is.
+const MIN_CHECKS: usize = 16;
+
+/// How deep a fix may reveal others before something has to be better.
+const MAX_REVEAL_DEPTH: usize = 4;
+
+/// A replacement in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextEdit {
+    /// The bytes that are replaced.
+    pub span: Range<usize>,
+    /// By what.
+    pub replacement: String,
+}
+
+/// What there is to see in a text.
+#[derive(Debug)]
+pub struct TextReport {
+    /// Everything that is wrong.
+    pub findings: Vec<Diagnostic>,
+    /// What would mend some of it.
+    pub edits: Vec<TextEdit>,
+    /// What must not grow, one for each way in which the text is read.
+    counts: Vec<FindingCounts>,
+}
+
+impl TextReport {
+    /// Weighs the findings in the text itself, which is `source`, and takes their fixes.
+    pub fn of_source(findings: Vec<Diagnostic>, source: &Arc<Source>) -> Self {
+        let is_own = |other: &Arc<Source>| Arc::ptr_eq(source, other);
+        let weights = vec![FindingCounts::of(findings.iter().filter(|finding| is_own(&finding.span.source)))];
+        let edits = edits(&findings, is_own, |offset| offset);
+        Self { findings, edits, counts: weights }
+    }
+
+    /// Weighs all findings of each of several who read the text. They read it as the sources for which `is_own` holds,
+    /// and `offset` says where in the text something stands in these.
+    pub fn of_readers(
+        each: Vec<Vec<Diagnostic>>,
+        is_own: impl Fn(&Arc<Source>) -> bool,
+        offset: impl Fn(usize) -> usize,
+    ) -> Self {
+        let weights = each.iter().map(FindingCounts::of).collect();
+        let findings = each.into_iter().flatten().collect::<Vec<_>>();
+        let edits = edits(&findings, is_own, offset);
+        Self { findings, edits, counts: weights }
+    }
+
+    /// Whether less is wrong than before, and nothing else for anyone.
+    fn is_better_than(&self, before: &Self) -> bool {
+        let pairs = || self.counts.iter().zip(&before.counts);
+        pairs().all(|(now, then)| now.is_less_than(then) || now.is_no_worse_than(then))
+            && pairs().any(|(now, then)| now.is_less_than(then))
+    }
+
+    /// Whether every error was there before, or is one of too many to be seen then.
+    fn has_nothing_new(&self, before: &Self) -> bool {
+        self.counts.iter().zip(&before.counts).all(|(now, then)| now.has_nothing_new(then))
+    }
+}
+
+fn edits(
+    findings: &[Diagnostic],
+    is_own: impl Fn(&Arc<Source>) -> bool,
+    offset: impl Fn(usize) -> usize,
+) -> Vec<TextEdit> {
+    let fixes = findings.iter().filter_map(|finding| finding.fix.as_ref()).filter(|fix| is_own(&fix.span.source));
+    fixes
+        .map(|fix| TextEdit {
+            span: offset(fix.span.range.start)..offset(fix.span.range.end),
+            replacement: fix.replacement.clone(),
+        })
+        .collect()
+}
+
+/// What came of mending.
+#[derive(Debug)]
+pub struct FixResult {
+    /// The text; the same as before where nothing was mended.
+    pub text: String,
+    /// How many replacements were made.
+    pub applied: usize,
+    /// How many fixes were left out, since they would bring other errors.
+    pub skipped: usize,
+    /// What is wrong with the text now.
+    pub findings: Vec<Diagnostic>,
+}
+
+/// Makes all replacements that leave fewer errors, or as many and fewer warnings, and looks again, until there is
+/// none left. Mending the result again changes nothing. `bytes` is how much is read for each look.
+pub fn fix_text(text: &str, bytes: usize, look: &mut dyn FnMut(&str) -> TextReport) -> FixResult {
+    let looked = look(text);
+    let mut state = CheckedText { text: text.to_owned(), report: looked };
+    let mut looks = BudgetedChecker { check: look, bytes: bytes.max(MIN_CHECK_BYTES), made: 0 };
+    let mut count = 0;
+    loop {
+        let (next, made) = match looks.apply_all(&state) {
+            Some(found) => found,
+            None => looks.apply_one_by_one(state),
+        };
+        state = next;
+        count += made;
+        if made == 0 {
+            break;
+        }
+    }
+    let left = applicable_edits(&state.text, &state.report.edits).len();
+    FixResult { text: state.text, applied: count, skipped: left, findings: state.report.findings }
+}
+
+struct CheckedText {
+    text: String,
+    report: TextReport,
+}
+
+/// Looks at texts while there is something left to spend.
+struct BudgetedChecker<'a> {
+    check: &'a mut dyn FnMut(&str) -> TextReport,
+    bytes: usize,
+    made: usize,
+}
+
+impl BudgetedChecker<'_> {
+    fn check_text(&mut self, text: String) -> Option<CheckedText> {
+        if self.made >= MIN_CHECKS && self.made.saturating_mul(self.bytes) >= MAX_BYTES {
+            return None;
+        }
+        self.made += 1;
+        let looked = (self.check)(&text);
+        Some(CheckedText { text, report: looked })
+    }
+
+    /// All replacements at once, where nothing new is wrong then.
+    fn apply_all(&mut self, before: &CheckedText) -> Option<(CheckedText, usize)> {
+        let edits = applicable_edits(&before.text, &before.report.edits);
+        if edits.is_empty() {
+            return None;
+        }
+        let after = self.check_text(apply_edits(&before.text, &edits))?;
+        let is_better = after.report.is_better_than(&before.report) && after.report.has_nothing_new(&before.report);
+        is_better.then_some((after, edits.len()))
+    }
+
+    /// Each replacement by itself, the last first, so that the places of the others stay.
+    fn apply_one_by_one(&mut self, mut state: CheckedText) -> (CheckedText, usize) {
+        let mut count = 0;
+        for edit in applicable_edits(&state.text, &state.report.edits).into_iter().rev() {
+            if state.report.edits.contains(&edit)
+                && let Some((after, made)) = self.apply_with_revealed(&state, &edit)
+            {
+                state = after;
+                count += made;
+            }
+        }
+        (state, count)
+    }
+
+    /// A replacement with those that it reveals, where that is better.
+    fn apply_with_revealed(&mut self, before: &CheckedText, edit: &TextEdit) -> Option<(CheckedText, usize)> {
+        let mut made = vec![edit.clone()];
+        let mut count = 1;
+        let mut known = before.report.edits.clone();
+        let mut state = self.check_text(apply_edits(&before.text, &made))?;
+        for _ in 0..MAX_REVEAL_DEPTH {
+            if state.report.is_better_than(&before.report) {
+                return Some((state, count));
+            }
+            known = shift_edits(&known, &made);
+            let revealed: Vec<TextEdit> = state.report.edits.iter().filter(|it| !known.contains(it)).cloned().collect();
+            made = applicable_edits(&state.text, &revealed);
+            if made.is_empty() {
+                return None;
+            }
+            count += made.len();
+            state = self.check_text(apply_edits(&state.text, &made))?;
+        }
+        None
+    }
+}
+
+/// How much is wrong.
+#[derive(Debug, PartialEq, Eq)]
+struct FindingCounts {
+    errors: BTreeMap<&'static str, usize>,
+    /// Warnings included.
+    total: usize,
+    /// Bytes of the text beyond the last finding that is shown, where there are more.
+    unreported_bytes: usize,
+}
+
+impl FindingCounts {
+    fn of<'a>(findings: impl IntoIterator<Item = &'a Diagnostic>) -> Self {
+        let mut weight = Self { errors: BTreeMap::new(), total: 0, unreported_bytes: 0 };
+        for finding in findings {
+            weight.total += 1;
+            if finding.severity == Severity::Error {
+                *weight.errors.entry(finding.code).or_default() += 1;
+            }
+            if finding.code == "too-many-findings" {
+                weight.unreported_bytes +=
+                    finding.span.source.text.len().saturating_sub(finding.span.range.start).max(1);
+            }
+        }
+        weight
+    }
+
+    fn is_less_than(&self, before: &Self) -> bool {
+        let (now, then) = (self.errors.values().sum::<usize>(), before.errors.values().sum::<usize>());
+        let is_further = before.unreported_bytes > 0 && self.unreported_bytes < before.unreported_bytes;
+        now < then || (now == then && is_further) || (self.errors == before.errors && self.total < before.total)
+    }
+
+    fn is_no_worse_than(&self, before: &Self) -> bool {
+        self.errors == before.errors && self.total <= before.total && self.unreported_bytes <= before.unreported_bytes
+    }
+
+    fn has_nothing_new(&self, before: &Self) -> bool {
+        before.unreported_bytes > 0
+            || self.errors.iter().all(|(code, count)| before.errors.get(code).is_some_and(|then| count <= then))
+    }
+}
+
+/// The replacements that can be made at once, in their order. Two for the same place contradict each other; of two
+/// that overlap the first is taken.
+fn applicable_edits(text: &str, edits: &[TextEdit]) -> Vec<TextEdit> {
+    let is_change = |edit: &&TextEdit| text.get(edit.span.clone()).is_some_and(|there| there != edit.replacement);
+    let mut sorted: Vec<&TextEdit> = edits.iter().filter(is_change).collect();
+    sorted.sort_by_key(|edit| (edit.span.start, edit.span.end, edit.replacement.as_str()));
+    sorted.dedup();
+    let mut found: Vec<TextEdit> = Vec::new();
+    for same in sorted.chunk_by(|one, other| one.span == other.span) {
+        let [edit] = same else { continue };
+        let is_after = |last: &TextEdit| edit.span.start >= last.span.end && edit.span.start > last.span.start;
+        if found.last().is_none_or(is_after) {
+            found.push((*edit).clone());
+        }
+    }
+    found
+}
+
+/// Makes replacements that don't overlap and are in order.
+fn apply_edits(text: &str, edits: &[TextEdit]) -> String {
+    let mut changed = String::with_capacity(text.len());
+    let mut done = 0;
+    for edit in edits {
+        changed += &text[done..edit.span.start];
+        changed += &edit.replacement;
+        done = edit.span.end;
+    }
+    changed + &text[done..]
+}
+
+/// Where replacements lie after others were made.
+fn shift_edits(edits: &[TextEdit], made: &[TextEdit]) -> Vec<TextEdit> {
+    let shifted = |offset: usize| {
+        made.iter().take_while(|edit| edit.span.end <= offset).fold(offset, |offset, edit| {
+            // The whole lies before `offset`, so that this is never less than nothing.
+            (offset + edit.replacement.len()).saturating_sub(edit.span.len())
+        })
+    };
+    let is_made = |edit: &TextEdit| made.iter().any(|other| other.span == edit.span);
+    let others = edits.iter().filter(|edit| !is_made(edit));
+    others
+        .map(|edit| TextEdit {
+            span: shifted(edit.span.start)..shifted(edit.span.end),
+            replacement: edit.replacement.clone(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Names have a form that fits paths, ids and templates.
+
+use std::collections::HashMap;
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::{INPUT_NAME_FORM, Job, NAME_FORM, is_input_name, is_name};
+use crate::yaml::Spanned;
+
+use super::valid_job::name_of;
+use super::{Lint, LintContext};
+
+/// Names of the job, its subagents and its inputs.
+pub(super) struct NameSyntax;
+
+const RULES: &[Rule] = &[rule!(Error "bad-name"), rule!(Error "confusable-names")];
+
+impl Lint for NameSyntax {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        if let Some(name) = job.name.as_ref().filter(|name| !is_name(&name.value)) {
+            findings.push(bad_name(name, NAME_FORM, &suggestion(&name.value, '-', is_name)));
+        }
+        if name_of(job, subject.source).is_none() {
+            let place = crate::diagnostic::SourceSpan { source: subject.source.clone(), range: 0..0 };
+            findings.push(
+                Diagnostic::error("bad-name", place, "no name can be made from the file's name")
+                    .help("give the job one: `name: my-job`"),
+            );
+        }
+        let subagents = NameGroup { kind: "subagents", form: NAME_FORM, separator: '-', is_valid: is_name };
+        subagents.check(&job.subagents.keys().collect::<Vec<_>>(), findings);
+        let inputs = NameGroup { kind: "inputs", form: INPUT_NAME_FORM, separator: '_', is_valid: is_input_name };
+        inputs.check(&job.inputs().map(|(name, _)| name).collect::<Vec<_>>(), findings);
+        check_secret_variables(job, findings);
+    }
+}
+
+/// Names of one kind of thing, which must differ.
+struct NameGroup {
+    kind: &'static str,
+    form: &'static str,
+    separator: char,
+    is_valid: fn(&str) -> bool,
+}
+
+impl NameGroup {
+    fn check(&self, names: &[&Spanned<String>], findings: &mut Vec<Diagnostic>) {
+        if names.iter().all(|name| (self.is_valid)(&name.value)) {
+            return;
+        }
+        // Names in small letters only, each once, can't be alike.
+        let mut alike: HashMap<String, Vec<&Spanned<String>>> = HashMap::new();
+        for name in names {
+            alike.entry(name.value.to_lowercase()).or_default().push(name);
+        }
+        for name in names {
+            let folded = name.value.to_lowercase();
+            let group = alike.get(&folded).map_or(&[][..], Vec::as_slice);
+            match group.first() {
+                Some(first) if first.value != name.value => {
+                    let message = format!("two {} differ only in the case of their letters", self.kind);
+                    findings.push(
+                        Diagnostic::error("confusable-names", name.place(), message)
+                            .label(first.place(), "the other")
+                            .help("rename one of them, so that nobody takes it for the other"),
+                    );
+                }
+                // Renaming one of the two mends the case of the other, too.
+                _ if group.len() > 1 && (self.is_valid)(&folded) => {}
+                _ if !(self.is_valid)(&name.value) => {
+                    findings.push(bad_name(name, self.form, &suggestion(&name.value, self.separator, self.is_valid)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A secret input reaches commands in a variable of its own.
+fn check_secret_variables(job: &Job, findings: &mut Vec<Diagnostic>) {
+    if job.env.is_empty() {
+        return;
+    }
+    let secret = job.inputs().filter(|(_, input)| input.is_secret());
+    let given: HashMap<String, _> =
+        secret.map(|(name, _)| (format!("INPUT_{}", name.value.to_uppercase()), name)).collect();
+    for name in &job.env {
+        if let Some(input) = given.get(&name.value) {
+            let message = format!("`{}` is how commands see the secret input `{}`", name.value, input.value);
+            findings.push(
+                Diagnostic::error("confusable-names", name.place(), message)
+                    .label(input.place(), "the input")
+                    .help("remove it from `env`: commands see the input without it; or rename the input"),
+            );
+        }
+    }
+}
+
+fn bad_name(name: &Spanned<String>, form: &str, suggestion: &str) -> Diagnostic {
+    let finding = Diagnostic::error("bad-name", name.place(), format!("`{}` doesn't fit as a name", name.value));
+    match suggestion {
+        "" => finding.help(form),
+        suggestion => finding.help(format!("{form}: `{suggestion}`")),
+    }
+}
+
+/// The nearest thing that fits, or nothing.
+fn suggestion(name: &str, joint: char, fits: fn(&str) -> bool) -> String {
+    let lower = name.to_lowercase();
+    let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let mut joined = words.join(&joint.to_string());
+    joined.truncate(64);
+    if fits(&joined) { joined } else { String::new() }
+}

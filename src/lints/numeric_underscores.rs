@@ -1,0 +1,51 @@
+//! Numbers with underscores are texts in YAML 1.2.
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::yaml::Node;
+
+use super::{Lint, LintContext};
+
+/// Texts that look like numbers of YAML 1.1. Where a number belongs they are errors already.
+pub(super) struct NumericUnderscores;
+
+const RULES: &[Rule] = &[rule!(Warning "number-with-underscores")];
+
+impl Lint for NumericUnderscores {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+        let root = subject.root;
+        let mut look = |node: Option<Node>| findings.extend(node.and_then(|node| finding(&node)));
+        look(root.get("description"));
+        let parent = root.get("parent");
+        for key in ["prompt", "system"] {
+            look(parent.as_ref().and_then(|parent| parent.get(key)));
+        }
+        for (_, input) in root.get("inputs").iter().flat_map(Node::entries) {
+            look(input.get("description"));
+            input.get("enum").iter().flat_map(Node::items).for_each(|choice| look(Some(choice)));
+            let Some(default) = input.get("default") else { continue };
+            match input.get("type").as_ref().and_then(Node::as_str) {
+                Some("string" | "path") => look(Some(default)),
+                Some("list") => default.items().for_each(|item| look(Some(item))),
+                _ => {}
+            }
+        }
+        for (_, subagent) in root.get("subagents").iter().flat_map(Node::entries) {
+            for key in ["description", "system"] {
+                look(subagent.get(key));
+            }
+        }
+    }
+}
+
+fn finding(node: &Node) -> Option<Diagnostic> {
+    // Whoever puts it in quotes means a text.
+    let number = node.without_underscores()?;
+    let text = node.as_str()?;
+    let message = format!("`{text}` is a text: a number of YAML 1.2 has no underscores");
+    let finding = Diagnostic::warning("number-with-underscores", node.place(), message);
+    Some(finding.help(format!("put into quotes what is meant: \"{number}\", or \"{text}\"")))
+}

@@ -1,0 +1,76 @@
+//! The paths of `protect` and `allow_changes`.
+
+use std::collections::HashMap;
+use std::path::{Component, Path};
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::{MAX_PATHS, PROTECTED_FORM};
+use crate::sandbox::protected_paths::{is_dot_git, is_job_name, may_be_protected};
+use crate::yaml::Spanned;
+
+use super::{Lint, LintContext};
+
+/// Paths that a job protects, or takes the protection off.
+pub(super) struct ProtectedPaths;
+
+const RULES: &[Rule] = &[rule!(Error "bad-protected-path"), rule!(Warning "duplicate-path")];
+
+impl Lint for ProtectedPaths {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        for paths in [&job.protect, &job.allow_changes] {
+            if let Some(path) = paths.get(MAX_PATHS) {
+                let message = format!("more than {MAX_PATHS} paths are listed");
+                let help = "list the folders that hold them";
+                findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(help));
+            }
+            let mut earlier: HashMap<&str, &Spanned<String>> = HashMap::new();
+            for path in paths {
+                let found = path_error(&path.value);
+                if let Some(message) = found {
+                    findings.push(Diagnostic::error("bad-protected-path", path.place(), message).help(PROTECTED_FORM));
+                } else if let Some(first) = earlier.insert(path.value.trim_end_matches('/'), path) {
+                    let message = format!("`{}` is listed twice", path.value);
+                    findings.push(
+                        Diagnostic::warning("duplicate-path", path.place(), message)
+                            .label(first.place(), "first here")
+                            .help("remove one of the two"),
+                    );
+                }
+            }
+        }
+        let own: Vec<&Path> = job.protect.iter().map(|path| Path::new(path.value.as_str())).collect();
+        for path in job.allow_changes.iter().filter(|path| path_error(&path.value).is_none()) {
+            let allowed = Path::new(path.value.as_str());
+            if !own.iter().any(|own| allowed.starts_with(own)) && !may_be_protected(allowed) && !is_job_name(allowed) {
+                let message = format!("`{}` isn't protected, so there is nothing to allow", path.value);
+                findings.push(
+                    Diagnostic::error("bad-protected-path", path.place(), message)
+                        .help("remove it, or name a path that is protected, such as `.github/workflows/release.yml`"),
+                );
+            }
+        }
+    }
+}
+
+/// Why an entry isn't a path of the workspace that can be protected.
+fn path_error(entry: &str) -> Option<String> {
+    let path = Path::new(entry);
+    let mut parts = path.components().filter(|part| !matches!(part, Component::CurDir)).peekable();
+    if entry.contains('\0') || parts.peek().is_none() {
+        return Some("this isn't a path below the workspace".to_owned());
+    }
+    if entry.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+        return Some(format!("`{entry}` has a wildcard, and only plain paths can be protected"));
+    }
+    if parts.clone().any(|part| !matches!(part, Component::Normal(_))) {
+        return Some(format!("`{entry}` isn't below the workspace"));
+    }
+    parts
+        .any(|part| is_dot_git(part.as_os_str()))
+        .then(|| format!("`{entry}` is in a git folder; the key `git` decides what may change there"))
+}

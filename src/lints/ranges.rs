@@ -1,0 +1,68 @@
+//! Numbers are within their bounds.
+
+use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::job::{Limit, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::yaml::Spanned;
+
+use super::{Lint, LintContext, models};
+
+/// Turns, tokens and limits.
+pub(super) struct Ranges;
+
+const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out, or write `none`";
+const NO_ZERO_BUT_NONE: &str = "0 doesn't mean unlimited: write `none` for that";
+
+const RULES: &[Rule] = &[rule!(Error "out-of-range")];
+
+impl Lint for Ranges {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+        let job = subject.job;
+        for agent in job.agents() {
+            findings.extend(out_of_range("max_turns", agent.max_turns, MAX_TURNS));
+        }
+        let own = std::iter::once(&job.parent.max_tokens).chain(job.subagents.values().map(|agent| &agent.max_tokens));
+        let of_models = models::specs(job).filter_map(|spec| spec.value.options()).map(|options| &options.max_tokens);
+        for tokens in own.chain(of_models) {
+            findings.extend(out_of_range("max_tokens", tokens.as_ref(), MAX_TOKENS));
+        }
+        let limits = &job.limits;
+        findings.extend(out_of_range("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));
+        if let Some(cost) = limits.cost_usd.as_ref().filter(|cost| !(cost.value.is_finite() && cost.value > 0.0)) {
+            findings.push(
+                Diagnostic::error("out-of-range", cost.place(), "`cost_usd` must be a number greater than 0")
+                    .help(NO_ZERO),
+            );
+        }
+        if let Some(tokens) = limits.tokens.as_ref().filter(|tokens| tokens.value == 0) {
+            findings.push(zero_finding("tokens", tokens, NO_ZERO));
+        }
+        for (key, limit) in [("tool_calls", &limits.tool_calls), ("subagents", &limits.subagents)] {
+            if let Some(limit) = limit.as_ref().filter(|limit| limit.value == Limit::Max(0)) {
+                findings.push(zero_finding(key, limit, NO_ZERO_BUT_NONE));
+            }
+        }
+    }
+}
+
+/// What holds for a number with two bounds.
+pub(super) fn range_message(key: &str, most: u32) -> String {
+    format!("`{key}` must be from 1 to {most}")
+}
+
+/// What to do where a number lies outside its bounds.
+pub(super) fn range_help(most: u32) -> String {
+    format!("write a number from 1 to {most}, or leave the key out for the default")
+}
+
+fn out_of_range(key: &str, given: Option<&Spanned<u32>>, most: u32) -> Option<Diagnostic> {
+    let given = given.filter(|given| !(1..=most).contains(&given.value))?;
+    Some(Diagnostic::error("out-of-range", given.place(), range_message(key, most)).help(range_help(most)))
+}
+
+fn zero_finding<T>(key: &str, given: &Spanned<T>, help: &str) -> Diagnostic {
+    Diagnostic::error("out-of-range", given.place(), format!("`{key}` must be at least 1")).help(help)
+}

@@ -1,0 +1,101 @@
+//! Names that people bring along from other programs' allowlists.
+
+use crate::tools::TOOLS;
+use crate::yaml::{self, Node};
+
+/// A tool of another program, what it is called here, and whether nothing else can be meant.
+const TOOL_ALIASES: &[(&str, &str, bool)] = &[
+    ("agent", "task", false),
+    ("cat", "read_file", false),
+    ("create_file", "write_file", true),
+    ("edit", "edit_file", true),
+    ("execute", "bash", false),
+    ("find", "glob", false),
+    ("ls", "glob", false),
+    ("list_files", "glob", false),
+    ("multiedit", "edit_file", true),
+    ("notebookedit", "edit_file", false),
+    ("read", "read_file", true),
+    ("rg", "grep", true),
+    ("run_command", "bash", false),
+    ("search", "grep", false),
+    ("shell", "bash", true),
+    ("str_replace", "edit_file", true),
+    ("str_replace_based_edit_tool", "edit_file", false),
+    ("subagent", "task", false),
+    ("terminal", "bash", false),
+    ("todo_write", "todo", true),
+    ("todowrite", "todo", true),
+    ("view", "read_file", true),
+    ("write", "write_file", true),
+];
+
+/// The tool that another program's name stands for, and whether that is certain.
+pub(super) fn tool_for_alias(name: &str) -> Option<(&'static str, bool)> {
+    let lower = name.to_lowercase();
+    let elsewhere = TOOL_ALIASES.iter().find(|(elsewhere, ..)| *elsewhere == lower);
+    let elsewhere = elsewhere.map(|(_, here, is_certain)| (*here, *is_certain));
+    elsewhere.or_else(|| TOOLS.iter().find(|tool| tool.name == lower).map(|tool| (tool.name, true)))
+}
+
+/// `ModelName(rule)` in its two parts.
+pub(super) fn split_rule(written: &str) -> (&str, Option<&str>) {
+    match written.split_once('(') {
+        Some((name, rule)) => {
+            let rule = rule.trim_end();
+            (name.trim_end(), Some(rule.strip_suffix(')').unwrap_or(rule).trim()))
+        }
+        None => (written, None),
+    }
+}
+
+/// Rules of other programs for commands, such as `git diff:*`, as an entry of an allowlist, if each can be said here.
+/// No rules, or one that allows all, is `bash` alone.
+pub(super) fn bash_entry(rules: &[&str]) -> Option<String> {
+    if rules.iter().all(|rule| matches!(*rule, "" | "*" | ":*")) {
+        return Some("bash".to_owned());
+    }
+    let rules: Vec<String> = rules.iter().map(|rule| quoted(&rule.replace(":*", " *"))).collect();
+    let options = format!("{{ allow: [{}] }}", rules.join(", "));
+    let source = crate::diagnostic::Source::new("entry", options.as_str());
+    let node = yaml::read::<Node>(&source).into_result().ok()?;
+    let bash = TOOLS.iter().find(|tool| tool.name == "bash")?;
+    (bash.parse_options)(Some(&node)).into_result().ok()?;
+    Some(format!("bash: {options}"))
+}
+
+/// A text as YAML in double quotes.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_become_an_entry() {
+        for (rules, entry) in [
+            (&["git diff:*"][..], Some("bash: { allow: [\"git diff *\"] }")),
+            (&["git status", "npm run test:*"], Some("bash: { allow: [\"git status\", \"npm run test *\"] }")),
+            (&["*"], Some("bash")),
+            (&[""], Some("bash")),
+            (&["npm run test*"], None),
+            (&["echo $HOME"], None),
+            (&["a && b"], None),
+        ] {
+            assert_eq!(bash_entry(rules).as_deref(), entry, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_meant_exists() {
+        for (_, here, _) in TOOL_ALIASES {
+            assert!(TOOLS.iter().any(|tool| tool.name == *here), "{here}");
+        }
+        assert_eq!(tool_for_alias("Read"), Some(("read_file", true)));
+        assert_eq!(tool_for_alias("Grep"), Some(("grep", true)));
+        assert_eq!(tool_for_alias("LS"), Some(("glob", false)));
+        assert_eq!(tool_for_alias("Bash"), Some(("bash", true)));
+    }
+}

@@ -1,0 +1,165 @@
+//! The most that a run can cost.
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use super::{Plan, PlannedAgent};
+use crate::pricing::{PriceKey, Prices, Rates};
+use crate::providers::Model;
+use crate::tools::task::Task;
+
+/// The most that a run can cost, by what bounds it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CostBound {
+    /// Nothing: every reply comes from a script or a record.
+    Free,
+    /// The limit on cost, in US dollars.
+    Limit(f64),
+    /// What the limit on tokens comes to where each token is of the dearest kind.
+    Tokens {
+        /// US dollars for all of them.
+        usd: f64,
+        /// US dollars for a million of the dearest kind.
+        rate: f64,
+        /// The model that takes so much, as `provider/name`.
+        model: String,
+        /// The day whose prices these are, in UTC.
+        day: Date,
+    },
+    /// Nobody knows, though a limit bounds the run: the models without a price, as `provider/name`.
+    Unknown(Vec<String>),
+    /// There is a limit neither on cost nor on tokens.
+    Unbounded,
+}
+
+impl Plan {
+    /// The most that a run of this plan can cost at the prices of `at`: the lower of what its limits on cost and on tokens
+    /// let it spend. What those limits are kept by is an estimate, so that the last request may go a little beyond.
+    pub fn cost_bound(&self, prices: &Prices, at: Timestamp) -> CostBound {
+        let mut models: Vec<&Model> = self.reachable_agents().map(|agent| &agent.model).collect();
+        models.retain(|model| model.provider != "replay");
+        models.dedup();
+        if models.is_empty() {
+            return CostBound::Free;
+        }
+        let (limit, tokens) = (self.limits.cost_usd, self.limits.tokens);
+        if limit.is_none() && tokens.is_none() {
+            return CostBound::Unbounded;
+        }
+        let dearest = match highest_priced(&models, prices, at) {
+            Ok(dearest) => dearest,
+            Err(unknown) => return CostBound::Unknown(unknown),
+        };
+        let by_tokens = tokens.map(|tokens| tokens as f64 * dearest.rate / 1e6);
+        match (limit, by_tokens) {
+            (limit, Some(usd)) if limit.is_none_or(|limit| usd < limit) => {
+                let HighestPriced { rate, model } = dearest;
+                CostBound::Tokens { usd, rate, model, day: at.to_zoned(TimeZone::UTC).date() }
+            }
+            (limit, _) => CostBound::Limit(limit.unwrap_or_default()),
+        }
+    }
+
+    /// The agents that can come to ask a model.
+    fn reachable_agents(&self) -> impl Iterator<Item = &PlannedAgent> {
+        let delegates = self.parent.tools.iter().any(|grant| grant.name == Task::NAME);
+        self.agents().take(if delegates { usize::MAX } else { 1 })
+    }
+}
+
+/// The model whose tokens can cost most.
+struct HighestPriced {
+    /// US dollars for a million tokens of the dearest kind.
+    rate: f64,
+    model: String,
+}
+
+/// # Errors
+/// The models without a price.
+fn highest_priced(models: &[&Model], prices: &Prices, at: Timestamp) -> Result<HighestPriced, Vec<String>> {
+    let mut dearest = HighestPriced { rate: 0.0, model: String::new() };
+    let mut unknown: Vec<String> = Vec::new();
+    for model in models {
+        let name = model.to_string();
+        match highest_rate(model.price_key(), prices, at) {
+            Some(rate) if rate > dearest.rate || dearest.model.is_empty() => {
+                dearest = HighestPriced { rate, model: name }
+            }
+            Some(_) => {}
+            None if unknown.contains(&name) => {}
+            None => unknown.push(name),
+        }
+    }
+    if unknown.is_empty() { Ok(dearest) } else { Err(unknown) }
+}
+
+/// US dollars for a million tokens of the kind that costs most, with prompts of any length.
+fn highest_rate(item: PriceKey<'_>, prices: &Prices, at: Timestamp) -> Option<f64> {
+    let sheet = prices.model_pricing(item, at.into())?;
+    let each = |Rates { input, output, cache_read, cache_write }: Rates| [input, output, cache_read, cache_write];
+    Some(sheet.tiers.iter().flat_map(|tier| each(tier.rates)).fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostic::Source;
+    use crate::lints;
+    use crate::plan::{InputValues, RunContext};
+
+    fn most(model: &str, rest: &str) -> CostBound {
+        let text = format!("model: {model}\nparent: {{ prompt: x, tools: [task] }}\n{rest}");
+        let job = lints::check(&Source::new("job.yaml", text), None).job.unwrap();
+        let facts = RunContext {
+            workspace: "/w".to_owned(),
+            run_id: String::new(),
+            run_date: String::new(),
+            model_override: None,
+        };
+        let (plan, _) = Plan::new(&job, &InputValues::default(), &facts).unwrap();
+        plan.cost_bound(&Prices::new(), "2026-11-21T23:30:00Z".parse().unwrap())
+    }
+
+    const HAIKU: &str = "anthropic/claude-haiku-4-5";
+    const OPUS: &str = "anthropic/claude-opus-4-1";
+
+    #[test]
+    fn the_lower_of_two_limits_counts() {
+        assert_eq!(most(HAIKU, "limits: { cost_usd: 2 }"), CostBound::Limit(2.0));
+        assert_eq!(most(HAIKU, "limits: { cost_usd: 2, tokens: 1000000 }"), CostBound::Limit(2.0));
+        let CostBound::Tokens { usd, rate, model, day } = most(HAIKU, "limits: { cost_usd: 2, tokens: 100000 }") else {
+            panic!("the tokens cost less than the limit");
+        };
+        assert!((usd - 0.5).abs() < 1e-9 && (rate - 5.0).abs() < 1e-9, "{usd} {rate}");
+        assert_eq!((model.as_str(), day.to_string().as_str()), (HAIKU, "2026-11-21"));
+        assert_eq!(most(HAIKU, ""), CostBound::Unbounded);
+    }
+
+    #[test]
+    fn the_dearest_of_the_models_that_can_be_asked_counts() {
+        let subagents = format!("limits: {{ tokens: 1000000 }}\nsubagents: {{ a: {{ tools: [], model: {OPUS} }} }}\n");
+        assert!(matches!(most(HAIKU, &subagents), CostBound::Tokens { model, usd, .. } if model == OPUS && usd > 70.0));
+        let alone = format!("parent: {{ prompt: x, tools: [] }}\n{subagents}");
+        let job = lints::check(&Source::new("job.yaml", format!("model: {HAIKU}\n{alone}")), None).job.unwrap();
+        let facts = RunContext {
+            workspace: "/w".to_owned(),
+            run_id: String::new(),
+            run_date: String::new(),
+            model_override: None,
+        };
+        let plan = Plan::new(&job, &InputValues::default(), &facts).unwrap().0;
+        let most = plan.cost_bound(&Prices::new(), "2026-11-21T00:00:00Z".parse().unwrap());
+        assert!(matches!(most, CostBound::Tokens { model, .. } if model == HAIKU));
+    }
+
+    #[test]
+    fn what_costs_nothing_and_what_nobody_knows_are_not_unbounded() {
+        assert_eq!(most("replay/x.script.yaml", ""), CostBound::Free);
+        let own = "anthropic/our-own-model";
+        assert_eq!(most(own, "limits: { tokens: 10 }"), CostBound::Unknown(vec![own.to_owned()]));
+        assert_eq!(most(own, ""), CostBound::Unbounded);
+        let mixed = format!("limits: {{ tokens: 10 }}\nsubagents: {{ a: {{ tools: [], model: {own} }} }}\n");
+        assert_eq!(most("replay/x.script.yaml", &mixed), CostBound::Unknown(vec![own.to_owned()]));
+    }
+}

@@ -1,0 +1,90 @@
+//! Limits that the command line gives in the place of the job's.
+
+use std::collections::BTreeMap;
+
+use super::Plan;
+use crate::diagnostic::suggest_name;
+use crate::job::{Duration, MAX_PARALLEL_SUBAGENTS, MAX_TURNS};
+
+/// The limits of the whole tree, as the job file names them.
+const NAMES: [&str; 6] = ["cost_usd", "tokens", "wall_clock", "tool_calls", "subagents", "parallel_subagents"];
+const TURNS: &str = "max_turns";
+
+/// What is wrong with a limit from the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitOverrideError {
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+impl Plan {
+    /// Puts limits in the place of the job's: `cost_usd` and the others below `limits`, the parent's `max_turns`, and a
+    /// subagent's as `explorer.max_turns`.
+    ///
+    /// # Errors
+    /// There is no such limit, or it can't be that. The plan may have some of the others by then.
+    pub fn set_limits(&mut self, limits: &BTreeMap<String, String>) -> Result<(), LimitOverrideError> {
+        limits.iter().try_for_each(|(name, value)| self.set_limit(name, value))
+    }
+
+    fn set_limit(&mut self, name: &str, value: &str) -> Result<(), LimitOverrideError> {
+        let bad = |expected: &str| LimitOverrideError {
+            message: format!("--limit {name}={value}: `{value}` can't be `{name}`"),
+            hint: format!("Write {expected}."),
+        };
+        let count = || match value {
+            "none" => Ok(None),
+            _ => match value.parse::<u64>() {
+                Ok(count) if count > 0 => Ok(Some(count)),
+                _ => Err(bad("a whole number from 1 up, or none")),
+            },
+        };
+        let within = |most: u32| match value.parse::<u32>() {
+            Ok(number) if (1..=most).contains(&number) => Ok(number),
+            _ => Err(bad(&format!("a whole number from 1 to {most}"))),
+        };
+        let limits = &mut self.limits;
+        match name {
+            "cost_usd" if value == "none" => limits.cost_usd = None,
+            "cost_usd" => {
+                let usd = value.parse::<f64>().ok().filter(|usd| usd.is_finite() && *usd > 0.0);
+                limits.cost_usd = Some(usd.ok_or_else(|| bad("US dollars, a number greater than 0, or none"))?);
+            }
+            "tokens" => limits.tokens = count()?,
+            "wall_clock" if value == "none" => limits.wall_clock_ms = None,
+            "wall_clock" => {
+                let time = Duration::parse(value).map_err(|why| LimitOverrideError {
+                    message: format!("--limit {name}={value}: {why}"),
+                    hint: "Write it like 90s, 20m or 1h30m, or none.".to_owned(),
+                })?;
+                limits.wall_clock_ms = Some(time.milliseconds());
+            }
+            "tool_calls" => limits.tool_calls = count()?,
+            "subagents" => limits.subagents = count()?,
+            "parallel_subagents" => limits.parallel_subagents = within(MAX_PARALLEL_SUBAGENTS)?,
+            TURNS => self.parent.max_turns = within(MAX_TURNS)?,
+            _ => {
+                let turns = within(MAX_TURNS);
+                let of = name.strip_suffix(TURNS).and_then(|name| name.strip_suffix('.'));
+                match of.and_then(|subagent| self.subagents.get_mut(subagent)) {
+                    Some(subagent) => subagent.max_turns = turns?,
+                    None => return Err(self.unknown_limit(name)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown_limit(&self, name: &str) -> LimitOverrideError {
+        let of_subagents = self.subagents.keys().map(|name| format!("{name}.{TURNS}"));
+        let all: Vec<String> =
+            NAMES.iter().chain(&[TURNS]).map(|name| (*name).to_owned()).chain(of_subagents).collect();
+        let hint = match suggest_name(name, all.iter().map(String::as_str)) {
+            Some(meant) => format!("Did you mean `{meant}`?"),
+            None => format!("There are: {}.", all.join(", ")),
+        };
+        LimitOverrideError { message: format!("--limit {name}: there is no such limit"), hint }
+    }
+}

@@ -1,0 +1,202 @@
+//! What will run: rendered prompts, resolved tools, numbers. Made from a valid job and its inputs; pure.
+
+mod build;
+mod checks;
+mod cost_bound;
+mod default_prompts;
+pub mod diff;
+mod input_values;
+mod limit_overrides;
+mod redact;
+mod resolve_inputs;
+mod secrets;
+#[cfg(test)]
+mod tests;
+mod tool_specs;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::diagnostic::Rule;
+use crate::job::{Compaction, GitAccess, Keep, Network};
+use crate::lints;
+use crate::message::ToolCall;
+use crate::providers::Model;
+use crate::tools::submit_result::SubmitResult;
+use crate::tools::task::{Task, TaskInput};
+use crate::tools::{TOOLS, ToolGrant};
+
+pub use build::RunContext;
+pub use cost_bound::CostBound;
+pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, ValueSource};
+pub use limit_overrides::LimitOverrideError;
+pub use secrets::SecretInputs;
+
+/// Everything that can be found in a job and in what it is given.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    lints::rules().chain(RULES)
+}
+
+/// Tools that change something, but no file.
+/// Version of the files of a record: the journal's lines, `plan.json` and `result.json`.
+pub const FORMAT: u32 = 2;
+
+const NON_FILE_TOOLS: [&str; 3] = ["task", "todo", "submit_result"];
+
+/// Everything that a run needs to know, without secrets.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Plan {
+    /// The version of this form: 1.
+    pub format: u32,
+    /// The job's name.
+    pub job: String,
+    /// What the job says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The folder that the tools work in, absolute.
+    pub workspace: String,
+    /// The inputs' values, defaults filled in; secret ones are left out.
+    pub inputs: IndexMap<String, serde_json::Value>,
+    /// Names of the secret inputs; their values are given to `bash` as `$INPUT_NAME` and nowhere kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_inputs: Vec<String>,
+    /// The agent that gets the job's prompt.
+    pub parent: PlannedAgent,
+    /// Those it can delegate to, by name, in the job's order.
+    pub subagents: IndexMap<String, PlannedAgent>,
+    /// What the whole tree may use.
+    pub limits: PlannedLimits,
+    /// Environment variables that `bash` sees beside the harmless few.
+    pub env: Vec<String>,
+    /// What tools may reach.
+    pub network: Network,
+    /// What commands may change in git folders; left out: nothing.
+    #[serde(default, skip_serializing_if = "GitAccess::is_default")]
+    pub git: GitAccess,
+    /// Paths from the workspace that no tool may change, beside those that are protected by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protect: Vec<String>,
+    /// Paths from the workspace that tools may change although they are protected by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_changes: Vec<String>,
+    /// Commands that must pass after the parent's last answer, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<PlannedCheck>,
+    /// How often the output of failed checks goes back to the parent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repairs: u32,
+    /// What is done with a conversation that outgrows its model's window.
+    #[serde(default)]
+    pub compaction: Compaction,
+    /// Which subagents' journals stay after the run.
+    pub keep: Keep,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Plan {
+    /// All agents, the parent first.
+    pub fn agents(&self) -> impl Iterator<Item = &PlannedAgent> {
+        std::iter::once(&self.parent).chain(self.subagents.values())
+    }
+
+    /// Whether some agent or check can change files of the workspace.
+    pub fn changes_files(&self) -> bool {
+        let changes = |grant: &ToolGrant| {
+            let known = TOOLS.iter().find(|tool| tool.name == grant.name);
+            known.is_none_or(|tool| !tool.reads_only && !NON_FILE_TOOLS.contains(&tool.name))
+        };
+        self.active_checks().next().is_some() || self.agents().flat_map(|agent| &agent.tools).any(changes)
+    }
+
+    /// Whether a call is of a tool that the agent doesn't have, or for a subagent that isn't there.
+    pub fn is_unavailable(&self, agent: &str, call: &ToolCall) -> bool {
+        let Some(planned) = self.agent(agent) else { return true };
+        let is_granted = planned.tools.iter().any(|grant| grant.name == call.tool);
+        let is_stranger = |name: &String| !self.subagents.contains_key(name);
+        if call.tool == Task::NAME && is_granted {
+            return TaskInput::read(&call.input).is_ok_and(|input| input.agent.as_ref().is_some_and(is_stranger));
+        }
+        let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
+        !is_granted && !is_its_result
+    }
+
+    /// An agent by its id in a run: `parent`, `explorer-1`.
+    pub fn agent(&self, id: &str) -> Option<&PlannedAgent> {
+        match id.rsplit_once('-') {
+            _ if id == "parent" => Some(&self.parent),
+            Some((name, _)) => self.subagents.get(name),
+            None => None,
+        }
+    }
+
+    /// Whether any agent or check starts a command, so that there is something to confine.
+    pub fn runs_commands(&self) -> bool {
+        let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
+        self.active_checks().next().is_some() || self.agents().any(is_bash)
+    }
+
+    /// The checks that are run, in their order.
+    pub fn active_checks(&self) -> impl Iterator<Item = &PlannedCheck> {
+        self.checks.iter().filter(|check| !check.skipped)
+    }
+}
+
+/// One agent.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedAgent {
+    /// What the parent's model reads about it; the parent itself has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Who answers.
+    pub model: Model,
+    /// The rendered system prompt.
+    pub system: String,
+    /// The rendered prompt; a subagent's comes with each `task` call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Exactly what it can use.
+    pub tools: Vec<ToolGrant>,
+    /// The greatest number of turns, at least 1.
+    pub max_turns: u32,
+    /// The greatest number of output tokens of one reply.
+    pub max_tokens: u32,
+    /// JSON Schema of the data that it ends with, complete: every reference leads to a place within it. None: a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<serde_json::Value>,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedCheck {
+    /// Its name.
+    pub name: String,
+    /// The command for `bash -c`, values filled in and quoted.
+    pub run: String,
+    /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// Whether its `when` says that it isn't run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
+}
+
+/// Limits over the whole tree; `None` is no limit.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedLimits {
+    /// US dollars.
+    pub cost_usd: Option<f64>,
+    /// Tokens, prompt (cached or not) and reply.
+    pub tokens: Option<u64>,
+    /// Running time in milliseconds.
+    pub wall_clock_ms: Option<u64>,
+    /// Tool calls.
+    pub tool_calls: Option<u64>,
+    /// Subagents started.
+    pub subagents: Option<u64>,
+    /// Subagents running at once, at least 1.
+    pub parallel_subagents: u32,
+}

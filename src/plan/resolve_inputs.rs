@@ -1,0 +1,182 @@
+//! Brings together what a job wants and what it is given.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::{InputValues, SecretInputs};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
+use crate::job::value::{check_value, parse_value};
+use crate::job::{Input, Job};
+use crate::lints::ValidJob;
+use crate::yaml::{self, Node, NodeKind};
+
+/// The values of a job's inputs, defaults filled in, in the job's order.
+#[derive(Debug, Default)]
+pub(super) struct ResolvedInputs {
+    pub(super) plain: IndexMap<String, Value>,
+    pub(super) secrets: SecretInputs,
+}
+
+/// One given value that an input takes, and what to point to when it doesn't fit.
+struct GivenValue {
+    value: Result<Value, String>,
+    place: SourceSpan,
+}
+
+pub(super) fn resolve(job: &ValidJob, given: &InputValues, workspace: &str) -> Result<ResolvedInputs, Vec<Diagnostic>> {
+    let mut findings = given.findings.clone();
+    let mut taken = HashMap::new();
+    for source in &given.files {
+        read_file(job.job(), source, &mut taken, &mut findings);
+    }
+    read_arguments(job.job(), given, &mut taken, &mut findings);
+    // An argument that can't be read was meant for something, so that what is missing may be just that.
+    let unread = !given.findings.is_empty();
+    let mut values = ResolvedInputs::default();
+    for (name, input) in job.job().inputs() {
+        match taken.remove(name.value.as_str()) {
+            Some(GivenValue { value, place }) => {
+                match value
+                    .and_then(|value| check_value(input, value, Some(workspace)))
+                    .and_then(|value| reject_empty_secret(input, value))
+                {
+                    Ok(value) => values.put(&name.value, input, value),
+                    Err(why) => findings.push(
+                        Diagnostic::error("bad-input", place, format!("the input `{}` {why}", name.value)).help(
+                            format!(
+                                "the job declares it in line {} of {}",
+                                name.place().start().0,
+                                name.place().source.name
+                            ),
+                        ),
+                    ),
+                }
+            }
+            None => match &input.default {
+                Some(default) => values.put(&name.value, input, default.to_json()),
+                None if unread => {}
+                None => {
+                    let how = if input.is_secret() { "--set-env NAME=VARIABLE" } else { "--set NAME=VALUE" };
+                    findings.push(
+                        Diagnostic::error(
+                            "missing-input",
+                            name.place(),
+                            format!("the input `{}` is required and isn't given", name.value),
+                        )
+                        .help(format!("give it with `{}`", how.replacen("NAME", &name.value, 1))),
+                    );
+                }
+            },
+        }
+    }
+    if findings.is_empty() { Ok(values) } else { Err(findings) }
+}
+
+impl ResolvedInputs {
+    fn put(&mut self, name: &str, input: &Input, value: Value) {
+        match value {
+            Value::String(secret) if input.is_secret() => self.secrets.push(name, secret),
+            value => {
+                self.plain.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+/// A secret must be there: an empty one is a variable that wasn't set where the job was started.
+fn reject_empty_secret(input: &Input, value: Value) -> Result<Value, String> {
+    match &value {
+        Value::String(text) if input.is_secret() && text.trim().is_empty() => Err("is secret, and empty".to_owned()),
+        _ => Ok(value),
+    }
+}
+
+fn read_arguments(
+    job: &Job,
+    given: &InputValues,
+    taken: &mut HashMap<String, GivenValue>,
+    findings: &mut Vec<Diagnostic>,
+) {
+    let mut earlier: HashMap<&str, SourceSpan> = HashMap::new();
+    for text in &given.texts {
+        let declared = job.inputs().find(|(name, _)| name.value == text.name);
+        let (name_place, value_place) = text.places(declared.is_none_or(|(_, input)| input.is_secret()));
+        let Some((_, input)) = declared else {
+            findings.push(unknown(job, &text.name, name_place));
+            continue;
+        };
+        if let Some(first) = earlier.insert(&text.name, name_place.clone()) {
+            findings.push(
+                Diagnostic::error("duplicate-input", name_place, format!("the input `{}` is given twice", text.name))
+                    .label(first, "first here")
+                    .help("give it once"),
+            );
+            continue;
+        }
+        let value = parse_value(input.kind.value, &text.value, text.listing);
+        taken.insert(text.name.clone(), GivenValue { value, place: value_place });
+    }
+}
+
+fn read_file(job: &Job, source: &Arc<Source>, taken: &mut HashMap<String, GivenValue>, findings: &mut Vec<Diagnostic>) {
+    let has_secrets = job.inputs().any(|(_, input)| input.is_secret());
+    let decoded = yaml::read::<Node>(source);
+    // Where the text can't be read as YAML, nobody knows which part of it is secret.
+    let all = 0..source.text.len();
+    let hidden = if has_secrets { redact_ranges(source, std::iter::once(all)) } else { source.clone() };
+    findings.extend(decoded.findings.into_iter().map(|finding| relocate_finding(finding, &hidden)));
+    let Some(root) = decoded.value else { return };
+    if root.kind() != NodeKind::Mapping {
+        if root.kind() != NodeKind::Invalid {
+            let place = SourceSpan { source: hidden, range: root.place().range };
+            findings.push(
+                Diagnostic::error("bad-input", place, "expected a mapping of names to values")
+                    .help("write a line `NAME: VALUE` for each input"),
+            );
+        }
+        return;
+    }
+    let is_plain = |name: &str| job.inputs().any(|(declared, input)| declared.value == name && !input.is_secret());
+    let delicate = root.entries().filter(|(key, _)| !is_plain(key.text().unwrap_or_default()));
+    let shown = redact_ranges(source, delicate.map(|(_, value)| value.place().range).collect::<Vec<_>>().into_iter());
+    for (key, value) in root.entries() {
+        let name = key.text().unwrap_or_default();
+        let place = |node: &Node| SourceSpan { source: shown.clone(), range: node.place().range };
+        if !job.inputs().any(|(declared, _)| declared.value == name) {
+            findings.push(unknown(job, name, place(&key)));
+        } else {
+            taken.insert(name.to_owned(), GivenValue { value: Ok(value.to_json()), place: place(&value) });
+        }
+    }
+}
+
+fn unknown(job: &Job, name: &str, place: SourceSpan) -> Diagnostic {
+    let finding = Diagnostic::error("unknown-input", place, format!("the job has no input `{name}`"));
+    let known: Vec<&str> = job.inputs().map(|(name, _)| name.value.as_str()).collect();
+    match suggest_name(name, known.iter().copied()) {
+        Some(meant) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
+        None if known.is_empty() => finding.help("it takes none"),
+        None => finding.help(format!("it has `{}`", known.join("`, `"))),
+    }
+}
+
+fn relocate_finding(mut finding: Diagnostic, source: &Arc<Source>) -> Diagnostic {
+    finding.span.source = source.clone();
+    finding.labels.iter_mut().for_each(|label| label.span.source = source.clone());
+    finding
+}
+
+/// The same text, with asterisks where something may be secret; every line and every byte stays where it was.
+fn redact_ranges(source: &Arc<Source>, ranges: impl Iterator<Item = std::ops::Range<usize>>) -> Arc<Source> {
+    let mut bytes = source.text.clone().into_bytes();
+    for range in ranges {
+        for byte in bytes.get_mut(range).into_iter().flatten().filter(|byte| !matches!(**byte, b'\n' | b'\r')) {
+            *byte = b'*';
+        }
+    }
+    let masked = Source::new(source.name.clone(), String::from_utf8_lossy(&bytes));
+    if source.is_quotable() { masked } else { masked.without_quotes() }
+}

@@ -1,0 +1,166 @@
+//! Everything that is known of what a model costs, to be shown.
+
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{PriceKey, Prices, Rates, embedded_table};
+
+/// What a model costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelPricing {
+    /// Who says so.
+    pub source: PriceSource,
+    /// The rates, from the shortest prompts up; never empty.
+    pub tiers: Vec<Tier>,
+    /// How many tokens its prompt and its reply may have together, where the table says.
+    pub context_window: Option<u64>,
+    /// How many tokens its prompt may have, where that is less.
+    pub prompt_limit: Option<u64>,
+    /// Whether the table has the price of the very server that is asked.
+    pub is_for_server: bool,
+}
+
+/// Who says what a model costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PriceSource {
+    /// The user's own file.
+    UserFile,
+    /// The table, under this name.
+    Table(String),
+}
+
+/// What tokens cost from a length of the prompt on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tier {
+    /// Prompts of more tokens than this cost so much, with all their tokens and the reply's.
+    pub above: u64,
+    /// US dollars for a million tokens.
+    pub rates: Rates,
+}
+
+impl Prices {
+    /// Everything that is known of what a model costs at the prices of `at`; `None` where nobody knows its price.
+    pub fn model_pricing(&self, item: PriceKey<'_>, at: SystemTime) -> Option<ModelPricing> {
+        let (context_window, prompt_limit) = (self.context_window(item), self.prompt_limit(item));
+        if let Some(tiers) = self.user_prices().tiers(item) {
+            return Some(ModelPricing {
+                source: PriceSource::UserFile,
+                tiers,
+                context_window,
+                prompt_limit,
+                is_for_server: true,
+            });
+        }
+        let (list, _) = self.locate(item)?;
+        let id = self.model_info(item)?.id();
+        let mut tiers: Vec<Tier> = Vec::new();
+        for above in std::iter::once(0).chain(tier_starts(list, id)) {
+            let rates = self.rates(item, above.saturating_add(1), at)?;
+            // A border may be one of other days.
+            if tiers.last().is_none_or(|below| !below.rates.is_close_to(&rates)) {
+                tiers.push(Tier { above, rates });
+            }
+        }
+        let is_of_server = self.provider_at_base_url(item.provider) == Some(list);
+        Some(ModelPricing {
+            source: PriceSource::Table(id.to_owned()),
+            tiers,
+            context_window,
+            prompt_limit,
+            is_for_server: is_of_server,
+        })
+    }
+}
+
+impl Rates {
+    /// Whether they are the same, as far as figuring them out from what tokens cost together is exact.
+    fn is_close_to(&self, other: &Self) -> bool {
+        let each = |rates: &Self| [rates.input, rates.output, rates.cache_read, rates.cache_write];
+        each(self).iter().zip(each(other)).all(|(one, other)| (one - other).abs() <= 1e-6 * one.max(other))
+    }
+}
+
+/// The same of all providers whose data aren't at hand.
+const COMMON_TIER_STARTS: [u64; 9] = [32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288];
+
+/// The lengths of prompts at which some rate of a model changes, on whatever day, in rising order. The crate tells rates and
+/// no borders; its data do.
+fn tier_starts(list: &str, id: &str) -> Vec<u64> {
+    #[derive(Deserialize)]
+    struct Listed<'a> {
+        #[serde(borrow)]
+        models: Vec<ListedModel<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct ListedModel<'a> {
+        id: std::borrow::Cow<'a, str>,
+        prices: Value,
+    }
+    let Some(part) = embedded_table(list) else { return COMMON_TIER_STARTS.to_vec() };
+    let parts = serde_json::from_str::<Vec<Listed<'_>>>(part.json).ok();
+    let models = parts.into_iter().flatten().flat_map(|listed| listed.models);
+    let mut found = Vec::new();
+    models.filter(|model| model.id == id).for_each(|model| collect_starts(&model.prices, &mut found));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The numbers below keys called `start`.
+fn collect_starts(prices: &Value, found: &mut Vec<u64>) {
+    match prices {
+        Value::Array(items) => items.iter().for_each(|item| collect_starts(item, found)),
+        Value::Object(fields) => {
+            found.extend(fields.get("start").and_then(Value::as_f64).map(|start| start as u64));
+            fields.values().for_each(|value| collect_starts(value, found));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiers(list: &str, name: &str, day: &str) -> Vec<(u64, [f64; 4])> {
+        let at = format!("{day}T12:00:00Z").parse::<jiff::Timestamp>().unwrap().into();
+        let sheet = Prices::new()
+            .model_pricing(PriceKey { provider: list, name, price_provider: list, price_model: name }, at)
+            .unwrap();
+        let rounded = |rate: f64| (rate * 1e6).round() / 1e6;
+        let each = |Rates { input, output, cache_read, cache_write }| [input, output, cache_read, cache_write];
+        sheet.tiers.iter().map(|tier| (tier.above, each(tier.rates).map(rounded))).collect()
+    }
+
+    #[test]
+    fn long_prompts_have_rates_of_their_own() {
+        let day = "2026-11-21";
+        let expected = [(0, [3.0, 15.0, 0.3, 3.75]), (200_000, [6.0, 22.5, 0.6, 7.5])];
+        assert_eq!(tiers("anthropic", "claude-sonnet-4-5-20250929", day), expected);
+        assert_eq!(tiers("anthropic", "claude-haiku-4-5", day), [(0, [1.0, 5.0, 0.1, 1.25])]);
+        // It asks no price of its own for writing to the cache.
+        let expected = [(0, [2.5, 15.0, 0.25, 2.5]), (272_000, [5.0, 22.5, 0.5, 5.0])];
+        assert_eq!(tiers("openai", "gpt-5.4", day), expected);
+    }
+
+    #[test]
+    fn a_border_of_another_day_is_none() {
+        assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-12").len(), 2);
+        assert_eq!(tiers("anthropic", "claude-opus-4-6", "2026-03-13"), [(0, [5.0, 25.0, 0.5, 6.25])]);
+    }
+
+    #[test]
+    fn the_table_says_what_it_calls_the_model() {
+        let name = "claude-haiku-4-5-20251001";
+        let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
+        let sheet = Prices::new().model_pricing(item, SystemTime::now()).unwrap();
+        assert_eq!(
+            (sheet.source, sheet.context_window),
+            (PriceSource::Table("claude-haiku-4-5".to_owned()), Some(200_000))
+        );
+        assert_eq!(Prices::new().model_pricing(PriceKey { price_model: "nonesuch", ..item }, SystemTime::now()), None);
+        assert_eq!(Prices::new().model_pricing(PriceKey { price_provider: "", ..item }, SystemTime::now()), None);
+    }
+}

@@ -1,0 +1,289 @@
+//! The user's own prices: `prices.toml`.
+//!
+//! ```toml
+//! [models."local/qwen3-8b"]    # the model as a job writes it
+//! input = 0.1                  # US dollars for a million tokens
+//! output = 0.4
+//! cache_read = 0.01            # default: as input
+//! cache_write = 0.1            # default: as input
+//!
+//! [[models."local/qwen3-8b".tiers]]
+//! above = 200000               # prompts of more tokens than this cost so much instead, with all their tokens
+//! input = 0.2                  # what a tier leaves out stays as it is below it
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{PriceKey, Rates, Tier};
+use crate::diagnostic::{Diagnostic, Source};
+use crate::toml_file::{TableReader, TomlReader};
+
+/// The greatest rate that is believed: a dollar for a token.
+const MAX_RATE: f64 = 1e6;
+
+/// What the user's file says.
+#[derive(Debug, Default)]
+pub struct UserPrices {
+    /// By `provider/name`; each with its tiers in rising order, the first from 0.
+    models: BTreeMap<String, Vec<Tier>>,
+}
+
+impl UserPrices {
+    /// Reads the file. `unknown` says of a provider that nobody has what may be meant.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it. Then nothing of it is used.
+    pub fn read(source: &Arc<Source>, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Diagnostic>> {
+        let (reading, root) = TomlReader::parse(source);
+        let mut file = TableReader::new(&reading, root.get_ref(), 0..0);
+        let mut models = BTreeMap::new();
+        for (name, entry) in file.named_tables("models") {
+            check_name(&reading, name.get_ref(), name.span(), unknown);
+            if let Some(tiers) = read_model(&reading, entry) {
+                models.insert((*name.get_ref()).to_owned(), tiers);
+            }
+        }
+        file.finish();
+        let findings = reading.finish();
+        if findings.is_empty() { Ok(Self { models }) } else { Err(findings) }
+    }
+
+    /// The models that it has a price for, as `provider/name`.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        self.models.keys().map(String::as_str)
+    }
+
+    /// Whether it has a price for the model.
+    pub fn has(&self, item: PriceKey<'_>) -> bool {
+        self.find(item).is_some()
+    }
+
+    /// What the model costs, where it says.
+    pub(super) fn tiers(&self, item: PriceKey<'_>) -> Option<Vec<Tier>> {
+        self.find(item).map(<[Tier]>::to_vec)
+    }
+
+    /// What the model costs with a prompt of that length, where it says.
+    pub(super) fn rates(&self, item: PriceKey<'_>, prompt_tokens: u64) -> Option<Rates> {
+        let tiers = self.find(item)?;
+        let tier = tiers.iter().rev().find(|tier| prompt_tokens > tier.above).or(tiers.first())?;
+        Some(tier.rates)
+    }
+
+    fn find(&self, item: PriceKey<'_>) -> Option<&[Tier]> {
+        if self.models.is_empty() {
+            return None;
+        }
+        self.models.get(&format!("{}/{}", item.provider, item.name)).map(Vec::as_slice)
+    }
+}
+
+/// A model's own rates as they are written.
+#[derive(Debug, Clone, Copy, Default)]
+struct PartialRates {
+    input: Option<f64>,
+    output: Option<f64>,
+    cache_read: Option<f64>,
+    cache_write: Option<f64>,
+}
+
+impl PartialRates {
+    fn read(reading: &TomlReader<'_>, fields: &mut TableReader<'_, '_>) -> Self {
+        let mut rate = |key| {
+            let number = fields.number(key)?;
+            let value = *number.get_ref();
+            if (0.0..=MAX_RATE).contains(&value) {
+                return Some(value);
+            }
+            let message = format!("`{key}` can't be {value}");
+            let finding = Diagnostic::error("out-of-range", reading.place(number.span()), message);
+            reading.report(finding.help("write US dollars for a million tokens: a number from 0 to 1000000"));
+            None
+        };
+        Self {
+            input: rate("input"),
+            output: rate("output"),
+            cache_read: rate("cache_read"),
+            cache_write: rate("cache_write"),
+        }
+    }
+
+    /// These, and of `below` what they leave out.
+    fn or_inherit(self, below: Self) -> Self {
+        Self {
+            input: self.input.or(below.input),
+            output: self.output.or(below.output),
+            cache_read: self.cache_read.or(below.cache_read),
+            cache_write: self.cache_write.or(below.cache_write),
+        }
+    }
+
+    fn rates(self) -> Option<Rates> {
+        let (input, output) = (self.input?, self.output?);
+        let cache = |rate: Option<f64>| rate.unwrap_or(input);
+        Some(Rates { input, output, cache_read: cache(self.cache_read), cache_write: cache(self.cache_write) })
+    }
+}
+
+/// Reads one model's table. `None` where something that is needed isn't there; that is reported.
+fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Option<Vec<Tier>> {
+    let mut written = PartialRates::read(reading, &mut fields);
+    for (key, is_there) in [("input", fields.has("input")), ("output", fields.has("output"))] {
+        if !is_there {
+            fields.missing(key, "write US dollars for a million tokens, such as `0.25`, or 0 where it costs nothing");
+        }
+    }
+    let mut tiers: Vec<Tier> = written.rates().map(|rates| Tier { above: 0, rates }).into_iter().collect();
+    for mut fields in fields.tables("tiers") {
+        let above = fields.count("above");
+        if !fields.has("above") {
+            fields.missing(
+                "above",
+                "say from how many tokens of the prompt on these rates hold, such as `above = 200000`",
+            );
+        }
+        written = PartialRates::read(reading, &mut fields).or_inherit(written);
+        if let Some(above) = above
+            && let Some(rates) = written.rates()
+        {
+            let border = *above.get_ref();
+            match tiers.last().map_or(0, |below| below.above) {
+                below if border <= below => {
+                    let place = reading.place(above.span());
+                    let message = format!("`above` must be more than {below}");
+                    let help = "write the tiers in the order of their borders, each once";
+                    reading.report(Diagnostic::error("out-of-range", place, message).help(help));
+                }
+                _ => tiers.push(Tier { above: border, rates }),
+            }
+        }
+        fields.finish();
+    }
+    fields.finish();
+    Some(tiers).filter(|tiers| tiers.first().is_some_and(|first| first.above == 0))
+}
+
+/// A name that no job can write would price nothing.
+fn check_name(reading: &TomlReader<'_>, name: &str, span: Range<usize>, unknown: &dyn Fn(&str) -> Option<String>) {
+    let is_plain =
+        |part: &str| !part.is_empty() && !part.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+    let (message, help) = match name.split_once('/') {
+        Some(("replay", _)) => ("what a script answers costs nothing", "remove this table"),
+        Some((provider, model)) if is_plain(provider) && is_plain(model) => {
+            if let Some(help) = unknown(provider) {
+                let message = format!("there is no provider `{provider}`, so this prices nothing");
+                reading.report(Diagnostic::error("unknown-provider", reading.place(span), message).help(help));
+            }
+            return;
+        }
+        _ => (
+            "this isn't the name of a model",
+            "write it as a job does, in quotes: `[models.\"anthropic/claude-sonnet-4-5\"]`",
+        ),
+    };
+    reading.report(Diagnostic::error("bad-model", reading.place(span), message).help(help));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Usage;
+    use crate::pricing::Prices;
+    use std::time::SystemTime;
+
+    const QWEN: PriceKey<'_> =
+        PriceKey { provider: "local", name: "qwen3-8b", price_provider: "", price_model: "qwen3-8b" };
+
+    fn prices(text: &str) -> Prices {
+        Prices::with_user_prices(
+            UserPrices::read(&Source::new("prices.toml", text), &|provider| {
+                (provider == "loacl").then(|| "local?".to_owned())
+            })
+            .unwrap(),
+        )
+    }
+
+    fn findings(text: &str) -> Vec<String> {
+        let findings = UserPrices::read(&Source::new("prices.toml", text), &|provider| {
+            (provider == "loacl").then(|| "local?".to_owned())
+        })
+        .unwrap_err();
+        let shown = |finding: &Diagnostic| {
+            assert!(finding.help.is_some() || finding.code == "toml-syntax", "{finding:?}");
+            let (line, column) = finding.span.start();
+            format!("{line}:{column} {}: {}", finding.code, finding.message)
+        };
+        findings.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn rates_are_taken_and_those_of_the_cache_are_as_the_inputs() {
+        let prices = prices("[models.\"local/qwen3-8b\"]\ninput = 0.1\noutput = 4\n");
+        let rates = prices.rates(QWEN, 0, SystemTime::now()).unwrap();
+        assert_eq!(rates, Rates { input: 0.1, output: 4.0, cache_read: 0.1, cache_write: 0.1 });
+        let usage = Usage { input_tokens: 100, output_tokens: 10, cache_read_tokens: 1000, cache_write_tokens: 900 };
+        assert!((prices.cost(QWEN, &usage, SystemTime::now()).unwrap() - 0.00024).abs() < 1e-12);
+        assert!(prices.has_price(QWEN) && !prices.has_price(PriceKey { name: "qwen3", ..QWEN }));
+        assert!(!Prices::new().has_price(QWEN));
+    }
+
+    #[test]
+    fn a_tier_begins_behind_its_border_and_keeps_what_it_leaves_out() {
+        let prices = prices(
+            "[models.\"local/qwen3-8b\"]\ninput = 1\noutput = 2\ncache_read = 0.5\n\
+             [[models.\"local/qwen3-8b\".tiers]]\nabove = 200_000\ninput = 3\n\
+             [[models.\"local/qwen3-8b\".tiers]]\nabove = 300_000\noutput = 9\ncache_read = 0\n",
+        );
+        let rates = |tokens| prices.rates(QWEN, tokens, SystemTime::now()).unwrap();
+        assert_eq!(rates(200_000), Rates { input: 1.0, output: 2.0, cache_read: 0.5, cache_write: 1.0 });
+        assert_eq!(rates(200_001), Rates { input: 3.0, output: 2.0, cache_read: 0.5, cache_write: 3.0 });
+        assert_eq!(rates(300_001), Rates { input: 3.0, output: 9.0, cache_read: 0.0, cache_write: 3.0 });
+        let usage = Usage { input_tokens: 1, cache_read_tokens: 200_000, ..Usage::default() };
+        assert!((prices.cost(QWEN, &usage, SystemTime::now()).unwrap() - 0.100_003).abs() < 1e-12);
+        assert_eq!(prices.model_pricing(QWEN, SystemTime::now()).unwrap().tiers.len(), 3);
+    }
+
+    #[test]
+    fn they_go_before_the_table() {
+        let name = "claude-haiku-4-5";
+        let item = PriceKey { provider: "anthropic", name, price_provider: "anthropic", price_model: name };
+        let prices = prices("[models]\n\"anthropic/claude-haiku-4-5\" = { input = 0, output = 0.0 }\n");
+        let usage = Usage { input_tokens: 1000, output_tokens: 1000, ..Usage::default() };
+        assert_eq!(prices.cost(item, &usage, SystemTime::now()), Some(0.0));
+        let name = "claude-haiku-4-5-20251001";
+        let other = PriceKey { name, price_model: name, ..item };
+        assert!(prices.cost(other, &usage, SystemTime::now()).unwrap() > 0.0);
+        assert_eq!(prices.user_prices().models().collect::<Vec<_>>(), ["anthropic/claude-haiku-4-5"]);
+        // The window is the model's, whatever it costs.
+        assert_eq!(prices.model_pricing(item, SystemTime::now()).unwrap().context_window, Some(200_000));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once() {
+        let text = "[model]\n[models.\"local/a\"]\ninput = -1\noutput = \"2\"\ncache = 1\n[models.\"local/b\"]\ninput = inf\n\
+                    [models.local]\nc = { input = 1, output = 2 }\n[models.\"replay/x\"]\ninput = 1\noutput = 1\n\
+                    [models.\"l/d\"]\ninput = 1\noutput = 1\ntiers = [{ input = 2 }, { above = 5, inputs = 1 }, { above = 5 }]\n";
+        assert_eq!(
+            findings(text),
+            [
+                "1:2 unknown-key: unknown key `model`",
+                "3:9 out-of-range: `input` can't be -1",
+                "4:10 wrong-type: expected a number, found the string \"2\"",
+                "5:1 unknown-key: unknown key `cache`",
+                "6:9 missing-key: required key `output` is missing",
+                "7:9 out-of-range: `input` can't be inf",
+                "8:9 bad-model: this isn't the name of a model",
+                "8:9 missing-key: required key `input` is missing",
+                "8:9 missing-key: required key `output` is missing",
+                "9:1 unknown-key: unknown key `c`",
+                "10:9 bad-model: what a script answers costs nothing",
+                "16:10 missing-key: required key `above` is missing",
+                "16:38 unknown-key: unknown key `inputs`",
+                "16:62 out-of-range: `above` must be more than 5",
+            ]
+        );
+        assert_eq!(findings("[models.\"a/b\"]\ninput = = 1\noutput = true\n").len(), 2);
+    }
+}

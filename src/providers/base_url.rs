@@ -1,0 +1,168 @@
+//! Addresses of servers, with what of them may be shown.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use crate::redaction::base64;
+
+/// The base address of a server, where the text is one.
+pub(super) fn parse(text: &str) -> Option<Url> {
+    Url::parse(text.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// Why a text is no base address of a server, in words that hold nothing of it.
+pub(super) fn invalid_reason(text: &str) -> String {
+    let what = "isn't an http:// or https:// address";
+    match Url::parse(text.trim()).map_err(|error| error.to_string()) {
+        // Who wrote no scheme is helped by an example.
+        Err(why) if !why.starts_with("relative") => format!("{what}: {why}"),
+        _ => what.to_owned(),
+    }
+}
+
+/// What of an address is nobody's business, in the forms in which a server could repeat it: the password, a user without
+/// one, both as they are sent, and the query with its values.
+pub(super) fn secret_parts(url: &Url) -> Vec<String> {
+    let mut secrets = Vec::new();
+    let mut both = |written: &str| secrets.extend([written.to_owned(), percent_decode(written)]);
+    match url.password() {
+        Some(password) => {
+            both(password);
+            both(&format!("{}:{password}", url.username()));
+            // As it is sent.
+            both(&base64(&format!("{}:{}", percent_decode(url.username()), percent_decode(password))));
+        }
+        None => both(url.username()),
+    }
+    if let Some(query) = url.query() {
+        both(query);
+        query.split('&').filter_map(|pair| pair.split_once('=')).for_each(|(_, value)| both(value));
+    }
+    secrets.retain(|secret| secret.len() >= 4);
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets.dedup();
+    secrets
+}
+
+/// A part of an address as it was before its letters were escaped (`%40`).
+pub fn percent_decode(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, after @ ..] = rest {
+        let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
+        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| part.to_owned())
+}
+
+/// An address without credentials, query and fragment.
+pub(super) fn without_credentials(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+/// A base address as it may be shown: without credentials and query, and without a slash at its end; `None` where it is
+/// no http or https address.
+pub fn display_base(text: &str) -> Option<String> {
+    Some(without_credentials(&parse(text)?).trim_end_matches('/').to_owned())
+}
+
+/// Whether a base address lies at the host of a provider's own, or below it; an empty one means that itself.
+pub fn is_on_host_of(text: &str, home: &str) -> bool {
+    text.trim().is_empty() || parse(text).zip(parse(home)).is_some_and(|(url, home)| is_same_or_subdomain(&url, &home))
+}
+
+/// Whether a base address is one of this machine itself. Nobody is asked for that, so of names only those that can't be
+/// any other's count (<https://www.rfc-editor.org/rfc/rfc6761#section-6.3>).
+pub fn is_loopback(text: &str) -> bool {
+    let base = parse(text);
+    let Some(host) = base.as_ref().and_then(Url::host_str) else { return false };
+    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host.trim_end_matches('.').rsplit('.').next() == Some("localhost"),
+    }
+}
+
+/// Whether an address lies at the host of another one, or below it (`eu.api.openai.com`).
+pub(super) fn is_same_or_subdomain(url: &Url, home: &Url) -> bool {
+    let (Some(host), Some(home)) = (url.host_str(), home.host_str()) else { return false };
+    host == home || host.strip_suffix(home).is_some_and(|region| region.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_holds_no_secret() {
+        for (text, expected) in [
+            ("http://127.0.0.1:8080/v1/", Some("http://127.0.0.1:8080/v1")),
+            (" https://me:secret@Host.example:443/a?key=secret#secret\n", Some("https://host.example/a")),
+            ("ftp://host", None),
+            ("host:8080", None),
+            ("", None),
+        ] {
+            assert_eq!(display_base(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_addresses_of_its_own() {
+        for (text, is) in [
+            ("http://127.0.0.1:8080/v1", true),
+            ("http://127.8.9.10", true),
+            ("http://[::1]:11434/v1", true),
+            ("http://[::ffff:127.0.0.1]/v1", true),
+            ("https://me:secret@LOCALHOST:4000", true),
+            ("http://models.localhost./v1", true),
+            ("http://localhost.example/v1", false),
+            ("http://0.0.0.0:8080", false),
+            ("http://192.168.0.7:8080/v1", false),
+            ("https://127.0.0.1.example", false),
+            ("127.0.0.1:8080", false),
+            ("", false),
+        ] {
+            assert_eq!(is_loopback(text), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_is_known_in_all_its_forms() {
+        let found = |text: &str| secret_parts(&parse(text).unwrap());
+        assert_eq!(
+            found("http://me:p%40ss@h/?api=2024-01-01&key=a%2Bb%2Bc"),
+            [
+                "api=2024-01-01&key=a%2Bb%2Bc",
+                "api=2024-01-01&key=a+b+c",
+                "2024-01-01",
+                "me:p%40ss",
+                "bWU6cEBzc",
+                "a%2Bb%2Bc",
+                "me:p@ss",
+                "p%40ss",
+                "a+b+c",
+                "p@ss"
+            ]
+        );
+        assert_eq!(found("http://token%2F1@h/"), ["token%2F1", "token/1"]);
+        assert!(found("http://me@h/?x=1").is_empty());
+        for (text, expected) in [("%4", "%4"), ("%zz%41", "%zzA"), ("100%", "100%"), ("%ff", "%ff"), ("%C3%A4", "ä")] {
+            assert_eq!(percent_decode(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_region_is_within_and_a_likeness_is_not() {
+        let home = parse("https://api.openai.com/v1").unwrap();
+        for (text, is) in [
+            ("https://api.openai.com", true),
+            ("https://EU.api.openai.com/v1", true),
+            ("https://notapi.openai.com", false),
+            ("https://api.openai.com.example", false),
+        ] {
+            assert_eq!(is_same_or_subdomain(&parse(text).unwrap(), &home), is, "{text}");
+        }
+    }
+}

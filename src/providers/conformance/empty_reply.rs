@@ -1,0 +1,66 @@
+use super::super::ProviderErrorKind;
+use super::*;
+use crate::message::StopReason;
+
+fn nothing(dialect: &dyn WireDialect) -> ScriptedResponse {
+    streamed_oddly(dialect, &ReplySpec(vec![], ReplyEnding::EndTurn))
+}
+
+#[tokio::test]
+async fn a_first_reply_with_nothing_in_it_is_asked_for_again_and_then_a_failure() {
+    for dialect in dialects() {
+        let (reply, seen, requests) =
+            ask_once(&*dialect, vec![nothing(&*dialect), nothing(&*dialect), streamed(&*dialect, &text_reply())]).await;
+        assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
+        let retries = seen.retries.lock().unwrap().clone();
+        assert!(retries.iter().all(|retry| retry.reason.ends_with("sent a reply with nothing in it")), "{retries:?}");
+        assert!(retries.iter().all(|retry| retry.usage.prompt() > 0), "it was paid all the same: {retries:?}");
+        let (fault, _, requests) = ask_once(&*dialect, vec![nothing(&*dialect)]).await;
+        let fault = fault.unwrap_err();
+        assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 3));
+        assert!(fault.message.ends_with("sent a reply with nothing in it (tried 3 times)"), "{}", fault.message);
+        assert!(fault.hint.is_some() && fault.usage.prompt() > 0);
+    }
+}
+
+/// Others see what was done, or that nothing was.
+#[tokio::test]
+async fn a_first_reply_with_nothing_in_it_is_an_end_where_it_need_not_say_anything() {
+    for dialect in dialects() {
+        let ask = ReplyRequest { requires_content: false, ..request() };
+        let (reply, seen, requests) = ask_once_with(&*dialect, ask, vec![nothing(&*dialect)]).await;
+        assert!(reply.unwrap().is_empty_reply());
+        let tries = if dialect.spec().name == "gemini" { 3 } else { 1 };
+        assert_eq!((requests, seen.retries.lock().unwrap().len()), (tries, tries - 1));
+    }
+}
+
+/// A model that has done its work may have nothing to add.
+#[tokio::test]
+async fn nothing_behind_the_answers_to_calls_is_an_end() {
+    for dialect in dialects() {
+        let server = ScriptedServer::start([streamed(&*dialect, &tool_call_reply()), nothing(&*dialect)]).await;
+        let mut conversation = prompted(&*dialect, &server.url);
+        let seen = RecordingObserver::default();
+        let reply = conversation.ask(request(), &seen).await.unwrap();
+        let results = reply.tool_calls().map(|call| result(&call.id, "found", false)).collect();
+        conversation.push(&Message::Assistant(reply));
+        conversation.push(&Message::User(UserMessage { results, text: None }));
+        let last = conversation.ask(request(), &seen).await.unwrap();
+        assert!(last.is_empty_reply() && last.stop == StopReason::EndTurn, "{last:?}");
+        // Gemini's API says nothing at times where there is more to say.
+        let tries = if dialect.spec().name == "gemini" { 3 } else { 1 };
+        assert_eq!(server.received().len(), 1 + tries, "{}", dialect.spec().name);
+        assert_eq!(seen.retries.lock().unwrap().len(), tries - 1);
+    }
+}
+
+/// Whoever is asked for a last word, or a summary, knows what to do without one.
+#[tokio::test]
+async fn nothing_where_no_tool_may_be_called_is_taken_as_it_is() {
+    for dialect in dialects() {
+        let server = ScriptedServer::start([nothing(&*dialect)]).await;
+        let reply = prompted(&*dialect, &server.url).ask(last_request(), &RecordingObserver::default()).await.unwrap();
+        assert!(reply.is_empty_reply() && server.received().len() == 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! A script out of its YAML file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Script;
+use super::script::AgentReplies;
+use crate::diagnostic::{Diagnostic, Severity, Source, SourceSpan};
+use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall, Usage};
+use crate::yaml::{self, Node, NodeKind, Spanned};
+
+const PARENT: &str = "parent";
+
+/// What the agents of a run reply, written down in advance.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "legwork script")]
+pub struct ScriptFile {
+    /// The parent's replies, in order.
+    parent: Spanned<Vec<Spanned<ScriptedReply>>>,
+    /// The subagents' replies, by their ids: a subagent's name and its number in the order of the calls, such as
+    /// `explorer-1`.
+    #[serde(default)]
+    #[schemars(extend("propertyNames" = {
+        "title": "id", "pattern": "^(?!parent$)", "patternErrorMessage": "the parent's replies stand beside `subagents`",
+    }))]
+    subagents: IndexMap<Spanned<String>, Spanned<Vec<Spanned<ScriptedReply>>>>,
+    /// The path that stands for the workspace in calls, wherever the job is run: an absolute one. Default: none.
+    #[serde(default)]
+    #[schemars(extend("pattern" = "^/[^/]", "patternErrorMessage" = "write an absolute path"))]
+    workspace: Option<Spanned<String>>,
+}
+
+/// One reply.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "reply", extend("minProperties" = 1))]
+struct ScriptedReply {
+    /// What the model thinks before it answers.
+    #[serde(default)]
+    thinking: Option<String>,
+    /// What it says.
+    #[serde(default)]
+    text: Option<String>,
+    /// The tools that it calls, which run for real.
+    #[serde(default)]
+    calls: Option<Vec<ScriptedCall>>,
+    /// Why the reply ends. Default: `tool_use` with calls, `end_turn` without.
+    #[serde(default)]
+    stop: Option<ScriptedStop>,
+    /// What it is said to have used of tokens. Default: nothing.
+    #[serde(default)]
+    usage: Option<Usage>,
+    /// That it is a summary of what went before, to make room in the model's window: how many of the last turns stay as
+    /// they are. Default: it is none, unless one is asked for.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    keeps_turns: Option<u32>,
+}
+
+/// One call of a tool.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "call")]
+struct ScriptedCall {
+    /// The tool's name.
+    tool: Spanned<String>,
+    /// The tool's input.
+    #[serde(default)]
+    #[schemars(extend("type" = ["object", "null"]))]
+    input: Option<Node>,
+    /// Whether the model is mistaken here, on purpose: it calls a tool or a subagent that isn't there, and is told so.
+    #[serde(default)]
+    mistaken: bool,
+}
+
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum ScriptedStop {
+    /// The model has said all.
+    EndTurn,
+    /// It waits for the answers to its calls.
+    ToolUse,
+    /// The reply was cut by `max_tokens`.
+    MaxTokens,
+    /// The model refuses.
+    Refusal,
+    /// The provider stopped it for a while.
+    Pause,
+    /// The conversation doesn't fit the model's window any more.
+    ContextFull,
+}
+
+/// What came of reading a script.
+#[derive(Debug)]
+pub struct ParsedScript {
+    /// The script, where nothing is wrong with it.
+    pub script: Option<Script>,
+    /// The ids of its subagents, as they are written.
+    pub ids: Vec<Spanned<String>>,
+    /// Its calls that aren't mistaken on purpose.
+    pub calls: Vec<CallSite>,
+    /// Everything that is wrong with it, sorted by place.
+    pub findings: Vec<Diagnostic>,
+}
+
+/// A call in a script, as it is written.
+#[derive(Debug)]
+pub struct CallSite {
+    /// Who calls: `parent`, or a subagent's id.
+    pub agent: String,
+    /// The tool's name.
+    pub tool: Spanned<String>,
+    /// The subagent that it names, where it is a text: `agent` in the input.
+    pub subagent: Option<Node>,
+}
+
+impl Script {
+    /// Reads a script's YAML: `parent` and `subagents` by id, each a list of replies with `text`, `calls` (`tool` and
+    /// `input`), and where wanted `thinking`, `stop` and `usage`. Calls get the ids `call-1`, `call-2`, ... within an agent.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn read(source: &Arc<Source>) -> Result<Self, Vec<Diagnostic>> {
+        let read = Self::parse(source);
+        read.script.ok_or(read.findings)
+    }
+
+    /// Reads as [`Script::read`] does, and tells more.
+    pub fn parse(source: &Arc<Source>) -> ParsedScript {
+        let decoded = yaml::read::<ScriptFile>(source);
+        let mut findings = decoded.findings;
+        let mut agents = BTreeMap::new();
+        let (mut ids, mut calls) = (Vec::new(), Vec::new());
+        let mut workspace = None;
+        if let Some(file) = decoded.value {
+            if let Some(path) = file.workspace.filter(|path| !path.node.is_placeholder()) {
+                if !path.value.starts_with('/') || path.value.trim_end_matches('/').is_empty() {
+                    let message = format!("`{}` is no absolute path of a folder", path.value);
+                    let finding = Diagnostic::error("invalid-value", path.place(), message);
+                    findings.push(
+                        finding.help("write the path that stands for the workspace in calls, such as `/workspace`"),
+                    );
+                }
+                workspace = Some(path.value.trim_end_matches('/').to_owned());
+            }
+            agents.insert(PARENT.to_owned(), convert_replies(PARENT, file.parent, &mut calls, &mut findings));
+            for (id, said) in file.subagents {
+                if id.value == PARENT {
+                    let finding = Diagnostic::error("invalid-value", id.place(), "no subagent has the id `parent`");
+                    findings.push(finding.help("the parent's replies stand in `parent`, beside `subagents`"));
+                    continue;
+                }
+                agents.insert(id.value.clone(), convert_replies(&id.value, said, &mut calls, &mut findings));
+                ids.push(id);
+            }
+        }
+        findings.sort_by_key(|finding| finding.span.range.start);
+        let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
+        let script = (!is_wrong).then(|| {
+            let script = Self::new(source.name.clone(), false, agents);
+            match workspace {
+                Some(workspace) => script.with_workspace(workspace),
+                None => script,
+            }
+        });
+        ParsedScript { script, ids, calls, findings }
+    }
+}
+
+fn convert_replies(
+    agent: &str,
+    all: Spanned<Vec<Spanned<ScriptedReply>>>,
+    called_for: &mut Vec<CallSite>,
+    findings: &mut Vec<Diagnostic>,
+) -> AgentReplies {
+    let mut calls = 0;
+    let mut list = AgentReplies {
+        replies: Vec::with_capacity(all.value.len()),
+        place: display_place(&all.place()),
+        summaries: BTreeMap::new(),
+    };
+    for said in all.value {
+        let place = said.place();
+        let shown = display_place(&place);
+        let ScriptedReply { thinking, text, calls: called, stop, usage, keeps_turns } = said.value;
+        list.summaries.extend(keeps_turns.map(|kept| (list.replies.len(), kept)));
+        if !said.node.is_placeholder() && said.node.entries().next().is_none() {
+            let finding = Diagnostic::error("empty-reply", place, "a reply that says nothing");
+            findings.push(finding.help("give it `text` or `calls`; `text: \"\"` is an empty one"));
+        }
+        let mut blocks: Vec<Block> = Vec::new();
+        blocks.extend(thinking.map(|text| BlockContent::Thinking(text).into()));
+        blocks.extend(text.filter(|text| !text.is_empty()).map(|text| BlockContent::Text(text).into()));
+        let mut stop = stop.map(StopReason::from);
+        for ScriptedCall { tool, input, mistaken } in called.into_iter().flatten() {
+            calls += 1;
+            if !mistaken {
+                let named = input.as_ref().filter(|input| input.kind() == NodeKind::Mapping);
+                let named = ["agent", "subagent_type"].iter().find_map(|key| named?.get(key));
+                let subagent = named.filter(|name| name.as_str().is_some());
+                called_for.push(CallSite { agent: agent.to_owned(), tool: tool.clone(), subagent });
+            }
+            let tool = tool.value;
+            let input = match input {
+                Some(node) if node.kind() != NodeKind::Mapping && !node.is_null() => {
+                    let message =
+                        format!("expected the input of a tool, which is a mapping, found {}", node.describe());
+                    let finding = Diagnostic::error("wrong-type", node.place(), message);
+                    findings.push(finding.help("write `input: { NAME: VALUE }`"));
+                    continue;
+                }
+                Some(node) if !node.is_null() => node.to_json().to_string(),
+                _ => "{}".to_owned(),
+            };
+            let Ok(input) = RawValue::from_string(input) else { continue };
+            let call = ToolCall { id: format!("call-{calls}"), tool, input: Arc::from(input), input_error: None };
+            blocks.push(BlockContent::Call(call).into());
+            stop = stop.or(Some(StopReason::ToolUse));
+        }
+        let stop = stop.unwrap_or(StopReason::EndTurn);
+        let reply = Reply { blocks, stop, usage: usage.unwrap_or_default(), model: None, request_id: None };
+        list.replies.push((reply, shown));
+    }
+    list
+}
+
+fn display_place(place: &SourceSpan) -> String {
+    let (line, column) = place.start();
+    format!("{}:{line}:{column}", place.source.name)
+}
+
+impl From<ScriptedStop> for StopReason {
+    fn from(ended: ScriptedStop) -> Self {
+        match ended {
+            ScriptedStop::EndTurn => Self::EndTurn,
+            ScriptedStop::ToolUse => Self::ToolUse,
+            ScriptedStop::MaxTokens => Self::MaxTokens,
+            ScriptedStop::Refusal => Self::Refusal,
+            ScriptedStop::Pause => Self::Pause,
+            ScriptedStop::ContextFull => Self::ContextFull,
+        }
+    }
+}

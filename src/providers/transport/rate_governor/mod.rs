@@ -1,0 +1,407 @@
+//! The rate governor: it decides when the next request to a server may be sent.
+//!
+//! There is one for each base address and key of the process, shared by all conversations that go there: a parent, its
+//! subagents, and other runs beside it. What a server says to one of them holds for all:
+//! - a refusal for the rate (429), or for overload (529, and 503 with a `retry-after`), closes the gate for all of them
+//!   until the pause that was asked for, and some jitter, are over; without a pause the backoff is exponential;
+//! - when the gate opens, waiting requests go out one by one in the order in which they came, at a pace;
+//! - the pace is learned from what the server took between two refusals. It is approached from below, held for a while, and
+//!   then exceeded more and more, as TCP CUBIC does, so that refusals become rare and a higher limit is found;
+//! - rate-limit headers ([`crate::providers::transport::rate_headers`]) hold requests back before they would be refused;
+//! - the number of requests at once is halved at a refusal and grows by one with each request that is taken (AIMD).
+//!
+//! Nothing here counts tries. A request that was refused for the rate waits its turn as often as it takes; how long that is
+//! worth it is [`crate::providers::transport::retry`]'s matter.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use reqwest::header::HeaderMap;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use crate::message::Usage;
+use crate::providers::transport::rate_headers;
+use crate::providers::transport::rate_headers::{LIMIT_COUNT, LimitReport, Unit};
+use crate::providers::transport::retry::random_fraction;
+
+/// The exponent of the longest backoff.
+const MAX_BACKOFF_DOUBLINGS: u32 = 6;
+/// The gate is never closed for longer; a request for which that matters has given up by then.
+const MAX_CLOSURE: Duration = Duration::from_secs(24 * 3600);
+/// No jitter is longer.
+const MAX_JITTER: Duration = Duration::from_secs(5);
+/// So many requests may always be under way.
+const MIN_CONCURRENCY: f64 = 4.0;
+/// Headers hold no request back for longer: what they say may be wrong, and a refusal would show it.
+const MAX_HEADER_WAIT: Duration = Duration::from_secs(60);
+/// A limit that is whole again so soon is waited for.
+const SHORT_RESET: Duration = Duration::from_secs(2);
+/// The pace in requests a second after the first refusal, when nothing is known but that all at once are too many.
+const INITIAL_RATE: f64 = 10.0;
+/// No slower pace is learned; the gate holds back what is slower than that.
+const MIN_RATE: f64 = 0.2;
+/// The part of a learned pace that is used at first.
+const RATE_BACKOFF_FACTOR: f64 = 0.7;
+/// The learned pace is reached again after so many steps, and exceeded after twice as many. Each request that is taken is a
+/// step, and so is each of [`STEP_TIME`].
+const RECOVERY_STEPS: f64 = 16.0;
+/// A request that isn't refused within this time was accepted.
+const ACCEPTED_AFTER: Duration = Duration::from_millis(500);
+/// How long a step takes where no request is taken.
+const STEP_TIME: Duration = Duration::from_secs(5);
+
+/// Why a server refused a request that it may take later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Throttle {
+    /// The pause that it asks for.
+    pub(crate) retry_after: Option<Duration>,
+    /// Whether it is for the client's rate, and not for the server's own load.
+    pub(crate) is_for_rate: bool,
+}
+
+/// The governor of one server and key.
+#[derive(Debug)]
+pub(crate) struct RateGovernor {
+    state: Mutex<GovernorState>,
+    /// Held by the one whose turn is next. It is handed on in the order in which it was asked for.
+    queue: tokio::sync::Mutex<()>,
+    /// Notified when a request may go out sooner than was foreseen.
+    changed: Notify,
+}
+
+type Governors = HashMap<[u8; 32], Weak<RateGovernor>>;
+
+static GOVERNORS: LazyLock<Mutex<Governors>> = LazyLock::new(Mutex::default);
+
+impl RateGovernor {
+    /// The governor for an identity: what stands for a base address and a key. `unit` is the first backoff's bound.
+    pub(crate) fn shared(identity: [u8; 32], unit: Duration) -> Arc<Self> {
+        let mut governors = GOVERNORS.lock().unwrap_or_else(PoisonError::into_inner);
+        governors.retain(|_, governor| governor.strong_count() > 0);
+        let new = || {
+            Arc::new(Self {
+                state: Mutex::new(GovernorState::new(unit)),
+                queue: Default::default(),
+                changed: Notify::new(),
+            })
+        };
+        match governors.entry(identity) {
+            Entry::Occupied(mut occupied) => occupied.get().upgrade().unwrap_or_else(|| {
+                let governor = new();
+                occupied.insert(Arc::downgrade(&governor));
+                governor
+            }),
+            Entry::Vacant(vacant) => {
+                let governor = new();
+                vacant.insert(Arc::downgrade(&governor));
+                governor
+            }
+        }
+    }
+
+    /// Waits until a request may be sent. Dropping the future gives the place in the queue up.
+    pub(crate) async fn admit(self: &Arc<Self>) -> Permit {
+        let _turn = self.queue.lock().await;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            let admitted = self.state().admit(Instant::now());
+            match admitted {
+                Ok(number) => return Permit { governor: self.clone(), number, is_accepted: false },
+                Err(Some(until)) => {
+                    tokio::select! {
+                        () = sleep_until(until.into()) => {}
+                        () = changed => {}
+                    }
+                }
+                Err(None) => changed.await,
+            }
+        }
+    }
+
+    /// Whether the server has ever sent a reply to this process.
+    pub(crate) fn has_replied(&self) -> bool {
+        self.state().has_replied
+    }
+
+    /// When the server last took a request.
+    pub(crate) fn last_accepted(&self) -> Option<Instant> {
+        self.state().last_accepted
+    }
+
+    fn state(&self) -> MutexGuard<'_, GovernorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that may be sent; it counts as being under way until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    governor: Arc<RateGovernor>,
+    number: u64,
+    is_accepted: bool,
+}
+
+impl Permit {
+    /// Takes note of an answer's head; `is_taken`: whether the server takes the request.
+    pub(crate) fn on_response_head(&mut self, is_taken: bool, headers: &HeaderMap) {
+        self.is_accepted = is_taken;
+        let reported = rate_headers::parse_limits(headers, Timestamp::now());
+        let mut state = self.governor.state();
+        let now = Instant::now();
+        state.apply_headers(now, self.number, &reported);
+        if is_taken {
+            state.on_accepted(now, self.number);
+        }
+        drop(state);
+        self.governor.changed.notify_waiters();
+    }
+
+    /// Whether the server has taken the request. What it refuses later in it may have to be paid.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.is_accepted
+    }
+
+    /// Takes note of a whole reply.
+    pub(crate) fn on_reply(&self, usage: &Usage) {
+        self.governor.state().on_reply(usage);
+    }
+
+    /// Takes note of a refusal that may pass, and returns how long the gate is closed for it at least.
+    pub(crate) fn on_throttle(&self, throttle: Throttle) -> Duration {
+        self.governor.state().on_throttle(Instant::now(), self.number, throttle, random_fraction())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.governor.state().on_finished(self.number);
+        self.governor.changed.notify_waiters();
+    }
+}
+
+/// What is known of a server. It has no clock: each method is told what time it is.
+#[derive(Debug)]
+struct GovernorState {
+    backoff_unit: Duration,
+    /// How many requests were admitted; the last one's number.
+    admitted: u64,
+    /// The requests that are under way, by their numbers: when they were admitted.
+    in_flight: BTreeMap<u64, Instant>,
+    last_admitted: Option<Instant>,
+    last_accepted: Option<Instant>,
+    has_replied: bool,
+    closed_until: Option<Instant>,
+    /// How many times the gate was closed since a request was last taken.
+    closures: u32,
+    /// The last time that the gate was closed by a request that went out after it had opened.
+    last_closure: Option<Closure>,
+    /// How many requests may be under way at once.
+    concurrency_limit: f64,
+    rate: Option<LearnedRate>,
+    limits: [Option<ReportedLimit>; LIMIT_COUNT],
+    /// What a request usually takes of tokens of the prompt, and of the reply.
+    mean_tokens: Option<(f64, f64)>,
+}
+
+#[derive(Debug)]
+struct Closure {
+    at: Instant,
+    /// The last request that was admitted before it.
+    number: u64,
+}
+
+/// A pace that is learned.
+#[derive(Debug)]
+struct LearnedRate {
+    /// What the server takes, in requests a second.
+    base_rate: f64,
+    since: Instant,
+    /// Requests taken since.
+    accepted: f64,
+}
+
+impl LearnedRate {
+    fn rate(&self, now: Instant) -> f64 {
+        let steps = self.accepted + now.saturating_duration_since(self.since).div_duration_f64(STEP_TIME);
+        let from_there = (steps - RECOVERY_STEPS) / RECOVERY_STEPS;
+        self.base_rate * (1.0 + (1.0 - RATE_BACKOFF_FACTOR) * from_there.powi(3))
+    }
+}
+
+/// What a server's headers said of a limit.
+#[derive(Debug)]
+struct ReportedLimit {
+    unit: Unit,
+    limit: Option<f64>,
+    remaining: f64,
+    at: Instant,
+    reset: Instant,
+    /// The request whose answer said so.
+    number: u64,
+}
+
+impl ReportedLimit {
+    /// When there is enough for another request that takes `cost`, where `admitted` is the last one's number.
+    fn ready_at(&self, admitted: u64, cost: f64) -> Instant {
+        let left = self.remaining - admitted.saturating_sub(self.number) as f64 * cost;
+        let missing = cost.min(self.limit.unwrap_or(f64::MAX)) - left;
+        if missing <= 0.0 {
+            return self.at;
+        }
+        let whole = self.reset.saturating_duration_since(self.at);
+        let parts =
+            self.limit.filter(|limit| *limit > self.remaining).map_or(1.0, |limit| missing / (limit - self.remaining));
+        // It fills up evenly. Where it does so at once in the end, a refusal will say so; a short time isn't worth one.
+        let parts = if whole > SHORT_RESET { parts } else { parts.ceil() };
+        let wait = rate_headers::duration_from_secs(whole.as_secs_f64() * parts).unwrap_or(MAX_HEADER_WAIT);
+        self.at + wait.min(MAX_HEADER_WAIT)
+    }
+}
+
+impl GovernorState {
+    fn new(unit: Duration) -> Self {
+        Self {
+            backoff_unit: unit,
+            admitted: 0,
+            in_flight: BTreeMap::new(),
+            last_admitted: None,
+            last_accepted: None,
+            has_replied: false,
+            closed_until: None,
+            closures: 0,
+            last_closure: None,
+            concurrency_limit: f64::INFINITY,
+            rate: None,
+            limits: Default::default(),
+            mean_tokens: None,
+        }
+    }
+
+    /// Admits a request and returns its number, or says when it is worth asking again: when something changes, at the
+    /// latest.
+    fn admit(&mut self, now: Instant) -> Result<u64, Option<Instant>> {
+        if let Some(until) = self.closed_until.filter(|until| *until > now) {
+            return Err(Some(until));
+        }
+        if self.in_flight.len() as f64 >= self.concurrency_limit.floor() {
+            return Err(None);
+        }
+        let paced = self
+            .last_admitted
+            .zip(self.rate.as_ref())
+            .and_then(|(last, pace)| last.checked_add(Duration::try_from_secs_f64(1.0 / pace.rate(now)).ok()?));
+        let limited = self.limits.iter().flatten().map(|limit| limit.ready_at(self.admitted, self.cost(limit.unit)));
+        if let Some(until) = paced.into_iter().chain(limited).max().filter(|until| *until > now) {
+            return Err(Some(until));
+        }
+        self.admitted += 1;
+        self.in_flight.insert(self.admitted, now);
+        self.last_admitted = Some(now);
+        Ok(self.admitted)
+    }
+
+    /// What a request takes of a limit.
+    fn cost(&self, unit: Unit) -> f64 {
+        let (input, output) = self.mean_tokens.unwrap_or_default();
+        let tokens = match unit {
+            Unit::Requests => 1.0,
+            Unit::Tokens => input + output,
+            Unit::InputTokens => input,
+            Unit::OutputTokens => output,
+        };
+        tokens.max(1.0)
+    }
+
+    fn apply_headers(&mut self, now: Instant, number: u64, reported: &[LimitReport]) {
+        // The server counted when the request came.
+        let at = self.in_flight.get(&number).copied().unwrap_or(now);
+        for &LimitReport { table_index: row, unit, limit, remaining, reset, is_clock_time } in reported {
+            // Answers overtake each other; the later request's knows more.
+            if let Some(known) = self.limits.get_mut(row)
+                && known.as_ref().is_none_or(|known| known.number <= number)
+            {
+                let reset = if is_clock_time { now } else { at } + reset.min(MAX_CLOSURE);
+                *known = Some(ReportedLimit { unit, limit, remaining, at, reset, number });
+            }
+        }
+    }
+
+    fn on_accepted(&mut self, now: Instant, number: u64) {
+        self.last_accepted = Some(now);
+        self.concurrency_limit += 1.0;
+        // One that went out before the gate was closed says nothing of how it is now.
+        if self.last_closure.as_ref().is_none_or(|closure| number > closure.number) {
+            self.closures = 0;
+            if let Some(pace) = &mut self.rate {
+                pace.accepted += 1.0;
+            }
+        }
+    }
+
+    fn on_reply(&mut self, usage: &Usage) {
+        self.has_replied = true;
+        let now = ((usage.input_tokens + usage.cache_write_tokens) as f64, usage.output_tokens as f64);
+        let mean = |before: f64, now: f64| before + (now - before) / 4.0;
+        self.mean_tokens = Some(self.mean_tokens.map_or(now, |before| (mean(before.0, now.0), mean(before.1, now.1))));
+    }
+
+    /// Closes the gate and returns for how long at least: jitter comes on top. `chance` is a random number from 0 up to 1.
+    fn on_throttle(&mut self, now: Instant, number: u64, throttle: Throttle, chance: f64) -> Duration {
+        let is_new = self.last_closure.as_ref().is_none_or(|closure| number > closure.number);
+        if is_new {
+            self.closures += 1;
+            self.reduce_concurrency(now);
+            self.learn_rate(now, throttle.is_for_rate);
+            self.last_closure = Some(Closure { at: now, number: self.admitted });
+        }
+        let pause = throttle.retry_after.unwrap_or_default();
+        let (wait, jitter) = if is_new {
+            let bound = self.backoff_unit.saturating_mul(1 << (self.closures - 1).min(MAX_BACKOFF_DOUBLINGS));
+            let backoff = bound.mul_f64(0.5 + chance / 2.0);
+            (pause.max(backoff), (pause / 4).min(MAX_JITTER).mul_f64(chance))
+        } else {
+            (pause, Duration::ZERO)
+        };
+        let before = self.closed_until.unwrap_or(now);
+        let until = now + wait.saturating_add(jitter).min(MAX_CLOSURE);
+        self.closed_until = Some(until.max(before));
+        wait.max(before.saturating_duration_since(now))
+    }
+
+    /// Halves how many requests may be under way. Those that the server has not refused for a while are no reason for less.
+    fn reduce_concurrency(&mut self, now: Instant) {
+        let is_accepted = |admitted: &&Instant| now.saturating_duration_since(**admitted) > ACCEPTED_AFTER;
+        let accepted = self.in_flight.values().filter(is_accepted).count() as f64;
+        let width = self.concurrency_limit.min(self.in_flight.len() as f64);
+        self.concurrency_limit = (width / 2.0).max(accepted).max(MIN_CONCURRENCY);
+    }
+
+    fn learn_rate(&mut self, now: Instant, is_for_rate: bool) {
+        let learned = self.measured_rate(now).filter(|_| is_for_rate);
+        let learned = learned.or(self.rate.as_ref().map(|pace| pace.base_rate)).unwrap_or(INITIAL_RATE);
+        self.rate = Some(LearnedRate { base_rate: learned, since: now, accepted: 0.0 });
+    }
+
+    /// The server's rate, now that it has refused a request: something between the pace, which was too fast, and what it took
+    /// on average since the last refusal, which may not have been all that it would have.
+    fn measured_rate(&self, now: Instant) -> Option<f64> {
+        let (pace, closure) = (self.rate.as_ref()?, self.last_closure.as_ref()?);
+        let time = now.saturating_duration_since(closure.at).as_secs_f64();
+        let taken = (self.admitted - closure.number).saturating_sub(1) as f64;
+        (taken > 0.0 && time > 0.0).then(|| (pace.rate(now).min(INITIAL_RATE) * taken / time).sqrt().max(MIN_RATE))
+    }
+
+    fn on_finished(&mut self, number: u64) {
+        self.in_flight.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

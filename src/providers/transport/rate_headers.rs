@@ -1,0 +1,227 @@
+//! Rate-limit headers: how much of each limit is left, and when it is whole again.
+//!
+//! Each API has its own names and its own way to write a time. They are rows of one table, read from every answer, since
+//! a gateway may pass on the headers of the API behind it. The Gemini API has no such headers; what it says comes in
+//! the body of a refusal, as the pause to make.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::header::HeaderMap;
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Requests.
+    Requests,
+    /// Tokens of prompt and reply.
+    Tokens,
+    /// Tokens of the prompt that come from no cache.
+    InputTokens,
+    /// Tokens of the reply.
+    OutputTokens,
+}
+
+/// A row of the table: the names of the headers of one limit.
+struct HeaderNames {
+    unit: Unit,
+    limit: &'static str,
+    remaining: &'static str,
+    reset: &'static str,
+}
+
+const fn row(unit: Unit, limit: &'static str, remaining: &'static str, reset: &'static str) -> HeaderNames {
+    HeaderNames { unit, limit, remaining, reset }
+}
+
+/// The limits that are known by their headers.
+static HEADER_TABLE: [HeaderNames; 7] = [
+    // Anthropic: <https://platform.claude.com/docs/en/api/rate-limits>.
+    row(
+        Unit::Requests,
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+    ),
+    row(
+        Unit::Tokens,
+        "anthropic-ratelimit-tokens-limit",
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ),
+    row(
+        Unit::InputTokens,
+        "anthropic-ratelimit-input-tokens-limit",
+        "anthropic-ratelimit-input-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-reset",
+    ),
+    row(
+        Unit::OutputTokens,
+        "anthropic-ratelimit-output-tokens-limit",
+        "anthropic-ratelimit-output-tokens-remaining",
+        "anthropic-ratelimit-output-tokens-reset",
+    ),
+    // OpenAI, and servers that imitate it: <https://developers.openai.com/api/docs/guides/rate-limits>.
+    row(Unit::Requests, "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    row(Unit::Tokens, "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    // OpenRouter, and many gateways.
+    row(Unit::Requests, "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"),
+];
+
+/// How many limits the table has.
+pub(crate) const LIMIT_COUNT: usize = HEADER_TABLE.len();
+
+/// What the headers of one answer say of a limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LimitReport {
+    /// Its place in the table.
+    pub(crate) table_index: usize,
+    /// What it counts.
+    pub(crate) unit: Unit,
+    /// How much there is when it is whole, where the server says so.
+    pub(crate) limit: Option<f64>,
+    /// How much is left.
+    pub(crate) remaining: f64,
+    /// How long until it is whole: from now where the server names a time of the clock, else from when it counted.
+    pub(crate) reset: Duration,
+    /// Whether it names a time of the clock.
+    pub(crate) is_clock_time: bool,
+}
+
+/// Every limit that these headers tell how much is left of and when it is whole again.
+pub(crate) fn parse_limits(headers: &HeaderMap, now: Timestamp) -> Vec<LimitReport> {
+    let amount = |name: &str| header_text(headers, name)?.parse::<u64>().ok().map(|number| number as f64);
+    let of = |(row, names): (usize, &HeaderNames)| {
+        let (reset, is_clock_time) = parse_reset(header_text(headers, names.reset)?, now)?;
+        Some(LimitReport {
+            table_index: row,
+            unit: names.unit,
+            limit: amount(names.limit),
+            remaining: amount(names.remaining)?,
+            reset,
+            is_clock_time,
+        })
+    };
+    HEADER_TABLE.iter().enumerate().filter_map(of).collect()
+}
+
+/// A header as text. LiteLLM passes on those of the API behind it with `llm_provider-` before their names.
+pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    header(name).or_else(|| header(&format!("llm_provider-{name}")))
+}
+
+/// How long until a time, and whether it is one of the clock: `2026-11-23T10:00:00Z`, or seconds or milliseconds since 1970;
+/// else `6m0s`, or a number of seconds.
+fn parse_reset(text: &str, now: Timestamp) -> Option<(Duration, bool)> {
+    const LEAST_EPOCH: f64 = 1e9;
+    const LEAST_EPOCH_IN_MS: f64 = 1e12;
+    let since_epoch = match text.parse::<f64>() {
+        Ok(number) if number >= LEAST_EPOCH_IN_MS => number / 1000.0,
+        Ok(number) if number >= LEAST_EPOCH => number,
+        Ok(number) => return Some((duration_from_secs(number)?, false)),
+        Err(_) => match text.parse::<Timestamp>() {
+            Ok(time) => time.as_millisecond() as f64 / 1000.0,
+            Err(_) => return Some((parse_duration(text)?, false)),
+        },
+    };
+    let left = since_epoch - now.as_millisecond() as f64 / 1000.0;
+    Some((duration_from_secs(left.max(0.0))?, true))
+}
+
+/// A duration of so many seconds. One that is too long to be written down is the longest that can be.
+pub(crate) fn duration_from_secs(seconds: f64) -> Option<Duration> {
+    if seconds.is_nan() || seconds < 0.0 {
+        return None;
+    }
+    Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
+/// A duration as Go writes it: `1m2.5s`, `250ms`.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = Some(text).filter(|text| !text.is_empty())?;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let unit = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|end| *end > 0)?;
+        let number: f64 = rest[..unit].parse().ok()?;
+        let end = rest[unit..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |more| unit + more);
+        let factor = match &rest[unit..end] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        sum = sum.saturating_add(duration_from_secs(number * factor)?);
+        rest = &rest[end..];
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn read(pairs: &[(&'static str, &'static str)]) -> Vec<(Unit, Option<f64>, f64, u64)> {
+        let now: Timestamp = "2026-11-23T10:00:00Z".parse().unwrap();
+        let headers = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let seen = |it: &LimitReport| (it.unit, it.limit, it.remaining, it.reset.as_millis() as u64);
+        parse_limits(&headers, now).iter().map(seen).collect()
+    }
+
+    #[test]
+    fn each_dialect_is_read_from_its_own_headers() {
+        assert_eq!(
+            read(&[
+                ("anthropic-ratelimit-requests-limit", "50"),
+                ("anthropic-ratelimit-requests-remaining", "3"),
+                ("anthropic-ratelimit-requests-reset", "2026-11-23T10:00:57Z"),
+                ("anthropic-ratelimit-output-tokens-limit", "8000"),
+                ("anthropic-ratelimit-output-tokens-remaining", "0"),
+                ("anthropic-ratelimit-output-tokens-reset", "2026-11-23T09:59:00Z"),
+            ]),
+            [(Unit::Requests, Some(50.0), 3.0, 57_000), (Unit::OutputTokens, Some(8000.0), 0.0, 0)]
+        );
+        let openai = [
+            ("x-ratelimit-limit-requests", "60"),
+            ("x-ratelimit-remaining-requests", "59"),
+            ("x-ratelimit-reset-requests", "1s"),
+            ("x-ratelimit-limit-tokens", "150000"),
+            ("x-ratelimit-remaining-tokens", "149984"),
+            ("x-ratelimit-reset-tokens", "6m0.5s"),
+        ];
+        let expected = [(Unit::Requests, Some(60.0), 59.0, 1_000), (Unit::Tokens, Some(150_000.0), 149_984.0, 360_500)];
+        assert_eq!(read(&openai), expected);
+        assert_eq!(
+            read(&[
+                ("llm_provider-x-ratelimit-remaining-requests", "1"),
+                ("llm_provider-x-ratelimit-reset-requests", "20ms"),
+            ]),
+            [(Unit::Requests, None, 1.0, 20)]
+        );
+        // 2026-11-23T10:00:30Z.
+        assert_eq!(
+            read(&[
+                ("x-ratelimit-limit", "20"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1795428030000"),
+            ]),
+            [(Unit::Requests, Some(20.0), 0.0, 30_000)]
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_or_no_time_says_nothing() {
+        for (remaining, reset) in [("-1", "1s"), ("", "1s"), ("1e3", "1s"), ("0", ""), ("0", "soon"), ("0", "NaN")] {
+            let headers = [("x-ratelimit-remaining-requests", remaining), ("x-ratelimit-reset-requests", reset)];
+            assert!(read(&headers).is_empty(), "{remaining} {reset}");
+        }
+        assert_eq!(parse_duration("99999999999999999999999h"), Some(Duration::MAX));
+        assert_eq!(duration_from_secs(f64::INFINITY), Some(Duration::MAX));
+    }
+}

@@ -1,0 +1,381 @@
+//! When a failed request is worth another try, and how long to wait before it.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::providers::transport::http::Endpoint;
+use crate::providers::transport::rate_governor::{RateGovernor, Throttle};
+use crate::providers::transport::rate_headers;
+use crate::providers::transport::rate_headers::duration_from_secs;
+use crate::providers::{ProviderError, ProviderErrorKind, Retry};
+
+/// How often a request is repeated that failed for another reason than its rate: six tries in all.
+const MAX_RETRIES: u32 = 5;
+/// A server that asks for a longer pause than this is believed, and not waited for.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+/// No new try begins later than this after the first; and none of a request that was refused for its rate later than this
+/// after the server last took a request of anybody.
+const MAX_ELAPSED_MS: u64 = 30 * 60_000;
+/// From here on a pause is only said to be long.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A failed try.
+#[derive(Debug)]
+pub(crate) struct FailedAttempt {
+    /// What it means if nothing follows.
+    pub(crate) error: ProviderError,
+    /// Whether another try can help.
+    pub(crate) retry: RetryDecision,
+}
+
+/// Whether another try can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryDecision {
+    /// The same request gets the same answer.
+    Never,
+    /// After a pause.
+    Backoff,
+    /// After at least the pause that the server asked for.
+    After(Duration),
+    /// When the rate governor admits it again.
+    Throttled(Throttle),
+    /// Where the server has answered well before: what came isn't the API's answer at all, which then is a moment's trouble
+    /// of something in between. Else the address may be wrong.
+    IfServerProven,
+}
+
+impl FailedAttempt {
+    /// A failure that no further try mends.
+    pub(crate) fn permanent(fault: ProviderError) -> Self {
+        Self { error: fault, retry: RetryDecision::Never }
+    }
+
+    /// An answer that isn't the API's: final where the server has never answered well.
+    pub(crate) fn unrecognized(fault: ProviderError) -> Self {
+        Self { error: fault, retry: RetryDecision::IfServerProven }
+    }
+
+    /// What it means where the server has answered well before, or hasn't.
+    pub(crate) fn resolve(self, is_proven: bool) -> Self {
+        match self.retry {
+            RetryDecision::IfServerProven if is_proven => {
+                let fault = ProviderError { kind: ProviderErrorKind::Failed, hint: None, ..self.error };
+                Self { error: fault, retry: RetryDecision::Backoff }
+            }
+            RetryDecision::IfServerProven => Self::permanent(self.error),
+            _ => self,
+        }
+    }
+
+    /// A failure that may pass.
+    pub(crate) fn transient(message: impl Into<String>) -> Self {
+        Self { error: ProviderError::new(ProviderErrorKind::Failed, message), retry: RetryDecision::Backoff }
+    }
+}
+
+/// How long to wait, and for what; shared by all conversations with one server.
+#[derive(Debug, Clone)]
+pub(crate) struct RetryPolicy {
+    base_delay: Duration,
+    max_elapsed: Duration,
+    governor: Arc<RateGovernor>,
+}
+
+impl RetryPolicy {
+    /// Pauses of at most one second at first, and tries for half an hour, or what `LEGWORK_RETRY_BASE_MS` and
+    /// `LEGWORK_RETRY_PATIENCE_MS` say (not for users: they let tests of the whole program fail quickly).
+    ///
+    /// # Errors
+    /// A variable holds something else than a number.
+    pub(crate) fn new(variable: &dyn Fn(&str) -> Option<String>, endpoint: &Endpoint) -> Result<Self, ProviderError> {
+        let base = crate::providers::env_config::env_millis(variable, "LEGWORK_RETRY_BASE_MS", 1_000)?;
+        let longest = crate::providers::env_config::env_millis(variable, "LEGWORK_RETRY_PATIENCE_MS", MAX_ELAPSED_MS)?;
+        Ok(Self { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared(endpoint.identity(), base) })
+    }
+
+    /// What decides when a request may be sent.
+    pub(crate) fn governor(&self) -> &Arc<RateGovernor> {
+        &self.governor
+    }
+
+    /// The tries of one request, none of them begun after `deadline`.
+    pub(crate) fn start(&self, deadline: Instant) -> RetryState {
+        let begun = Instant::now();
+        RetryState {
+            base_delay: self.base_delay,
+            attempt: 0,
+            failed: 0,
+            deadline,
+            begun,
+            max_elapsed: self.max_elapsed,
+            random: random_fraction,
+        }
+    }
+}
+
+/// The tries of one request.
+#[derive(Debug)]
+pub(crate) struct RetryState {
+    base_delay: Duration,
+    attempt: u32,
+    /// How many of them failed for another reason than their rate.
+    failed: u32,
+    deadline: Instant,
+    begun: Instant,
+    max_elapsed: Duration,
+    random: fn() -> f64,
+}
+
+impl RetryState {
+    /// A try begins. The first may have waited for its turn, and that time isn't lost to the others.
+    pub(crate) fn start_attempt(&mut self) {
+        if self.attempt == 0 {
+            self.begun = Instant::now();
+        }
+    }
+
+    /// What follows a failed try: a pause and another one, or the fault that ends it. The pause is anything between
+    /// nothing and a bound that doubles each time, so that agents that were throttled together don't come back together;
+    /// where the server asked for a longer one, it is that.
+    ///
+    /// # Errors
+    /// The fault, where no further try is worth it or in time.
+    pub(crate) fn after_failure(&mut self, failure: FailedAttempt) -> Result<Retry, ProviderError> {
+        let bound = self.base_delay.saturating_mul(1 << self.failed.min(MAX_RETRIES));
+        self.attempt += 1;
+        let FailedAttempt { error: fault, retry: again } = failure;
+        let mut fault = with_default_hint(fault);
+        let asked = match again {
+            RetryDecision::Never | RetryDecision::IfServerProven => return Err(fault),
+            RetryDecision::Backoff => Duration::ZERO,
+            RetryDecision::After(asked) => asked,
+            RetryDecision::Throttled(throttle) => throttle.retry_after.unwrap_or_default(),
+        };
+        self.failed += 1;
+        if self.failed > MAX_RETRIES {
+            fault.message = format!("{} (tried {} times)", fault.message, self.attempt);
+            return Err(fault);
+        }
+        let wait = bound.mul_f64((self.random)()).max(asked);
+        let end = self.deadline.min(self.begun + self.max_elapsed);
+        self.schedule(fault, wait, end.saturating_duration_since(Instant::now()).min(MAX_WAIT))
+    }
+
+    /// What follows a try that was refused for its rate, or for overload: the rate governor has closed its gate for `wait`. As
+    /// long as the server takes requests of others, it is worth waiting: `last_taken` says when it last did.
+    ///
+    /// # Errors
+    /// The fault, where there is no time for another try.
+    pub(crate) fn after_throttle(
+        &mut self,
+        fault: ProviderError,
+        wait: Duration,
+        last_taken: Option<Instant>,
+    ) -> Result<Retry, ProviderError> {
+        self.attempt += 1;
+        let since = last_taken.map_or(self.begun, |taken| taken.max(self.begun));
+        let end = self.deadline.min(since + self.max_elapsed);
+        self.schedule(with_default_hint(fault), wait, end.saturating_duration_since(Instant::now()))
+    }
+
+    fn schedule(&self, mut fault: ProviderError, wait: Duration, left: Duration) -> Result<Retry, ProviderError> {
+        if wait >= left {
+            let away = if wait > YEAR { "more than a year".to_owned() } else { format!("{:.1} s", wait.as_secs_f64()) };
+            fault.message = format!(
+                "{} (tried {}; the next try would be {away} away, and there are {:.1} s for it)",
+                fault.message,
+                if self.attempt == 1 { "once".to_owned() } else { format!("{} times", self.attempt) },
+                left.as_secs_f64(),
+            );
+            return Err(fault);
+        }
+        Ok(Retry {
+            attempt: self.attempt,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            reason: fault.message,
+            usage: fault.usage,
+        })
+    }
+}
+
+fn with_default_hint(mut fault: ProviderError) -> ProviderError {
+    if fault.kind == ProviderErrorKind::Failed {
+        fault.hint.get_or_insert_with(|| "the provider, or the way to it, has trouble: try again later".to_owned());
+    }
+    fault
+}
+
+/// A random number from 0 up to 1.
+pub(crate) fn random_fraction() -> f64 {
+    // Every RandomState has fresh keys, so an empty hash is a random number. A float holds 53 bits of it.
+    let random = RandomState::new().build_hasher().finish() >> 11;
+    random as f64 / (1_u64 << 53) as f64
+}
+
+/// The pause that a server asks for: `retry-after-ms` (as OpenAI and Anthropic send it), or `retry-after` in seconds or as
+/// a date (RFC 9110, section 10.2.3). A date is taken against the server's own clock where it says what that shows. LiteLLM
+/// passes on what stands behind it with `llm_provider-` before each name.
+pub(crate) fn parse_retry_after(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
+    let text = |name: &str| rate_headers::header_text(headers, name);
+    if let Some(milliseconds) = text("retry-after-ms").and_then(number) {
+        return duration_from_secs(milliseconds / 1000.0);
+    }
+    let after = text("retry-after")?;
+    if let Some(number) = number(after) {
+        return duration_from_secs(number);
+    }
+    let now = text("date").and_then(date).unwrap_or_else(|| jiff::Timestamp::now().to_zoned(TimeZone::UTC).datetime());
+    Some(Duration::try_from(date(after)?.duration_since(now)).unwrap_or(Duration::ZERO))
+}
+
+/// A date of RFC 9110 (section 5.6.7), in its three forms, all of them in UTC.
+fn date(text: &str) -> Option<DateTime> {
+    const FORMS: [&str; 3] = ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+    FORMS.into_iter().find_map(|form| DateTime::strptime(form, text).ok())
+}
+
+/// A number that is written in digits, however long it is; a word such as `inf` isn't one.
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|_| text.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(base_ms: u64, left: Duration) -> RetryState {
+        let base = Duration::from_millis(base_ms);
+        let longest = Duration::from_millis(MAX_ELAPSED_MS);
+        RetryPolicy { base_delay: base, max_elapsed: longest, governor: RateGovernor::shared([0; 32], base) }
+            .start(Instant::now() + left)
+    }
+
+    fn failure(again: RetryDecision) -> FailedAttempt {
+        FailedAttempt { retry: again, ..FailedAttempt::transient("overloaded") }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The pauses of all tries, where chance is the given number.
+    fn pauses(chance: fn() -> f64, again: RetryDecision) -> Vec<u64> {
+        let mut tries = RetryState { random: chance, ..tries(100, HOUR) };
+        let pauses = (1..=5).map(|attempt| {
+            let retry = tries.after_failure(failure(again)).unwrap();
+            assert_eq!(retry.attempt, attempt);
+            retry.wait_ms
+        });
+        let pauses = pauses.collect();
+        assert_eq!(tries.after_failure(failure(again)).unwrap_err().message, "overloaded (tried 6 times)");
+        pauses
+    }
+
+    #[test]
+    fn pauses_are_anything_below_a_bound_that_doubles() {
+        assert_eq!(pauses(|| 0.0, RetryDecision::Backoff), [0; 5]);
+        assert_eq!(pauses(|| 0.5, RetryDecision::Backoff), [50, 100, 200, 400, 800]);
+        assert_eq!(pauses(|| 1.0, RetryDecision::Backoff), [100, 200, 400, 800, 1600]);
+    }
+
+    #[test]
+    fn chance_is_even() {
+        let mut tenths = [0; 10];
+        for _ in 0..10_000 {
+            tenths[(random_fraction() * 10.0) as usize] += 1;
+        }
+        // Nine standard deviations.
+        assert!(tenths.iter().all(|count| (730..=1_270).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn the_servers_wish_is_a_floor() {
+        assert_eq!(pauses(|| 0.5, RetryDecision::After(Duration::from_millis(300))), [300, 300, 300, 400, 800]);
+        assert_eq!(pauses(|| 0.5, RetryDecision::After(Duration::ZERO)), [50, 100, 200, 400, 800]);
+    }
+
+    #[test]
+    fn no_try_begins_after_the_deadline_or_an_endless_pause() {
+        let fault = tries(100, Duration::from_secs(5))
+            .after_failure(failure(RetryDecision::After(Duration::from_secs(60))))
+            .unwrap_err();
+        assert!(
+            fault.message.starts_with("overloaded (tried once; the next try would be 60.0 s away"),
+            "{}",
+            fault.message
+        );
+        assert!(tries(100, HOUR).after_failure(failure(RetryDecision::After(Duration::from_secs(1800)))).is_err());
+        assert!(tries(100, HOUR).after_failure(failure(RetryDecision::Never)).unwrap_err().message == "overloaded");
+    }
+
+    #[test]
+    fn a_request_that_is_refused_for_its_rate_has_as_many_tries_as_fit_into_its_time() {
+        let fault = || failure(RetryDecision::Backoff).error;
+        let mut tries = tries(100, HOUR);
+        for attempt in 1..=50 {
+            let retry = tries.after_throttle(fault(), Duration::from_secs(60), None).unwrap();
+            assert_eq!((retry.attempt, retry.wait_ms), (attempt, 60_000));
+        }
+        // Nobody was served for half an hour.
+        tries.begun -= Duration::from_secs(30 * 60);
+        assert!(tries.after_throttle(fault(), Duration::ZERO, None).is_err());
+        let just_now = Some(Instant::now());
+        tries.after_throttle(fault(), Duration::from_secs(60), just_now).unwrap();
+        let fault = tries.after_throttle(fault(), Duration::MAX, just_now).unwrap_err();
+        assert!(
+            fault.message.contains("(tried 53 times; the next try would be more than a year away, and there are 1"),
+            "{}",
+            fault.message
+        );
+        tries.deadline = Instant::now() + Duration::from_secs(59);
+        assert!(tries.after_throttle(fault, Duration::from_secs(60), just_now).is_err());
+    }
+
+    #[test]
+    fn what_is_not_the_apis_answer_is_final_only_from_a_server_that_never_gave_one() {
+        let odd = || {
+            FailedAttempt::unrecognized(
+                ProviderError::new(ProviderErrorKind::Rejected, "a page").with_hint("is the address right?"),
+            )
+        };
+        let first = odd().resolve(false);
+        assert_eq!((first.retry, first.error.kind), (RetryDecision::Never, ProviderErrorKind::Rejected));
+        let later = odd().resolve(true);
+        assert_eq!(
+            (later.retry, later.error.kind, later.error.hint),
+            (RetryDecision::Backoff, ProviderErrorKind::Failed, None)
+        );
+    }
+
+    #[test]
+    fn pauses_are_read_in_every_form() {
+        let pause = |pairs: &[(&'static str, &str)]| {
+            let headers = pairs.iter().map(|(name, value)| {
+                (reqwest::header::HeaderName::from_static(name), value.parse::<reqwest::header::HeaderValue>().unwrap())
+            });
+            parse_retry_after(&headers.collect())
+        };
+        assert_eq!(pause(&[("retry-after", "3")]), Some(Duration::from_secs(3)));
+        assert_eq!(pause(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
+        assert_eq!(pause(&[("retry-after-ms", "250"), ("retry-after", "3")]), Some(Duration::from_millis(250)));
+        assert_eq!(pause(&[("llm_provider-retry-after", "3")]), Some(Duration::from_secs(3)));
+        assert_eq!(pause(&[("retry-after", "1"), ("llm_provider-retry-after", "3")]), Some(Duration::from_secs(1)));
+        let date = ("date", "Sat, 21 Nov 2026 10:00:00 GMT");
+        assert_eq!(pause(&[date, ("retry-after", "Sat, 21 Nov 2026 10:01:30 GMT")]), Some(Duration::from_secs(90)));
+        assert_eq!(pause(&[date, ("retry-after", "Sat, 21 Nov 2026 09:00:00 GMT")]), Some(Duration::ZERO));
+        for other in ["Saturday, 21-Nov-26 10:01:30 GMT", "Sat Nov 21 10:01:30 2026"] {
+            assert_eq!(pause(&[date, ("retry-after", other)]), Some(Duration::from_secs(90)), "{other}");
+        }
+        let centuries = pause(&[date, ("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")]).unwrap();
+        assert!(centuries > 7_900 * YEAR, "{centuries:?}");
+        for endless in ["99999999999999999999999", "1e300", &"9".repeat(400)] {
+            assert_eq!(pause(&[("retry-after", endless)]), Some(Duration::MAX), "{endless}");
+        }
+        for nonsense in ["", "-1", "NaN", "inf", "soon"] {
+            assert_eq!(pause(&[("retry-after", nonsense)]), None, "{nonsense}");
+        }
+    }
+}

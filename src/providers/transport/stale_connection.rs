@@ -1,0 +1,97 @@
+//! Connections that were closed behind an answer.
+//!
+//! Some servers close a connection after an answer without having said so (llama.cpp does, after each stream). What the next
+//! request then sends into it is never read. That request goes out again at once, by a connection of its own, and isn't a
+//! failed try; a second one that meets the same end is. So is one that ends later than a closed connection takes to show:
+//! a server may have worked on it, and it may be paid twice, which is told with its failure.
+
+/// Whether the connection ended in the middle of a request, before any of the answer came.
+pub(crate) fn is_connection_closed(error: &reqwest::Error) -> bool {
+    if error.is_connect() || error.is_timeout() || error.is_builder() {
+        return false;
+    }
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string().to_ascii_lowercase();
+        if ["connection closed", "connection reset", "broken pipe"].iter().any(|words| text.contains(words)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::{Message, UserMessage};
+    use std::time::Duration;
+
+    use crate::providers::conformance::{
+        RecordingObserver, connect, dialects, prompted, request, setup, streamed, text_reply,
+    };
+    use crate::providers::test_server::{ConnectionEnd, ScriptedResponse, ScriptedServer};
+
+    /// The answer, after which the connection is closed once the next request has come, unread.
+    fn closing_on_next(answer: ScriptedResponse) -> ScriptedResponse {
+        ScriptedResponse(answer.0, ConnectionEnd::CloseOnNext)
+    }
+
+    #[tokio::test]
+    async fn a_request_into_a_closed_connection_is_sent_again_and_is_no_failed_try() {
+        for dialect in dialects() {
+            let server = ScriptedServer::start([closing_on_next(streamed(&*dialect, &text_reply()))]).await;
+            let mut conversation = prompted(&*dialect, &server.url);
+            let seen = RecordingObserver::default();
+            for _ in 0..3 {
+                let reply = conversation.ask(request(), &seen).await.unwrap();
+                conversation.push(&Message::Assistant(reply));
+                conversation.push(&Message::User(UserMessage::text("and now?")));
+            }
+            assert!(seen.retries.lock().unwrap().is_empty());
+            let connections: Vec<usize> = server.received().iter().map(|request| request.connection).collect();
+            assert_eq!(connections, [0, 1, 2], "each was read once, by a connection of its own");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_while_the_server_may_be_at_work_is_a_failed_try() {
+        for dialect in dialects() {
+            let late = ScriptedResponse(vec![], ConnectionEnd::CloseAfter(Duration::from_millis(600)));
+            let good = || streamed(&*dialect, &text_reply());
+            let server = ScriptedServer::start([good(), late, good()]).await;
+            let mut variables = dialect.variables(&server.url);
+            // A fifth of it is how long a closed connection may take to show.
+            let bounds = [("LEGWORK_RETRY_BASE_MS", "2"), ("LEGWORK_CONNECT_TIMEOUT_MS", "2500")];
+            variables.extend(bounds.map(|(name, number)| (name, number.to_owned())));
+            let mut conversation = connect(dialect.spec(), &variables).unwrap().open(setup(&*dialect)).unwrap();
+            conversation.push(&Message::User(UserMessage::text("Hello")));
+            let seen = RecordingObserver::default();
+            for _ in 0..2 {
+                conversation.ask(request(), &seen).await.unwrap();
+            }
+            let retries = seen.retries.lock().unwrap();
+            assert!(retries.len() == 1 && retries[0].reason.contains("broke off"), "{retries:?}");
+            assert_eq!(server.received().len(), 3);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_only_closes_is_a_failure() {
+        for dialect in dialects() {
+            let nothing = ScriptedResponse(vec![], ConnectionEnd::Close);
+            let server = ScriptedServer::start([
+                streamed(&*dialect, &text_reply()),
+                nothing.clone(),
+                nothing,
+                streamed(&*dialect, &text_reply()),
+            ])
+            .await;
+            let mut conversation = prompted(&*dialect, &server.url);
+            let seen = RecordingObserver::default();
+            conversation.ask(request(), &seen).await.unwrap();
+            conversation.ask(request(), &seen).await.unwrap();
+            assert_eq!(seen.retries.lock().unwrap().len(), 1, "the first time may be the connection's fault");
+            assert_eq!(server.received().len(), 4);
+        }
+    }
+}

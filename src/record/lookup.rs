@@ -1,0 +1,137 @@
+//! Which run is meant: a folder, a run id or the start of one, `JOB/latest`, or `latest`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::LATEST;
+use crate::error::Error;
+
+/// Finds a run's folder below `out`, or anywhere when `wanted` is a folder itself.
+///
+/// A run for which `is_foreign` holds came with a checkout: it is never the latest.
+///
+/// # Errors
+/// Where there is no run yet, and where none or more than one fits.
+pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) -> Result<PathBuf, Error> {
+    let as_folder = Path::new(wanted);
+    if is_run(as_folder) {
+        return Ok(as_folder.to_owned());
+    }
+    let none = || Error::NoSuchRun { wanted: wanted.to_owned(), out: out.to_owned() };
+    let runs = all_runs(out);
+    if runs.is_empty() && !as_folder.exists() {
+        return Err(Error::NoRuns { out: out.to_owned() });
+    }
+    if wanted == LATEST {
+        let mut runs: Vec<PathBuf> = runs;
+        runs.sort_by_cached_key(|run| start_order(run));
+        return runs.into_iter().rev().find(|run| !is_foreign(run)).ok_or_else(none);
+    }
+    if wanted.contains('/') {
+        let below = out.join(wanted);
+        let is_latest = below.file_name() == Some("latest".as_ref());
+        return match is_run(&below) || has_run_name(&below) {
+            true if is_latest && is_foreign(&below) => Err(none()),
+            true => Ok(below),
+            false => Err(none()),
+        };
+    }
+    let starts =
+        |run: &PathBuf| run.file_name().and_then(|name| name.to_str()).is_some_and(|id| id.starts_with(wanted));
+    let mut fitting: Vec<PathBuf> = runs.into_iter().filter(starts).collect();
+    fitting.sort();
+    match fitting.len() {
+        0 => Err(none()),
+        1 => Ok(fitting.remove(0)),
+        _ => Err(Error::AmbiguousRun {
+            wanted: wanted.to_owned(),
+            ids: fitting.iter().filter_map(|run| Some(run.file_name()?.to_string_lossy().into_owned())).collect(),
+        }),
+    }
+}
+
+/// How much of a run's id is a time.
+const TIMESTAMP_LEN: usize = "20260101-000000".len();
+
+/// When a run began: the second that its id tells, and within that one whether its job's `latest` leads to it, and since
+/// when.
+fn start_order(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
+    let id = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let link = run.parent().map(|job| job.join("latest"));
+    let link = link.filter(|link| fs::read_link(link).is_ok_and(|target| target.as_os_str() == id.as_str()));
+    let made = link.and_then(|link| fs::symlink_metadata(link).ok()?.modified().ok());
+    (id.chars().take(TIMESTAMP_LEN).collect(), made, id)
+}
+
+fn is_run(folder: &Path) -> bool {
+    folder.join("plan.json").is_file() || folder.join("events.jsonl").is_file()
+}
+
+/// Whether a folder below one of runs is named as they are. One that was cut off before it had a plan is the latest all
+/// the same: an older one isn't meant.
+fn has_run_name(folder: &Path) -> bool {
+    let name = folder.canonicalize().ok().and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+    let form = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+    name.is_some_and(|id| id.bytes().map(form).take(TIMESTAMP_LEN).eq("00000000-000000".bytes()))
+}
+
+fn all_runs(out: &Path) -> Vec<PathBuf> {
+    let below = |folder: &Path| {
+        let listing = fs::read_dir(folder).into_iter().flatten().flatten();
+        // `latest` is a link to one of the others, and no job or run has a name with a dot: what a sandbox set aside has.
+        let is_named = |name: std::ffi::OsString| !name.as_encoded_bytes().starts_with(b".");
+        listing
+            .filter(move |entry| is_named(entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
+    };
+    let runs = below(out).flat_map(|job| below(&job).collect::<Vec<_>>());
+    runs.filter(|run| is_run(run) || has_run_name(run)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_name_a_run_finds_it() {
+        let out = tempfile::tempdir().unwrap();
+        for run in ["a/20260101-000000-aaaaaa", "a/20260102-000000-bbbbbb", "b/20260103-000000-cccccc"] {
+            fs::create_dir_all(out.path().join(run)).unwrap();
+            fs::write(out.path().join(run).join("plan.json"), "{}").unwrap();
+        }
+        for aside in [".x.not-a-record/20270101-000000-aaaaaa", "a/.20270101-000000-aaaaaa.not-a-record"] {
+            fs::create_dir_all(out.path().join(aside)).unwrap();
+            fs::write(out.path().join(aside).join("plan.json"), "{}").unwrap();
+        }
+        std::os::unix::fs::symlink("20260102-000000-bbbbbb", out.path().join("a/latest")).unwrap();
+        let find =
+            |wanted: &str| find_run(out.path(), wanted, &|_| false).map(|run| run.to_string_lossy().into_owned());
+        assert!(find("latest").unwrap().ends_with("cccccc"));
+        assert!(find("a/latest").unwrap().ends_with("a/latest"));
+        assert!(find("20260102").unwrap().ends_with("bbbbbb"));
+        assert!(find(&out.path().join("b/20260103-000000-cccccc").to_string_lossy()).unwrap().ends_with("cccccc"));
+        assert!(matches!(find("2026010"), Err(Error::AmbiguousRun { ids, .. }) if ids.len() == 3));
+        assert!(matches!(find("2027"), Err(Error::NoSuchRun { .. })));
+        assert!(matches!(find("c/latest"), Err(Error::NoSuchRun { .. })));
+        fs::create_dir_all(out.path().join("b/20260104-000000-dddddd")).unwrap();
+        fs::create_dir_all(out.path().join("b/other")).unwrap();
+        assert!(find("latest").unwrap().ends_with("dddddd"), "it was cut off before it had a plan");
+        let foreign = |run: &Path| run.canonicalize().unwrap().to_string_lossy().ends_with(['d', 'b']);
+        assert!(find_run(out.path(), "latest", &foreign).unwrap().ends_with("20260103-000000-cccccc"));
+        assert!(matches!(find_run(out.path(), "a/latest", &foreign), Err(Error::NoSuchRun { .. })));
+        assert!(find_run(out.path(), "20260102", &foreign).is_ok(), "by its name it is meant");
+    }
+
+    #[test]
+    fn where_nothing_ran_it_says_so() {
+        let out = tempfile::tempdir().unwrap();
+        for wanted in ["latest", "a/latest", "20260102"] {
+            assert!(matches!(find_run(out.path(), wanted, &|_| false), Err(Error::NoRuns { .. })), "{wanted}");
+        }
+        let other = out.path().to_string_lossy();
+        assert!(
+            matches!(find_run(out.path(), &other, &|_| false), Err(Error::NoSuchRun { .. })),
+            "a folder that is no run"
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! What a run did before it was cut off.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::UsedLimit;
+use crate::agent::{JournalCursor, RaisedLimits, Stopwatch};
+use crate::event::{
+    Event, JournalEntry, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
+};
+use crate::plan::{LimitOverrideError, Plan};
+
+/// The journals of a run that goes on.
+#[derive(Debug)]
+pub struct ResumeState {
+    journals: BTreeMap<String, Vec<JournalEntry>>,
+    started: RunStarted,
+    /// The limits that are replaced now.
+    limits: BTreeMap<String, String>,
+    /// When it was last seen to go on, where it was killed.
+    pub last_seen: Option<Timestamp>,
+    /// Whether a secret had another value before than now, which isn't masked any more.
+    pub has_new_secrets: bool,
+}
+
+impl ResumeState {
+    /// From the journals' events, oldest first, by the agents' ids; `None` where the run hadn't begun.
+    pub fn new(journals: BTreeMap<String, Vec<JournalEntry>>) -> Option<Self> {
+        let first = journals.get(PARENT)?.first()?;
+        let Event::RunStarted(started) = &first.event else { return None };
+        let started = started.clone();
+        let mut before = Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false };
+        before.has_new_secrets = before.last(|resumed| &resumed.has_new_secrets).copied().unwrap_or_default();
+        Some(before)
+    }
+
+    /// Replaces limits in the plan: those that were replaced when the run went on earlier, and then these.
+    ///
+    /// # Errors
+    /// There is no such limit, or it can't be that.
+    pub fn replace_limits(
+        &mut self,
+        plan: &mut Plan,
+        limits: BTreeMap<String, String>,
+    ) -> Result<(), LimitOverrideError> {
+        self.apply_recorded_limits(plan, usize::MAX)?;
+        plan.set_limits(&limits)?;
+        self.limits = limits;
+        Ok(())
+    }
+
+    /// The limit that ended a run, by its result; `None` where none did.
+    ///
+    /// # Errors
+    /// The journal names a limit that there isn't.
+    pub fn used_limit(&self, result: &RunResult) -> Result<Option<UsedLimit>, LimitOverrideError> {
+        if !result.outcome.is_a_limit() {
+            return Ok(None);
+        }
+        // It may have been killed just after other limits were given, and before it went on by them.
+        let parent = self.journals.get(PARENT).map_or(&[][..], Vec::as_slice);
+        let end = parent.iter().rposition(|entry| matches!(entry.event, Event::RunFinished(_)));
+        let mut plan = (*self.started.plan).clone();
+        self.apply_recorded_limits(&mut plan, end.unwrap_or(usize::MAX))?;
+        Ok(Some(UsedLimit::from_result(self, result, &plan.limits, plan.parent.max_turns)))
+    }
+
+    /// Replaces limits in a plan as the first so many events of the parent's journal say.
+    fn apply_recorded_limits(&self, plan: &mut Plan, events: usize) -> Result<(), LimitOverrideError> {
+        for entry in self.journals.get(PARENT).into_iter().flatten().take(events) {
+            if let Event::Resumed(resumed) = &entry.event {
+                plan.set_limits(&resumed.limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last limit of the tree that an agent met, as its journal names it.
+    pub(super) fn last_limit(&self) -> Option<&str> {
+        let all = self.journals.values().flatten().filter_map(|entry| match &entry.event {
+            Event::LimitReached(reached) if reached.limit.starts_with("limits.") => Some((entry.at, &reached.limit)),
+            _ => None,
+        });
+        all.max_by_key(|(at, _)| *at).map(|(_, limit)| limit.as_str())
+    }
+
+    /// How many calls were begun, and how many of them for a subagent.
+    pub(super) fn calls_begun(&self) -> (u64, u64) {
+        let past = self.journals.iter().map(|(agent, entries)| {
+            JournalCursor::new(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_begun()
+        });
+        past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
+    }
+
+    /// The limits that are replaced now.
+    pub(super) fn new_limits(&self) -> &BTreeMap<String, String> {
+        &self.limits
+    }
+
+    /// The limits from before which agents go on that had ended by them: those that are replaced now, and those of the part
+    /// before, where that was cut off before they made a difference.
+    fn raised_limits(&self) -> RaisedLimits {
+        let mut names: BTreeSet<String> = self.limits.keys().cloned().collect();
+        for entry in self.journals.get(PARENT).into_iter().flatten().rev() {
+            match &entry.event {
+                Event::LimitReached(_) => break,
+                Event::Resumed(resumed) => {
+                    names.extend(resumed.limits.keys().cloned());
+                    break;
+                }
+                _ => {}
+            }
+        }
+        RaisedLimits { names, subagents: self.journals.keys().filter(|id| *id != PARENT).cloned().collect() }
+    }
+
+    /// Whether any call or check was begun, and so may have changed something.
+    pub(super) fn has_acted(&self) -> bool {
+        let mut all = self.journals.values().flatten();
+        all.any(|entry| matches!(entry.event, Event::CallStarted(_) | Event::CheckStarted(_)))
+    }
+
+    /// How it began.
+    pub fn started(&self) -> &RunStarted {
+        &self.started
+    }
+
+    /// The workspace that it last worked in, and the commit that was checked out there.
+    pub fn last_workspace(&self) -> (&str, Option<&str>) {
+        let parent = self.journals.get(PARENT).into_iter().flatten().rev();
+        let last = parent.filter_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => Some((resumed.workspace.as_str(), resumed.commit.as_deref())),
+            _ => None,
+        });
+        last.chain([(self.started.workspace.as_str(), self.started.commit.as_deref())]).next().unwrap_or_default()
+    }
+
+    /// What the command line had asked for, the last time.
+    pub fn options(&self) -> &RunOptions {
+        self.last(|resumed| &resumed.options).unwrap_or(&self.started.options)
+    }
+
+    /// The secrets that had another value, or are no more, by what stands for their values now.
+    pub fn changed_secrets(&self, now: &BTreeMap<String, String>) -> Vec<&str> {
+        let then = self.last(|resumed| &resumed.secrets).unwrap_or(&self.started.secrets);
+        then.iter().filter(|(name, digest)| now.get(*name) != Some(*digest)).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Where the record was, the last time.
+    pub fn folder(&self) -> &Path {
+        Path::new(self.last(|resumed| &resumed.folder).unwrap_or(&self.started.folder))
+    }
+
+    fn last<T>(&self, of: impl Fn(&Resumed) -> &T) -> Option<&T> {
+        self.journals.get(PARENT).into_iter().flatten().rev().find_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => Some(of(resumed)),
+            _ => None,
+        })
+    }
+
+    /// When it went on, in order.
+    fn resumed(&self) -> Vec<Timestamp> {
+        let parent = self.journals.get(PARENT).into_iter().flatten();
+        parent.filter(|entry| matches!(entry.event, Event::Resumed(_))).map(|entry| entry.at).collect()
+    }
+
+    /// How long it ran, pauses not counted.
+    pub fn elapsed(&self) -> Duration {
+        let resumed = self.resumed();
+        let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
+        let parent = self.journals.get(PARENT).into_iter().flatten();
+        times.extend(parent.filter_map(|entry| match &entry.event {
+            Event::Resumed(resumed) => resumed.last_seen,
+            _ => None,
+        }));
+        times.extend(self.last_seen);
+        times.sort();
+        let mut clock = Stopwatch::new(&resumed);
+        times.into_iter().for_each(|at| clock.advance(at));
+        clock.total()
+    }
+
+    /// What it had changed when it ended, where it has ended and nothing has happened since: the last part of it ended by
+    /// itself.
+    pub(super) fn workspace_changed(&self) -> Option<WorkspaceChanged> {
+        let parent = self.journals.get(PARENT).into_iter().flatten().rev();
+        let last = parent.take_while(|entry| !matches!(entry.event, Event::Resumed(_)));
+        last.filter_map(|entry| match &entry.event {
+            Event::WorkspaceChanged(changed) => Some(changed.clone()),
+            _ => None,
+        })
+        .next()
+    }
+
+    /// What its events came to.
+    pub(super) fn run_summary(&self) -> RunSummary {
+        let mut course = RunSummary::default();
+        for entry in self.journals.get(PARENT).into_iter().flatten() {
+            course.apply(&entry.event, entry.at);
+        }
+        course
+    }
+
+    /// How many replies each agent got: all that there are, where it had ended, for its own journal may end before.
+    pub(super) fn reply_counts(&self) -> BTreeMap<String, usize> {
+        let is_reply = |entry: &&JournalEntry| matches!(entry.event, Event::ReplyReceived(_));
+        let count =
+            |(agent, entries): (&String, &Vec<JournalEntry>)| (agent.clone(), entries.iter().filter(is_reply).count());
+        let mut replied: BTreeMap<String, usize> = self.journals.iter().map(count).collect();
+        for entry in self.journals.get(PARENT).into_iter().flatten() {
+            if let Event::AgentFinished(end) = &entry.event
+                && end.id != PARENT
+                && !end.outcome.was_cut_off()
+            {
+                replied.insert(end.id.clone(), usize::MAX);
+            }
+        }
+        replied
+    }
+
+    /// What each agent goes on from.
+    pub(super) fn into_cursors(self) -> HashMap<String, JournalCursor> {
+        let resumed = self.resumed();
+        let raised = self.raised_limits();
+        // The run's time is the parent's.
+        let elapsed = self.elapsed();
+        let past = self.journals.into_iter().map(|(agent, entries)| {
+            let mut past = JournalCursor::new(&agent, entries, &resumed, &raised);
+            if agent == PARENT {
+                past.ran_for(elapsed);
+            }
+            (agent, past)
+        });
+        past.collect()
+    }
+}

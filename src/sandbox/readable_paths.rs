@@ -1,0 +1,217 @@
+//! What of the machine commands may read where nothing hides the rest: landlock allows, so what is to be readable is
+//! listed, beside what isn't.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::hidden_paths;
+
+/// What is hidden on every machine: homes, files that others put down for a while, sockets and keys of services, and
+/// devices. Of `/run` and `/dev` a few files are opened again below.
+const HIDDEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/lost+found"];
+/// What may be read nevertheless: where names of hosts are looked up, as `/etc/resolv.conf` leads to it.
+const RESOLVER_PATHS: [&str; 3] = ["/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf"];
+/// How many folders deep root's own secrets are looked for, by the folder in `/`.
+const DEPTHS: [(&str, usize); 10] = [
+    ("/etc", 8),
+    ("/var", 3),
+    ("/srv", 4),
+    ("/opt", 4),
+    ("/mnt", 3),
+    ("/media", 3),
+    ("/usr", 0),
+    ("/nix", 0),
+    ("/proc", 0),
+    ("/sys", 0),
+];
+/// What is looked through although the folder around it isn't, as bubblewrap's tier does.
+const EXTRA_SCANS: [(&str, usize); 1] = [("/usr/local/etc", 3)];
+/// How deep elsewhere.
+const DEPTH: usize = 2;
+/// The most entries that are looked at; folders beyond are taken as they look from outside.
+const MAX_ENTRIES: usize = 50_000;
+
+/// What may be read of the machine.
+#[derive(Debug, Default)]
+pub(super) struct ReadablePaths {
+    /// Files, and folders with all that is in them.
+    pub(super) whole: Vec<PathBuf>,
+    /// Folders whose names may be listed, theirs and those of folders in them.
+    pub(super) listed: Vec<PathBuf>,
+}
+
+/// Looks for it. `home` is hidden as well. For root, whose files need no permission to be read, whatever isn't readable
+/// by everyone is hidden, too: `/etc/shadow`, the machine's keys, data of services.
+pub(super) fn find_readable(home: Option<&Path>, root: bool) -> ReadablePaths {
+    let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
+    hidden.extend(hidden_paths::hidden_dirs());
+    hidden.extend(home.filter(|home| home.parent().is_some()).map(Path::to_owned));
+    let closed = if root {
+        hidden_paths::unreadable_by_others(&EXTRA_SCANS.map(|(top, depth)| (PathBuf::from(top), depth)))
+    } else {
+        BTreeSet::new()
+    };
+    let mut search = ReadableSearch { hidden, closed, root, left: MAX_ENTRIES, found: ReadablePaths::default() };
+    let all = Path::new("/");
+    if search.scan(all, None) == Visibility::Whole {
+        search.found.whole.push(all.to_owned());
+    }
+    search.found.whole.extend(RESOLVER_PATHS.iter().map(PathBuf::from).filter(|path| path.exists()));
+    search.found
+}
+
+struct ReadableSearch {
+    hidden: Vec<PathBuf>,
+    /// What only root may read deep in folders that aren't looked through otherwise.
+    closed: BTreeSet<PathBuf>,
+    root: bool,
+    left: usize,
+    found: ReadablePaths,
+}
+
+/// What of a folder may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visibility {
+    Whole,
+    /// All names, but not all that is behind them.
+    Names,
+    /// Some of it, which was noted.
+    Partial,
+}
+
+impl ReadableSearch {
+    fn scan(&mut self, folder: &Path, depth: Option<usize>) -> Visibility {
+        let Ok(entries) = fs::read_dir(folder) else { return Visibility::Whole };
+        let mut seen = Visibility::Whole;
+        let mut whole = Vec::new();
+        for entry in entries.flatten() {
+            self.left = self.left.saturating_sub(1);
+            let path = entry.path();
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_symlink() {
+                // Where it leads decides.
+                continue;
+            }
+            let inside = if self.hidden.contains(&path) {
+                Visibility::Partial
+            } else if self.root && !for_everyone(&metadata) {
+                Visibility::Names
+            } else if metadata.is_dir() {
+                self.inside(&path, depth)
+            } else {
+                Visibility::Whole
+            };
+            match inside {
+                Visibility::Whole => whole.push(path),
+                Visibility::Names if seen == Visibility::Whole => seen = Visibility::Names,
+                Visibility::Names => {}
+                Visibility::Partial => seen = Visibility::Partial,
+            }
+        }
+        if seen != Visibility::Whole {
+            self.found.whole.append(&mut whole);
+        }
+        if seen == Visibility::Names {
+            self.found.listed.push(folder.to_owned());
+        }
+        seen
+    }
+
+    fn inside(&mut self, folder: &Path, depth: Option<usize>) -> Visibility {
+        let depth = depth.unwrap_or_else(|| {
+            DEPTHS.iter().find(|(name, _)| folder == Path::new(name)).map_or(DEPTH, |(_, depth)| *depth)
+        });
+        let leads = self.hidden.iter().any(|hidden| hidden.starts_with(folder))
+            || self.closed.range(folder.to_owned()..).next().is_some_and(|closed| closed.starts_with(folder));
+        if leads || (self.root && depth > 0 && self.left > 0) {
+            self.scan(folder, Some(depth.saturating_sub(1)))
+        } else {
+            Visibility::Whole
+        }
+    }
+}
+
+fn for_everyone(metadata: &Metadata) -> bool {
+    let needed = if metadata.is_dir() { 0o005 } else { 0o004 };
+    metadata.permissions().mode() & needed == needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(hidden: &Path, root: bool, folder: &Path) -> (Visibility, Vec<String>) {
+        let (hidden, found) = (vec![hidden.to_owned()], ReadablePaths::default());
+        let mut search = ReadableSearch { hidden, closed: BTreeSet::new(), root, left: MAX_ENTRIES, found };
+        let seen = search.scan(folder, Some(5));
+        let name = |path: &PathBuf| path.strip_prefix(folder).unwrap().display().to_string();
+        let mut found: Vec<_> = search.found.whole.iter().map(name).collect();
+        found.sort();
+        (seen, found)
+    }
+
+    #[test]
+    fn what_is_hidden_leaves_its_siblings_on_the_way_down() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
+        fs::create_dir_all(root.join("a/home/x")).unwrap();
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        fs::write(root.join("f"), "").unwrap();
+        assert_eq!(
+            search(&root.join("a/home"), false, root),
+            (Visibility::Partial, vec!["a/b".to_owned(), "f".to_owned()])
+        );
+        assert_eq!(search(&root.join("none"), false, root), (Visibility::Whole, vec![]));
+    }
+
+    #[test]
+    fn what_only_root_may_read_is_left_out_of_a_folder_that_is_not_looked_through() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("usr/local/etc/app")).unwrap();
+        fs::create_dir_all(root.join("usr/bin")).unwrap();
+        let secret = root.join("usr/local/etc/app/secret");
+        fs::write(&secret, "x").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let closed = hidden_paths::unreadable_by_others(&[(root.join("usr/local/etc"), 3)]);
+        for (closed, expected) in [(BTreeSet::new(), vec!["usr"]), (closed, vec!["usr/bin"])] {
+            let (hidden, found) = (vec![root.join("other")], ReadablePaths::default());
+            let mut search = ReadableSearch { hidden, closed, root: true, left: MAX_ENTRIES, found };
+            let mut whole = match search.inside(&root, Some(0)) {
+                Visibility::Whole => vec!["usr".to_owned()],
+                _ => search
+                    .found
+                    .whole
+                    .iter()
+                    .map(|path| path.strip_prefix(&root).unwrap().display().to_string())
+                    .collect(),
+            };
+            whole.sort();
+            assert_eq!(whole, expected);
+        }
+    }
+
+    #[test]
+    fn root_reads_only_what_everyone_may() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path();
+        fs::create_dir_all(root.join("etc/open")).unwrap();
+        fs::create_dir_all(root.join("etc/private/deep")).unwrap();
+        for (name, mode) in [("etc/shadow", 0o640), ("etc/passwd", 0o644), ("etc/private", 0o710), ("etc/open", 0o755)]
+        {
+            let path = root.join(name);
+            if !path.exists() {
+                fs::write(&path, "").unwrap();
+            }
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let nothing = Path::new("/nowhere");
+        assert_eq!(
+            search(nothing, true, root),
+            (Visibility::Names, vec!["etc/open".to_owned(), "etc/passwd".to_owned()])
+        );
+        assert_eq!(search(nothing, false, root), (Visibility::Whole, vec![]));
+    }
+}

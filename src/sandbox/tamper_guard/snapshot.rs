@@ -1,0 +1,289 @@
+//! A [`TamperGuard`] as bytes, for the process that puts things back once this program was killed.
+//!
+//! Both ends are the same program, and no command can reach the bytes, so there is no version and little is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::super::allowed_changes::AllowedChanges;
+use super::file_state::{FileState, StatSnapshot};
+use super::runs_dir::{JobDir, RunsDir};
+use super::{GuardedPath, TamperGuard};
+use crate::job::GitAccess;
+
+impl TamperGuard {
+    /// A number that is another as soon as anything is to be kept in another way.
+    pub(in crate::sandbox) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.paths().iter().for_each(|kept| hash(&kept.state, &mut hasher));
+        if let Some(runs) = &self.runs {
+            let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.jobs.hash(&mut hasher);
+            runs.own_entries.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// The folders that everything lies in. Their numbers are part of the snapshot, so the other process needs them under
+    /// the same ones.
+    pub(in crate::sandbox) fn roots(&self) -> Vec<Arc<OwnedFd>> {
+        let mut roots: Vec<_> = self.paths().iter().map(|kept| Arc::clone(&kept.root)).collect();
+        roots
+            .extend(self.runs.iter().map(|runs| Arc::clone(&runs.lock().unwrap_or_else(PoisonError::into_inner).root)));
+        roots.sort_by_key(AsRawFd::as_raw_fd);
+        roots.dedup_by_key(|root| root.as_raw_fd());
+        roots
+    }
+
+    /// All that can be put back.
+    pub(in crate::sandbox) fn snapshot(&self) -> Vec<u8> {
+        let mut out = SnapshotWriter(Vec::new());
+        out.number(u64::from(self.rules.git == GitAccess::Commit));
+        out.paths(self.rules.git_folders.iter());
+        out.paths(self.rules.unprotected.iter());
+        let kept = self.paths();
+        out.number(kept.len() as u64);
+        for kept in kept.iter() {
+            out.root(&kept.root);
+            out.path(&kept.relative);
+            out.path(&kept.path);
+            out.number(u64::from(kept.rules.is_some()));
+            out.state(&kept.state);
+        }
+        out.number(u64::from(self.runs.is_some()));
+        if let Some(runs) = &self.runs {
+            let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            out.root(&runs.root);
+            out.path(&runs.relative);
+            out.path(&runs.path);
+            out.paths(runs.own_record.iter());
+            let (device, inode) = runs.own_record_id.unwrap_or_default();
+            out.number(device);
+            out.number(inode);
+            out.paths(runs.own_entries.iter().map(Path::new));
+            out.number(runs.jobs.len() as u64);
+            for (name, job) in &runs.jobs {
+                out.bytes(name.as_bytes());
+                out.paths(job.entries.iter().map(Path::new));
+                out.paths(job.latest.iter().map(Path::new));
+            }
+        }
+        out.0
+    }
+
+    /// The guard that a snapshot was made of, in a process that has inherited its roots.
+    pub(in crate::sandbox) fn from_snapshot(bytes: &[u8]) -> Option<Self> {
+        let mut input = SnapshotReader { rest: bytes, roots: BTreeMap::new() };
+        let git = if input.number()? == 1 { GitAccess::Commit } else { GitAccess::Read };
+        let git_folders = input.paths()?.into_iter().collect();
+        let rules = Arc::new(AllowedChanges { git, git_folders, unprotected: input.paths()? });
+        let mut kept = Vec::new();
+        for _ in 0..input.number()? {
+            let (root, way, path) = (input.root()?, input.path()?, input.path()?);
+            let rules = (input.number()? == 1).then(|| Arc::clone(&rules));
+            kept.push(GuardedPath { root, relative: way, path, state: input.state()?, rules });
+        }
+        let runs = if input.number()? == 1 { Some(Mutex::new(input.runs()?)) } else { None };
+        Some(Self { paths: Mutex::new(kept), records: Mutex::default(), runs, rules, too_large: None })
+    }
+}
+
+fn hash(state: &FileState, hasher: &mut DefaultHasher) {
+    match state {
+        FileState::Missing => hasher.write_u8(0),
+        FileState::File(marks, _) | FileState::Link(marks, _) | FileState::Other(marks) => marks.hash(hasher),
+        FileState::Folder(marks, entries) => {
+            (marks, entries.len()).hash(hasher);
+            for (name, state) in entries {
+                name.hash(hasher);
+                hash(state, hasher);
+            }
+        }
+    }
+}
+
+struct SnapshotWriter(Vec<u8>);
+
+impl SnapshotWriter {
+    fn number(&mut self, number: u64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+
+    fn path(&mut self, path: &Path) {
+        self.bytes(path.as_os_str().as_bytes());
+    }
+
+    fn paths(&mut self, paths: impl ExactSizeIterator<Item = impl AsRef<Path>>) {
+        self.number(paths.len() as u64);
+        paths.for_each(|path| self.path(path.as_ref()));
+    }
+
+    fn root(&mut self, root: &OwnedFd) {
+        self.number(u64::from(root.as_raw_fd().unsigned_abs()));
+    }
+
+    fn state(&mut self, state: &FileState) {
+        let (kind, marks) = match state {
+            FileState::Missing => return self.number(0),
+            FileState::File(marks, None) => (1, marks),
+            FileState::File(marks, Some(_)) => (2, marks),
+            FileState::Link(marks, _) => (3, marks),
+            FileState::Folder(marks, _) => (4, marks),
+            FileState::Other(marks) => (5, marks),
+        };
+        self.number(kind);
+        marks.numbers().into_iter().for_each(|number| self.number(number));
+        match state {
+            FileState::File(_, Some(content)) => self.bytes(content),
+            FileState::Link(_, target) => self.bytes(target.as_bytes()),
+            FileState::Folder(_, entries) => {
+                self.number(entries.len() as u64);
+                for (name, state) in entries {
+                    self.bytes(name.as_bytes());
+                    self.state(state);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+struct SnapshotReader<'a> {
+    rest: &'a [u8],
+    roots: BTreeMap<u64, Arc<OwnedFd>>,
+}
+
+impl SnapshotReader<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(bytes.to_vec())
+    }
+
+    fn name(&mut self) -> Option<OsString> {
+        self.bytes().map(OsString::from_vec)
+    }
+
+    fn path(&mut self) -> Option<PathBuf> {
+        self.name().map(PathBuf::from)
+    }
+
+    fn paths(&mut self) -> Option<Vec<PathBuf>> {
+        (0..self.number()?).map(|_| self.path()).collect()
+    }
+
+    fn root(&mut self) -> Option<Arc<OwnedFd>> {
+        let number = self.number()?;
+        if let Some(root) = self.roots.get(&number) {
+            return Some(Arc::clone(root));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, format!("/proc/self/fd/{number}"), flags, Mode::empty()).ok()?;
+        Some(Arc::clone(self.roots.entry(number).or_insert(Arc::new(root))))
+    }
+
+    fn state(&mut self) -> Option<FileState> {
+        let kind = self.number()?;
+        if kind == 0 {
+            return Some(FileState::Missing);
+        }
+        let mut numbers = [0; 10];
+        for number in &mut numbers {
+            *number = self.number()?;
+        }
+        let marks = StatSnapshot::from_numbers(numbers);
+        Some(match kind {
+            1 => FileState::File(marks, None),
+            2 => FileState::File(marks, Some(self.bytes()?)),
+            3 => FileState::Link(marks, self.name()?),
+            4 => {
+                let mut entries = BTreeMap::new();
+                for _ in 0..self.number()? {
+                    let name = self.name()?;
+                    entries.insert(name, self.state()?);
+                }
+                FileState::Folder(marks, entries)
+            }
+            5 => FileState::Other(marks),
+            _ => return None,
+        })
+    }
+
+    fn runs(&mut self) -> Option<RunsDir> {
+        let (root, way, path, own) = (self.root()?, self.path()?, self.path()?, self.paths()?.pop());
+        let own_folder = Some((self.number()?, self.number()?)).filter(|id| *id != (0, 0));
+        let own_names = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
+        let mut jobs = BTreeMap::new();
+        for _ in 0..self.number()? {
+            let name = self.name()?;
+            let entries: BTreeSet<OsString> = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
+            jobs.insert(name, JobDir { entries, latest: self.paths()?.pop().map(PathBuf::into_os_string) });
+        }
+        Some(RunsDir {
+            root,
+            relative: way,
+            path,
+            own_record: own,
+            own_record_id: own_folder,
+            own_entries: own_names,
+            jobs,
+            verifier: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file_state::SnapshotBudget;
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        fs::write(folder.path().join("a/b/file"), "text").unwrap();
+        fs::write(folder.path().join("a/large"), vec![0; 2 << 20]).unwrap();
+        symlink("nowhere", folder.path().join("a/link")).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(folder.path().join("a/socket")).unwrap());
+        let root = openat(CWD, folder.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let state = FileState::capture(&root, OsStr::new("a"), &mut SnapshotBudget::default());
+        let mut out = SnapshotWriter(Vec::new());
+        out.state(&state);
+        out.state(&FileState::Missing);
+        let mut input = SnapshotReader { rest: &out.0, roots: BTreeMap::new() };
+        let mut read = input.state().unwrap();
+        assert_eq!(format!("{read:?}"), format!("{state:?}"));
+        assert!(read.is_unchanged(&root, OsStr::new("a")));
+        assert!(matches!(input.state(), Some(FileState::Missing)) && input.rest.is_empty());
+        for length in 0..out.0.len() - 8 {
+            // Never a panic, whatever is missing.
+            let _ = SnapshotReader { rest: &out.0[..length], roots: BTreeMap::new() }.state();
+            if length > 1_000 {
+                break;
+            }
+        }
+    }
+}

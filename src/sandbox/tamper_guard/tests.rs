@@ -1,0 +1,231 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::super::SandboxPolicy;
+use super::super::allowed_changes::AllowedChanges;
+use super::{TamperGuard, TamperReport};
+use crate::job::Network;
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap().join("work");
+    fs::create_dir_all(root.join(".git/hooks/sub")).unwrap();
+    fs::write(root.join(".git/hooks/pre-commit"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(root.join(".git/hooks/pre-commit"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(root.join(".git/hooks/sub/x"), "x").unwrap();
+    fs::write(root.join(".git/config"), "[core]\n").unwrap();
+    fs::write(root.join("job.yaml"), "model: a/b\n").unwrap();
+    symlink("job.yaml", root.join("link.yaml")).unwrap();
+    (folder, root)
+}
+
+fn guard(root: &Path) -> TamperGuard {
+    TamperGuard::new(&boundary(root))
+}
+
+fn boundary(root: &Path) -> SandboxPolicy {
+    let names = [".git/hooks", ".git/config", ".git/commondir", "job.yaml", "link.yaml", "later/deep.yaml"];
+    SandboxPolicy {
+        workspace: root.to_owned(),
+        protected: names.iter().map(|name| root.join(name)).collect(),
+        protected_links: vec![],
+        allowed_changes: AllowedChanges::default(),
+        network: Network::None,
+        readable: vec![],
+        writable: vec![],
+        home: None,
+        path_dirs: vec![],
+    }
+}
+
+/// Everything below a folder: name, mode, and content or target.
+fn picture(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let content = if metadata.is_dir() {
+                open.push(path.clone());
+                Vec::new()
+            } else if metadata.is_symlink() {
+                fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+            } else {
+                fs::read(&path).unwrap()
+            };
+            all.push((path, metadata.permissions().mode(), content));
+        }
+    }
+    all.sort();
+    all
+}
+
+fn breach(root: &Path, attack: impl FnOnce()) -> TamperReport {
+    let guard = guard(root);
+    assert_eq!(guard.check(false), Ok(()));
+    let before = picture(root);
+    attack();
+    let breach = guard.check(false).unwrap_err();
+    assert_eq!(picture(root), before);
+    assert_eq!(breach.left, Vec::<PathBuf>::new());
+    assert_eq!(guard.check(false), Ok(()), "a second look finds what was put back");
+    breach
+}
+
+#[test]
+fn every_kind_of_change_is_seen_and_put_back() {
+    let (_folder, root) = place();
+    let at = |name: &str| root.join(name);
+    type Attack<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let attacks: [Attack<'_>; 15] = [
+        (".git/config", Box::new(|| fs::write(at(".git/config"), "[core]\nfsmonitor = x\n").unwrap())),
+        // As long as before.
+        (".git/config", Box::new(|| fs::write(at(".git/config"), "[cora]\n").unwrap())),
+        (".git/config", Box::new(|| fs::remove_file(at(".git/config")).unwrap())),
+        ("job.yaml", Box::new(|| fs::set_permissions(at("job.yaml"), fs::Permissions::from_mode(0o666)).unwrap())),
+        (".git/hooks", Box::new(|| fs::write(at(".git/hooks/post-commit"), "x").unwrap())),
+        (".git/hooks", Box::new(|| fs::write(at(".git/hooks/sub/x"), "y").unwrap())),
+        (".git/hooks", Box::new(|| fs::remove_dir_all(at(".git/hooks")).unwrap())),
+        (
+            ".git/hooks",
+            Box::new(|| {
+                fs::rename(at(".git/hooks"), at(".git/aside")).unwrap();
+                symlink("aside", at(".git/hooks")).unwrap();
+                fs::remove_dir_all(at(".git/aside")).unwrap();
+            }),
+        ),
+        (".git/hooks", Box::new(|| fs::set_permissions(at(".git/hooks"), fs::Permissions::from_mode(0o0)).unwrap())),
+        (
+            "later/deep.yaml",
+            Box::new(|| {
+                // Only the file is protected, so the folder is looked at beforehand below.
+                fs::create_dir(at("later")).unwrap();
+                fs::write(at("later/deep.yaml"), "x").unwrap();
+            }),
+        ),
+        (
+            "later/deep.yaml",
+            Box::new(|| {
+                symlink(".git", at("later")).unwrap();
+            }),
+        ),
+        (".git/commondir", Box::new(|| fs::create_dir_all(at(".git/commondir/a/b")).unwrap())),
+        (
+            "link.yaml",
+            Box::new(|| {
+                fs::remove_file(at("link.yaml")).unwrap();
+                symlink("other.yaml", at("link.yaml")).unwrap();
+            }),
+        ),
+        (
+            "link.yaml",
+            Box::new(|| {
+                fs::remove_file(at("link.yaml")).unwrap();
+                fs::create_dir(at("link.yaml")).unwrap();
+            }),
+        ),
+        (
+            "job.yaml",
+            Box::new(|| {
+                fs::remove_file(at("job.yaml")).unwrap();
+                fs::create_dir_all(at("job.yaml/a")).unwrap();
+            }),
+        ),
+    ];
+    for (number, (name, attack)) in attacks.iter().enumerate() {
+        if number == 9 {
+            let guard = guard(&root);
+            attack();
+            assert_eq!(guard.check(false).unwrap_err().changed, [at(name)]);
+            assert!(!at(name).exists());
+            fs::remove_dir(at("later")).unwrap();
+            continue;
+        }
+        assert_eq!(breach(&root, attack).changed, [at(name)], "attack {number}");
+    }
+}
+
+#[test]
+fn nothing_outside_is_touched_through_a_link() {
+    let (folder, root) = place();
+    let outside = folder.path().join("outside");
+    fs::create_dir_all(outside.join("hooks")).unwrap();
+    fs::write(outside.join("hooks/theirs"), "x").unwrap();
+    fs::write(outside.join("config"), "theirs\n").unwrap();
+    let before = picture(&outside);
+    let guard = guard(&root);
+    fs::remove_dir_all(root.join(".git")).unwrap();
+    symlink(&outside, root.join(".git")).unwrap();
+    let breach = guard.check(false).unwrap_err();
+    assert_eq!(breach.changed, [root.join(".git/hooks"), root.join(".git/config")]);
+    assert_eq!(picture(&outside), before);
+    assert_eq!(fs::read_to_string(root.join(".git/config")).unwrap(), "[core]\n");
+    assert!(!fs::symlink_metadata(root.join(".git")).unwrap().is_symlink());
+}
+
+#[test]
+fn what_is_the_same_again_is_no_breach() {
+    let (_folder, root) = place();
+    let guard = guard(&root);
+    fs::write(root.join(".git/config"), "[core]\n").unwrap();
+    fs::write(root.join("other"), "x").unwrap();
+    fs::write(root.join(".git/index"), "x").unwrap();
+    assert_eq!(guard.check(false), Ok(()));
+}
+
+#[test]
+fn what_others_change_between_calls_is_accepted() {
+    let (_folder, root) = place();
+    let guard = guard(&root);
+    fs::write(root.join("job.yaml"), "model: c/d\n").unwrap();
+    fs::create_dir(root.join("later")).unwrap();
+    fs::write(root.join("later/deep.yaml"), "x").unwrap();
+    guard.rebaseline();
+    assert_eq!(guard.check(false), Ok(()));
+    fs::write(root.join("job.yaml"), "model: e/f\n").unwrap();
+    assert!(guard.check(false).is_err());
+    assert_eq!(fs::read_to_string(root.join("job.yaml")).unwrap(), "model: c/d\n");
+}
+
+#[test]
+fn what_is_too_large_is_seen_but_not_put_back() {
+    let (_folder, root) = place();
+    fs::write(root.join("job.yaml"), vec![b'#'; 2 << 20]).unwrap();
+    let guard = guard(&root);
+    fs::write(root.join("job.yaml"), "x").unwrap();
+    let breach = guard.check(false).unwrap_err();
+    assert_eq!(breach.left, [root.join("job.yaml")]);
+    assert!(breach.to_string().contains("could not be put back"), "{breach}");
+}
+
+#[test]
+fn the_record_of_a_run_that_is_over_changes_only_where_somebody_goes_on_with_it() {
+    let (_folder, root) = place();
+    let (runs, record) = (root.join("runs"), root.join("runs/job/20260101-000000-aaaaaa"));
+    fs::create_dir_all(record.join("subagents")).unwrap();
+    for name in ["result.json", "events.jsonl", "subagents/a-1.md"] {
+        fs::write(record.join(name), "x").unwrap();
+    }
+    let own = runs.join("job/20260102-000000-aaaaaa");
+    fs::create_dir_all(&own).unwrap();
+    let guard = TamperGuard::new(&boundary(&root)).with_records(&boundary(&root), &runs, &own, None);
+    assert_eq!(guard.check(false), Ok(()));
+    let lock = fs::File::open(&record).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for name in ["heartbeat", ".tmp-legwork-abcdef", "events.jsonl", "subagents/a-1.md"] {
+        fs::write(record.join(name), "more").unwrap();
+    }
+    fs::remove_file(record.join("result.json")).unwrap();
+    fs::write(own.join("heartbeat"), "now").unwrap();
+    fs::write(own.join(".tmp-legwork-abcdef"), "half").unwrap();
+    assert_eq!(guard.check(false), Ok(()), "somebody goes on with it");
+    // Closing it may not do: what another test starts just now holds it open for a moment.
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
+    assert!(guard.check(false).is_err(), "nobody does");
+    guard.rebaseline();
+    assert_eq!(guard.check(false), Ok(()), "it was changed while no command ran");
+    fs::write(record.join("events.jsonl"), "planted").unwrap();
+    assert!(guard.check(false).is_err());
+}

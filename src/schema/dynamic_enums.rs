@@ -1,0 +1,178 @@
+//! What the types of a job leave open, since tables say it: providers, tools, variables.
+
+use serde_json::{Map, Value, json};
+
+use super::editor_schema;
+use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, Thinking};
+use crate::lints::provider_keys;
+use crate::providers::{Model, PROVIDERS, ProviderSpec, RequestOptions};
+use crate::tools::environment::WITHHELD;
+use crate::tools::{Builtin, TOOLS};
+
+/// Models to begin with.
+pub(super) const EXAMPLE_MODELS: &[&str] =
+    &["anthropic/claude-sonnet-5-5", "anthropic/claude-haiku-5-5", "openai/gpt-6.1-terra", "gemini/gemini-3.8-flash"];
+
+/// Puts in what there is.
+pub(super) fn fill_enums(schema: &mut Value) {
+    restrict_models(schema);
+    if let Some(Value::Object(variable)) = schema.pointer_mut("/properties/env/items") {
+        exclude_env_variables(variable);
+    }
+    if let Some(Value::Object(list)) = schema.pointer_mut("/properties/parent/properties/tools") {
+        restrict_tools(list, |_| true);
+    }
+    let of_subagents = "/properties/subagents/additionalProperties/properties/tools";
+    if let Some(Value::Object(list)) = schema.pointer_mut(of_subagents) {
+        restrict_tools(list, |tool| !tool.parent_only);
+    }
+}
+
+/// Lets a model's name begin only with what can be a provider, and its options be only those that the provider takes.
+fn restrict_models(schema: &mut Value) {
+    match schema {
+        Value::Object(parts) => {
+            parts.values_mut().for_each(restrict_models);
+            if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
+                // A server of the user's own can have any name. The path of a script may hold spaces; no model's name does.
+                let any_name = NAME_PATTERN.trim_matches(['^', '$']);
+                let pattern = format!("^(replay/[^\\x00-\\x1f\\x7f]+|{any_name}/[^\\x00-\\x20\\x7f]+)$");
+                let known: Vec<&str> = PROVIDERS.iter().map(|entry| entry.name).collect();
+                let form =
+                    format!("write `PROVIDER/MODEL`; the providers are {}, and servers of your own", known.join(", "));
+                parts.insert("pattern".to_owned(), json!(pattern));
+                parts.insert("patternErrorMessage".to_owned(), json!(form));
+                parts.insert("examples".to_owned(), json!(EXAMPLE_MODELS));
+            }
+            if parts.get("properties").is_some_and(|options| options.get("thinking").is_some()) {
+                parts.insert(
+                    "allOf".to_owned(),
+                    OPTIONS.iter().filter_map(|option| unsupported_option_rule(option)).collect(),
+                );
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(restrict_models),
+        _ => {}
+    }
+}
+
+/// The options of a model that not every provider takes.
+const OPTIONS: [&str; 3] = ["thinking", "temperature", "stop"];
+
+/// Keeps an option out where the provider refuses it whatever the model.
+fn unsupported_option_rule(option: &str) -> Option<Value> {
+    let model = |entry: &ProviderSpec| Model {
+        thinking: Some(Thinking::Low),
+        temperature: Some(0.5),
+        stop: vec!["END".to_owned()],
+        ..Model::new(entry.name, "any")
+    };
+    let refuses = |entry: &&ProviderSpec| {
+        let untaken = (entry.unsupported_options)(&RequestOptions {
+            model: &model(entry),
+            has_tools: false,
+            max_tokens: MAX_TOKENS,
+        });
+        untaken.iter().any(|untaken| untaken.option == option)
+    };
+    let none: Vec<&str> = PROVIDERS.iter().filter(refuses).map(|entry| entry.name).collect();
+    let takes_none = json!({ "pattern": format!("^({})/", none.join("|")) });
+    (!none.is_empty()).then(|| {
+        json!({
+            "if": { "required": ["name"], "properties": { "name": takes_none } },
+            "then": { "properties": { (option): false }, "errorMessage": format!("this provider takes no `{option}`") },
+        })
+    })
+}
+
+/// Keeps out the variables that no tool sees.
+fn exclude_env_variables(variable: &mut Map<String, Value>) {
+    // A provider's key is one in small letters, too.
+    let any_case = |name: &str| -> String {
+        name.chars()
+            .map(|letter| match letter {
+                'A'..='Z' => format!("[{letter}{}]", letter.to_ascii_lowercase()),
+                other => other.to_string(),
+            })
+            .collect()
+    };
+    let mut keys: Vec<String> = provider_keys().map(any_case).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let none_of = |names: &[String], message: &str| json!({ "pattern": format!("^(?!({})$)", names.join("|")), "patternErrorMessage": message });
+    let withheld: Vec<String> = WITHHELD.iter().map(ToString::to_string).collect();
+    variable.insert(
+        "allOf".to_owned(),
+        json!([
+            none_of(&keys, "no tool ever gets a provider's key; remove it"),
+            none_of(&withheld, "no tool ever sees this variable; remove it"),
+        ]),
+    );
+}
+
+/// Lets a list hold these tools, each once.
+fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
+    let tools: Vec<&Builtin> = TOOLS.iter().filter(|tool| has(tool)).collect();
+    let mut names = Map::from_iter([("type".to_owned(), json!("string"))]);
+    editor_schema::set_described_values(&mut names, tools.iter().map(|tool| (json!(tool.name), first_sentence(tool))));
+    let mut with_options = Map::new();
+    let mut snippets = Vec::new();
+    let mut twice = Vec::new();
+    for tool in &tools {
+        // Not suggested as keys, or an editor would make one suggestion of a tool's name and its key.
+        let mut own = match (tool.options_schema)() {
+            Some(Value::Object(mut own)) => {
+                own.shift_remove("$schema");
+                let mut own = Value::Object(own);
+                editor_schema::drop_nulls(&mut own);
+                editor_schema::tidy_for_editors(&mut own);
+                let first = own["properties"].as_object().and_then(|options| options.keys().next().cloned());
+                own["type"] = json!(["object", "null"]);
+                snippets.push(json!({
+                    "label": format!("{}: with options", tool.name),
+                    "description": first_sentence(tool),
+                    "body": { (tool.name): { (first.unwrap_or_default()): "$1" } },
+                }));
+                // Draft 7 can't count, but it can see both forms of a name in one list.
+                let entry = json!({ "type": "object", "required": [tool.name] });
+                let message = format!("`{}` stands in this list twice", tool.name);
+                twice.push(json!({
+                    "if": { "contains": { "const": tool.name } },
+                    "then": { "items": { "if": entry, "then": { "type": "string", "errorMessage": message } } },
+                }));
+                own
+            }
+            _ => json!({ "type": "null", "errorMessage": "this tool has no options: write only its name" }),
+        };
+        own["description"] = json!(first_sentence(tool));
+        own["doNotSuggest"] = json!(true);
+        with_options.insert(tool.name.to_owned(), own);
+    }
+    list.insert("uniqueItems".to_owned(), json!(true));
+    list.insert("allOf".to_owned(), json!(twice));
+    list.insert(
+        "items".to_owned(),
+        json!({
+            "anyOf": [
+                names,
+                {
+                    "type": "object",
+                    "properties": with_options,
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "defaultSnippets": snippets,
+                },
+            ],
+        }),
+    );
+}
+
+/// What a tool does, as its model is told.
+fn first_sentence(tool: &Builtin) -> String {
+    let text = (tool.build)(&Value::Null).map(|tool| tool.description()).unwrap_or_default();
+    match text.split_once(". ") {
+        Some((first, _)) => format!("{first}."),
+        None => text,
+    }
+}

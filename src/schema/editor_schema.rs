@@ -1,0 +1,141 @@
+//! The form in which editors show a schema best: what a key means, whichever form its value has.
+
+use serde_json::{Map, Value, json};
+
+/// Takes out what the types say and the reader of a job doesn't mean: that a key may be there without a value.
+pub(super) fn drop_nulls(schema: &mut Value) {
+    each(schema, &mut |parts| {
+        if let Some(Value::Array(types)) = parts.get_mut("type") {
+            types.retain(|name| name != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                parts.insert("type".to_owned(), only);
+            }
+        }
+        unwrap_nullable(parts);
+    });
+}
+
+/// Makes one schema of a value that may be null and a choice of it and null.
+pub(super) fn merge_nullable_choice(schema: &mut Value) {
+    each(schema, &mut |parts| {
+        if unwrap_nullable(parts) {
+            list_words(parts);
+            let kind = parts.get("type").cloned().unwrap_or_default();
+            parts.insert("type".to_owned(), json!([kind, "null"]));
+            if let Some(Value::Array(words)) = parts.get_mut("enum") {
+                words.push(Value::Null);
+            }
+            for key in ["enumDescriptions", "markdownEnumDescriptions"] {
+                if let Some(Value::Array(descriptions)) = parts.get_mut(key) {
+                    descriptions.push(json!("As if the key were left out."));
+                }
+            }
+        }
+    });
+}
+
+/// Where there is a choice of something and null, makes it the something.
+fn unwrap_nullable(parts: &mut Map<String, Value>) -> bool {
+    let Some(Value::Array(choices)) = parts.get_mut("anyOf") else { return false };
+    let all = choices.len();
+    choices.retain(|choice| choice != &json!({ "type": "null" }));
+    let had_null = choices.len() < all;
+    let [Value::Object(only)] = choices.as_mut_slice() else { return false };
+    let only = std::mem::take(only);
+    parts.shift_remove("anyOf");
+    for (key, value) in only {
+        // What is said about the key goes before what is said about its type.
+        parts.entry(key).or_insert(value);
+    }
+    had_null
+}
+
+/// Takes out the size of numbers in memory, defaults that say nothing, and the line ends of comments. Choices get the
+/// form that editors know.
+pub(super) fn tidy_for_editors(schema: &mut Value) {
+    each(schema, &mut |parts| {
+        merge_string_or_object(parts);
+        list_words(parts);
+        if parts.get("format").is_some_and(Value::is_string) {
+            parts.shift_remove("format");
+        }
+        if parts.get("default").is_some_and(|default| default.is_null() || [json!([]), json!({})].contains(default)) {
+            parts.shift_remove("default");
+        }
+        if let Some(Value::String(text)) = parts.get_mut("description") {
+            *text = text.replace('\n', " ");
+        }
+    });
+}
+
+/// Changes a schema and then each in it.
+pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, Value>)) {
+    match schema {
+        Value::Object(parts) => {
+            change(parts);
+            parts.values_mut().for_each(|part| each(part, change));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| each(item, change)),
+        _ => {}
+    }
+}
+
+/// A text or a mapping, as a choice that the value's own type makes: so an editor finds fault with what stands there,
+/// and not with its not being the other.
+fn merge_string_or_object(parts: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = parts.get_mut("anyOf") else { return };
+    let [Value::Object(text), Value::Object(mapping)] = choices.as_mut_slice() else { return };
+    if text.get("type") != Some(&json!("string")) || mapping.get("type") != Some(&json!("object")) {
+        return;
+    }
+    let (text, mut mapping) = (std::mem::take(text), std::mem::take(mapping));
+    mapping.shift_remove("description");
+    mapping.shift_remove("type");
+    parts.shift_remove("anyOf");
+    parts.insert("type".to_owned(), json!(["string", "object"]));
+    for (key, value) in text.into_iter().filter(|(key, _)| key != "type" && key != "description") {
+        parts.entry(key).or_insert(value);
+    }
+    parts.insert("if".to_owned(), json!({ "type": "object" }));
+    parts.insert("then".to_owned(), Value::Object(mapping));
+}
+
+/// Words that are described one by one.
+fn list_words(parts: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = parts.get("oneOf") else { return };
+    let words: Option<Vec<(Value, String)>> = choices
+        .iter()
+        .map(|choice| Some((choice.get("const")?.clone(), choice.get("description")?.as_str()?.replace('\n', " "))))
+        .collect();
+    let Some(words) = words else { return };
+    parts.shift_remove("oneOf");
+    parts.insert("type".to_owned(), json!("string"));
+    set_described_values(parts, words);
+}
+
+/// One of these words, each with its description.
+pub(super) fn set_described_values(parts: &mut Map<String, Value>, words: impl IntoIterator<Item = (Value, String)>) {
+    let (words, descriptions): (Vec<Value>, Vec<String>) = words.into_iter().unzip();
+    parts.insert("enum".to_owned(), json!(words));
+    if descriptions.iter().any(|description| description.contains('`')) {
+        parts.insert("markdownEnumDescriptions".to_owned(), json!(descriptions));
+    }
+    parts.insert("enumDescriptions".to_owned(), json!(descriptions));
+}
+
+/// Adds to each description the default, for editors don't show it, and the same as Markdown where that is another text.
+pub(super) fn describe(schema: &mut Value) {
+    each(schema, &mut |parts| {
+        let default = parts.get("default").map(|default| match default {
+            Value::String(text) => format!(" Default: `{text}`."),
+            other => format!(" Default: `{other}`."),
+        });
+        let Some(Value::String(description)) = parts.get_mut("description") else { return };
+        description.push_str(&default.unwrap_or_default());
+        if description.contains('`') {
+            let markdown = json!(description);
+            parts.insert("markdownDescription".to_owned(), markdown);
+        }
+    });
+}

@@ -1,0 +1,54 @@
+//! JSON Schema of what people write and programs read, made from the types and tables that read it.
+
+mod dynamic_enums;
+mod editor_schema;
+mod events;
+#[cfg(test)]
+mod tests;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+pub use self::events::event_schema;
+use crate::event::RunResult;
+use crate::job::Job;
+use crate::providers::replay::ScriptFile;
+
+/// The schema of a job file, draft 7, for editors: their YAML support knows no later one well. It refuses what
+/// `validate` refuses wherever such a schema can tell (a variable that isn't declared, it can't), and nothing else.
+///
+/// It has no references: what stands beside one is lost on a reader of draft 7, and that are the very descriptions and
+/// defaults that an editor is to show.
+pub fn job_schema() -> Value {
+    let mut schema = inlined_schema::<Job>();
+    editor_schema::drop_nulls(&mut schema);
+    editor_schema::tidy_for_editors(&mut schema);
+    dynamic_enums::fill_enums(&mut schema);
+    editor_schema::describe(&mut schema);
+    schema
+}
+
+/// The schema of a script, draft 7, for editors.
+pub fn script_schema() -> Value {
+    editor_schema_of::<ScriptFile>()
+}
+
+/// The schema of another file that people write, draft 7.
+pub fn editor_schema_of<T: JsonSchema>() -> Value {
+    let mut schema = inlined_schema::<T>();
+    editor_schema::merge_nullable_choice(&mut schema);
+    editor_schema::tidy_for_editors(&mut schema);
+    editor_schema::describe(&mut schema);
+    schema
+}
+
+/// The schema of `result.json`, draft 2020-12.
+pub fn result_schema() -> Value {
+    SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<RunResult>().to_value()
+}
+
+fn inlined_schema<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}

@@ -1,0 +1,227 @@
+//! The job's folder, which `{file:}` and `{% include %}` can't leave.
+
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cap_std::fs::{Dir, MetadataExt, OpenOptions};
+
+use crate::diagnostic::Source;
+
+/// The greatest size of a prompt file, in bytes.
+pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Reads files below one folder and nowhere else, symbolic links included.
+#[derive(Debug)]
+pub struct JobDir {
+    dir: Dir,
+    display_path: PathBuf,
+    overlay: Option<FileOverlay>,
+}
+
+/// Which file it is, by whatever name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// From what the system says of an open file.
+    pub fn of(metadata: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// What is read instead of a file's own text.
+#[derive(Debug)]
+struct FileOverlay {
+    file: FileId,
+    text: String,
+    /// Whoever reads gets one of these.
+    sources_read: Mutex<Vec<Arc<Source>>>,
+}
+
+/// A prompt file's text as templates get it, however it was checked out: with LF line ends, without a byte order mark.
+pub fn normalize_text(text: &str) -> String {
+    text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n")
+}
+
+/// Why a prompt file can't be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptFileError {
+    /// The path, or a symbolic link on it, leads out of the folder.
+    OutsideJobDir,
+    /// There is no such file.
+    Missing,
+    /// Anything else, in words that follow the file's name: `is a folder`.
+    Unreadable(String),
+}
+
+impl JobDir {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// Where it isn't there or can't be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let dir = Dir::open_ambient_dir(opened, cap_std::ambient_authority())?;
+        Ok(Self { dir, display_path: path.to_path_buf(), overlay: None })
+    }
+
+    /// From now on reads `text` where a file is read: what would be found if that were in it.
+    pub fn set_overlay(&mut self, file: FileId, text: &str) {
+        self.overlay = Some(FileOverlay { file, text: normalize_text(text), sources_read: Mutex::default() });
+    }
+
+    /// The sources that were read instead of the file's own.
+    pub fn overlay_sources(&self) -> Vec<Arc<Source>> {
+        let given = self.overlay.as_ref().map(|instead| instead.sources_read.lock());
+        given.map(|given| given.unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+    }
+
+    /// Reads a text file, at most [`MAX_FILE_BYTES`] long (see [`as_read`]).
+    ///
+    /// # Errors
+    /// Where the path leads outside, or the file is missing, unreadable, no file, too large or no UTF-8 text.
+    pub fn read(&self, path: &str) -> Result<Arc<Source>, PromptFileError> {
+        if leaves_dir(path) {
+            return Err(PromptFileError::OutsideJobDir);
+        }
+        let unreadable = |why: &str| PromptFileError::Unreadable(why.to_owned());
+        if path.is_empty() || path.contains('\0') {
+            return Err(unreadable("is no path"));
+        }
+        let file = self.open_file(path).map_err(|error| file_error(&error))?;
+        let metadata = file.metadata().map_err(|error| file_error(&error))?;
+        if metadata.is_dir() {
+            return Err(unreadable("is a folder"));
+        }
+        if !metadata.is_file() {
+            return Err(unreadable("is no regular file"));
+        }
+        let plain = Path::new(path).components().filter(|part| *part != Component::CurDir);
+        // A job that is named without a folder has prompts without one.
+        let folder = if self.display_path == Path::new(".") { Path::new("") } else { &self.display_path };
+        let shown = plain.fold(folder.to_owned(), |shown, part| shown.join(part));
+        let shown = shown.to_string_lossy();
+        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        if let Some(instead) = self.overlay.as_ref().filter(|instead| instead.file == id) {
+            let source = Source::new(shown, instead.text.as_str());
+            instead.sources_read.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
+            return Ok(source);
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| file_error(&error))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(unreadable("is greater than 1 MiB"));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| unreadable("is no UTF-8 text"))?;
+        if text.contains('\0') {
+            return Err(unreadable("is no text: it holds a NUL character"));
+        }
+        Ok(Source::new(shown, normalize_text(&text)))
+    }
+
+    fn open_file(&self, path: &str) -> io::Result<cap_std::fs::File> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        #[cfg(unix)]
+        {
+            // A FIFO must not hold up the one who only looks at a job.
+            use cap_std::fs::OpenOptionsExt;
+            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        }
+        self.dir.open_with(path, &options)
+    }
+}
+
+fn file_error(error: &io::Error) -> PromptFileError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => PromptFileError::Missing,
+        // cap-std makes this error itself where a path escapes; the system's own has a number.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => PromptFileError::OutsideJobDir,
+        _ => PromptFileError::Unreadable(format!("can't be read: {error}")),
+    }
+}
+
+/// Whether a relative path, taken as it is written, leads out of the folder that it starts from.
+pub fn leaves_dir(path: &str) -> bool {
+    let mut depth = 0_usize;
+    for component in Path::new(path).components() {
+        match component {
+            Component::Prefix(_) | Component::RootDir => return true,
+            Component::CurDir => {}
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir if depth == 0 => return true,
+            Component::ParentDir => depth -= 1,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, JobDir) {
+        let outer = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(outer.path().join("jobs/prompts")).unwrap();
+        std::fs::write(outer.path().join("outside.md"), "outside").unwrap();
+        let folder = JobDir::open(&outer.path().join("jobs")).unwrap();
+        (outer, folder)
+    }
+
+    #[test]
+    fn line_ends_and_byte_order_mark_go() {
+        let (outer, folder) = folder();
+        std::fs::write(outer.path().join("jobs/prompts/a.md"), "\u{feff}one\r\ntwo\rthree\n").unwrap();
+        assert_eq!(folder.read("prompts/../prompts/a.md").unwrap().text, "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn nothing_outside_is_read() {
+        let (outer, folder) = folder();
+        for path in ["../outside.md", "prompts/../../outside.md", "/etc/hostname"] {
+            assert_eq!(folder.read(path).unwrap_err(), PromptFileError::OutsideJobDir, "{path}");
+        }
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(outer.path().join("outside.md"), outer.path().join("jobs/absolute.md")).unwrap();
+            std::os::unix::fs::symlink("../outside.md", outer.path().join("jobs/relative.md")).unwrap();
+            std::os::unix::fs::symlink("..", outer.path().join("jobs/up")).unwrap();
+            for path in ["absolute.md", "relative.md", "up/outside.md"] {
+                assert_eq!(folder.read(path).unwrap_err(), PromptFileError::OutsideJobDir, "{path}");
+            }
+        }
+        drop(outer);
+    }
+
+    #[test]
+    fn what_is_no_text_file_is_refused() {
+        let (outer, folder) = folder();
+        let at = |name: &str| outer.path().join("jobs").join(name);
+        std::fs::write(at("binary"), b"\xff\xfe").unwrap();
+        std::fs::write(at("nul"), b"a\0b").unwrap();
+        std::fs::write(at("huge"), vec![b'a'; MAX_FILE_BYTES as usize + 1]).unwrap();
+        for (path, why) in
+            [("prompts", "folder"), ("binary", "UTF-8"), ("nul", "NUL"), ("huge", "MiB"), ("", "no path")]
+        {
+            match folder.read(path) {
+                Err(PromptFileError::Unreadable(text)) => assert!(text.contains(why), "{path}: {text}"),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+        assert_eq!(folder.read("prompts/none.md").unwrap_err(), PromptFileError::Missing);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_fifo_does_not_hold_up() {
+        let (outer, folder) = folder();
+        let made = std::process::Command::new("mkfifo").arg(outer.path().join("jobs/pipe")).status().unwrap();
+        assert!(made.success());
+        assert!(matches!(folder.read("pipe"), Err(PromptFileError::Unreadable(_))));
+    }
+}

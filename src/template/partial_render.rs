@@ -1,0 +1,148 @@
+//! Rendering ahead of a run, when only some of the values are known.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use minijinja::Value;
+use minijinja::value::{Enumerator, Object};
+
+use super::{Engine, Template, Templates, TextOrigin, has_tags, value};
+use crate::diagnostic::Diagnostic;
+
+/// Renders texts with what is known of their values, and tells which results hold whatever the others are.
+#[derive(Debug)]
+pub struct PartialRenderer<'a> {
+    engine: Engine<'a>,
+    inputs: Arc<TrackedInputs>,
+}
+
+/// What came of rendering a text ahead.
+#[derive(Debug)]
+pub struct PartialRender {
+    /// The text, or why there is none.
+    pub rendered: Result<String, Box<Diagnostic>>,
+    /// Whether it will come to the same in a run: no value was looked at that isn't known yet.
+    pub is_final: bool,
+    /// Whether it failed where every rendering comes by, in a way in which all values of a type fail if a few do.
+    pub failed_by_type: bool,
+}
+
+/// `inputs`, which takes note of who looks at a value that isn't known.
+#[derive(Debug)]
+pub(super) struct TrackedInputs {
+    values: Value,
+    /// How large they are.
+    pub(super) size: u64,
+    unknown: HashSet<String>,
+    has_read_unknown: AtomicBool,
+}
+
+impl Object for TrackedInputs {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        if key.as_str().is_some_and(|name| self.unknown.contains(name)) {
+            self.has_read_unknown.store(true, Ordering::Relaxed);
+        }
+        self.values.get_item(key).ok().filter(|value| !value.is_undefined())
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.values.try_iter().map(Iterator::collect).unwrap_or_default())
+    }
+}
+
+impl Templates {
+    /// Makes ready to render texts that [`Self::is_sound`] lets through. `values` are the variables as for
+    /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
+    pub fn partial_renderer(&self, values: &serde_json::Value, unknown: HashSet<String>) -> PartialRenderer<'_> {
+        let is_shown = |name: &str| {
+            let is_file =
+                |text: &super::TemplateText| has_tags(&text.text) || matches!(text.origin, TextOrigin::File(_));
+            !self.invalid.contains(name) && self.texts.get(name).is_some_and(is_file)
+        };
+        let size = values["inputs"].to_string().len() as u64;
+        let inputs = Arc::new(TrackedInputs {
+            values: value(&values["inputs"]),
+            size,
+            unknown,
+            has_read_unknown: AtomicBool::new(false),
+        });
+        let variables = values.as_object().into_iter().flatten().map(|(name, part)| match name.as_str() {
+            "inputs" => ("inputs", Value::from_dyn_object(inputs.clone())),
+            name => (name, value(part)),
+        });
+        let engine = Engine::new(Value::from_pairs(variables), self, is_shown);
+        PartialRenderer { engine, inputs }
+    }
+}
+
+impl PartialRenderer<'_> {
+    /// Renders a text.
+    pub fn render(&mut self, template: &Template) -> PartialRender {
+        self.inputs.has_read_unknown.store(false, Ordering::Relaxed);
+        let rendered = self.engine.render(template);
+        let failed_by_type = self.engine.failed_by_type;
+        PartialRender { rendered, is_final: !self.inputs.has_read_unknown.load(Ordering::Relaxed), failed_by_type }
+    }
+
+    /// Whether no steps are left for further texts.
+    pub fn is_exhausted(&self) -> bool {
+        self.engine.fuel == 0 || self.engine.limits.is_exhausted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::{node, values};
+    use super::super::{Loader, TemplateVariables, TextRole};
+    use super::*;
+
+    fn foreseen(text: &str) -> PartialRender {
+        let names =
+            TemplateVariables { inputs: vec!["topic".to_owned(), "files".to_owned()], ..TemplateVariables::default() };
+        let mut loader = Loader::new(None, &names);
+        let node = node(text);
+        let template = loader.text(&node.node, &node.value, TextRole::Prompt);
+        let (templates, findings) = loader.finish();
+        assert!(findings.is_empty(), "{findings:?}");
+        assert!(templates.is_valid(&template), "{text}");
+        templates.partial_renderer(&values("stand-in"), HashSet::from(["topic".to_owned()])).render(&template)
+    }
+
+    #[test]
+    fn what_is_looked_at_is_not_sure() {
+        for (text, is_sure) in [
+            ("{{ workspace }}", true),
+            ("{{ inputs.files | join(' ') }}", true),
+            ("{{ inputs | length }} {{ inputs | list | length }}", true),
+            ("{{ inputs.topic }}", false),
+            ("{{ inputs['topic'] }}", false),
+            ("{% if inputs.topic %}a{% endif %}", false),
+            ("{{ 'topic' in inputs }}", false),
+            ("{{ inputs }}", false),
+            ("{% for name, value in inputs | items %}{{ name }}{% endfor %}", false),
+            ("{% if false %}{{ inputs.topic }}{% endif %}", true),
+        ] {
+            let foreseen = foreseen(text);
+            assert!(foreseen.rendered.is_ok(), "{text}: {:?}", foreseen.rendered);
+            assert_eq!(foreseen.is_final, is_sure, "{text}");
+        }
+    }
+
+    #[test]
+    fn it_renders_the_same_as_a_run() {
+        let text =
+            "{{ inputs }} {% for name in inputs %}{{ name }}={{ inputs[name] }} {% endfor %}{{ inputs is mapping }}";
+        let names =
+            TemplateVariables { inputs: vec!["topic".to_owned(), "files".to_owned()], ..TemplateVariables::default() };
+        let mut loader = Loader::new(None, &names);
+        let node = node(text);
+        let template = loader.text(&node.node, &node.value, TextRole::Prompt);
+        let templates = loader.finish().0;
+        let values = json!({ "inputs": { "topic": "a", "files": ["b", "c"], "n": 1 } });
+        let ahead = templates.partial_renderer(&values, HashSet::new()).render(&template);
+        assert_eq!(ahead.rendered.unwrap(), templates.engine(&values).render(&template).unwrap());
+    }
+}

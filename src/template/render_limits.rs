@@ -1,0 +1,499 @@
+//! Bounds on the sizes of values while a template is rendered. The engine bounds steps, not sizes: doubling a text again
+//! and again takes few steps and ends with all memory.
+//!
+//! Every value that an operator, filter, function or literal makes is measured before it is kept, and what is made
+//! altogether is counted. Filters that could make something huge in one go estimate it first.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
+
+use super::partial_render::TrackedInputs;
+
+/// The filters that [`super::guarded`] puts into templates.
+pub(super) const CHECK: &str = "legwork_check";
+pub(super) const READ: &str = "legwork_read";
+pub(super) const FOLD: &str = "legwork_fold";
+pub(super) const ADD_TEXT: &str = "legwork_add_text";
+
+/// The greatest size of a value, with everything in it, in bytes.
+const MAX_VALUE: u64 = 8 * MIB;
+
+/// How much all values that are made may come to, in bytes; and so how much memory rendering can take, about.
+const MAX_WORK: u64 = 128 * MIB;
+
+/// How deep lists and mappings may nest.
+const MAX_NESTED: usize = 64;
+
+/// The greatest width or precision that a number or text can be formatted with.
+const MAX_WIDTH: u64 = 10_000;
+
+/// What a value takes beside its text.
+const VALUE_OVERHEAD: u64 = 32;
+
+/// Reading a value is so many times cheaper than making one.
+const READ_COST_DIVISOR: u64 = 8;
+
+const MIB: u64 = 1024 * 1024;
+
+/// What was exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ExceededLimit {
+    Value = 1,
+    Work,
+    Depth,
+    Width,
+}
+
+impl ExceededLimit {
+    /// What happened, and what to do about it.
+    pub(super) fn message_and_help(self) -> (String, &'static str) {
+        let shorter = "give shorter inputs, or paths for an agent to read";
+        match self {
+            Self::Value => (format!("a value gets larger than {} MiB here", MAX_VALUE / MIB), shorter),
+            Self::Work => (
+                format!("rendering makes more than {} MiB of text", MAX_WORK / MIB),
+                "loop over less, and don't build a long text piece by piece",
+            ),
+            Self::Depth => (
+                format!("lists and mappings nest deeper than {MAX_NESTED} levels here"),
+                "keep what belongs together in one list",
+            ),
+            Self::Width => {
+                (format!("a width, precision or count is greater than {MAX_WIDTH}"), "write a smaller number")
+            }
+        }
+    }
+}
+
+/// What is left for the renderings of one engine.
+#[derive(Debug)]
+pub(super) struct RenderLimits {
+    left: AtomicU64,
+    exceeded: AtomicU8,
+}
+
+impl Default for RenderLimits {
+    fn default() -> Self {
+        Self { left: AtomicU64::new(MAX_WORK), exceeded: AtomicU8::new(0) }
+    }
+}
+
+impl RenderLimits {
+    /// What was exceeded since this was last asked.
+    pub(super) fn take_exceeded(&self) -> Option<ExceededLimit> {
+        match self.exceeded.swap(0, Ordering::Relaxed) {
+            1 => Some(ExceededLimit::Value),
+            2 => Some(ExceededLimit::Work),
+            3 => Some(ExceededLimit::Depth),
+            4 => Some(ExceededLimit::Width),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    fn fail(&self, exceeded: ExceededLimit) -> Error {
+        self.exceeded.store(exceeded as u8, Ordering::Relaxed);
+        Error::new(ErrorKind::InvalidOperation, "too large")
+    }
+
+    fn charge(&self, size: u64) -> Result<(), Error> {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(size), Ordering::Relaxed);
+        if left < size { Err(self.fail(ExceededLimit::Work)) } else { Ok(()) }
+    }
+
+    /// Refuses what would get larger than a value may be.
+    fn check_value_size(&self, size: u64) -> Result<(), Error> {
+        if size > MAX_VALUE { Err(self.fail(ExceededLimit::Value)) } else { Ok(()) }
+    }
+
+    fn width(&self, width: u64) -> Result<(), Error> {
+        if width > MAX_WIDTH { Err(self.fail(ExceededLimit::Width)) } else { Ok(()) }
+    }
+
+    /// The size of a value with everything in it.
+    fn measure(&self, value: &Value) -> Result<u64, Error> {
+        let mut size = 0;
+        measure(value, MAX_NESTED, &mut size).map_err(|exceeded| self.fail(exceeded))?;
+        Ok(size)
+    }
+
+    fn measure_all(&self, values: &[Value]) -> Result<u64, Error> {
+        let mut size = 0;
+        for value in values {
+            size += self.measure(value)?;
+        }
+        Ok(size)
+    }
+
+    /// Takes in a value that was made. What would only be worked out when it is read is worked out now.
+    fn check(&self, value: Value) -> Result<Value, Error> {
+        let size = self.measure(&value)?;
+        self.charge(size)?;
+        if value.kind() == ValueKind::Iterable {
+            return Ok(value.try_iter()?.collect::<Vec<_>>().into());
+        }
+        Ok(value)
+    }
+
+    /// Takes in a value that is looked at.
+    fn read(&self, value: Value) -> Result<Value, Error> {
+        let size = self.measure(&value)?;
+        self.charge(size / READ_COST_DIVISOR)?;
+        Ok(value)
+    }
+
+    /// What a chain of operators comes to.
+    fn fold(&self, operands: &Value, signs: &str) -> Result<Value, Error> {
+        let operands: Vec<Value> = operands.try_iter()?.collect();
+        for operand in &operands {
+            // Fails for what is undefined, in the engine's own words.
+            if operand.is_undefined() {
+                operand.get_attr("")?;
+            }
+        }
+        // Joined at once, so that a long chain isn't copied again and again.
+        if signs.bytes().all(|sign| sign == b'~') {
+            let size = self.measure_all(&operands)?;
+            self.check_value_size(size)?;
+            return self.check(operands.iter().map(Value::to_string).collect::<String>().into());
+        }
+        let mut operands = operands.into_iter();
+        let mut result = operands.next().unwrap_or_default();
+        for (sign, right) in signs.chars().zip(operands) {
+            result = self.operate(sign, result, right)?;
+        }
+        Ok(result)
+    }
+
+    fn operate(&self, sign: char, left: Value, right: Value) -> Result<Value, Error> {
+        let is_plain = |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool | ValueKind::None);
+        if !(is_plain(&left) && is_plain(&right)) {
+            let (one, other) = (self.measure(&left)?, self.measure(&right)?);
+            let times = |value: &Value, size: u64, count: &Value| {
+                let size = value.as_str().map_or(size, |text| text.len() as u64);
+                size.saturating_mul(count.as_usize().map_or(1, |count| count as u64))
+            };
+            self.check_value_size(match sign {
+                '*' => times(&left, one, &right).max(times(&right, other, &left)),
+                _ => one + other,
+            })?;
+        }
+        static OPERATORS: LazyLock<Vec<(char, Expression<'static, 'static>)>> = LazyLock::new(|| {
+            static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(Environment::new);
+            let all = [("+", "+"), ("-", "-"), ("*", "*"), ("/", "/"), (":", "//"), ("%", "%"), ("~", "~")];
+            let compile = |(sign, operator): (&str, &str)| {
+                let expression = ENVIRONMENT.compile_expression_owned(format!("left {operator} right")).ok()?;
+                Some((sign.chars().next()?, expression))
+            };
+            all.into_iter().filter_map(compile).collect()
+        });
+        let operator = OPERATORS.iter().find(|(known, _)| *known == sign).map(|(_, operator)| operator);
+        let operator = operator.ok_or_else(|| Error::from(ErrorKind::InvalidOperation))?;
+        let result = operator.eval(context! { left, right });
+        // Its place is that of this operator in the template.
+        let result =
+            result.map_err(|error| Error::new(error.kind(), error.detail().map_or_else(String::new, str::to_owned)))?;
+        self.check(result)
+    }
+
+    /// Prints a value.
+    pub(super) fn print(&self, out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+        if value.downcast_object_ref::<CountedTextMarker>().is_some() {
+            return Ok(());
+        }
+        let size = self.measure(value)?;
+        self.charge(size)?;
+        minijinja::escape_formatter(out, state, value)
+    }
+
+    /// Takes in a value that is printed as words of a command.
+    pub(super) fn charge_printed(&self, value: &Value) -> Result<bool, Error> {
+        if value.downcast_object_ref::<CountedTextMarker>().is_some() {
+            return Ok(false);
+        }
+        let size = self.measure(value)?;
+        self.charge(size).map(|()| true)
+    }
+
+    /// Sets an environment's filters, tests and functions to ones that keep to the limits.
+    pub(super) fn install(self: &Arc<Self>, environment: &mut Environment<'_>) {
+        for (name, filter, estimate) in bounded_filters() {
+            let limits = self.clone();
+            environment.add_filter(name, move |state: &mut State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
+                let arguments = arguments.into_values();
+                let size = limits.measure_all(&arguments)?;
+                limits.charge(VALUE_OVERHEAD + size / READ_COST_DIVISOR)?;
+                limits.check_value_size(estimate(&limits, &arguments, size)?)?;
+                let result = filter.call(state, &arguments)?;
+                // The engine keeps several mappings side by side and looks into each.
+                if name == "chain" && result.kind() == ValueKind::Map {
+                    let pairs = result.as_object().and_then(DynObject::try_iter_pairs).into_iter().flatten();
+                    return limits.check(Value::from_pairs(pairs));
+                }
+                if name == "chain" {
+                    return limits.check(result.try_iter()?.collect::<Vec<_>>().into());
+                }
+                limits.check(result)
+            });
+        }
+        for (name, test) in bounded_tests() {
+            let limits = self.clone();
+            environment.add_test(name, move |state: &mut State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
+                let arguments = arguments.into_values();
+                limits.charge(limits.measure_all(&arguments)? / READ_COST_DIVISOR)?;
+                test.call(state, &arguments)
+            });
+        }
+        let all = [
+            ("range", Value::from_function(functions::range)),
+            ("dict", Value::from_function(functions::dict)),
+            ("namespace", Value::from_function(functions::namespace)),
+        ];
+        for (name, function) in all {
+            let limits = self.clone();
+            environment.add_function(name, move |state: &mut State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
+                let arguments = arguments.into_values();
+                limits.charge(limits.measure_all(&arguments)?)?;
+                limits.check(function.call(state, &arguments)?)
+            });
+        }
+        let limits = self.clone();
+        environment.add_filter(CHECK, move |value: Value| limits.check(value));
+        let limits = self.clone();
+        environment.add_filter(READ, move |value: Value| limits.read(value));
+        let limits = self.clone();
+        environment.add_filter(FOLD, move |operands: Value, signs: &str| limits.fold(&operands, signs));
+        let limits = self.clone();
+        environment
+            .add_filter(ADD_TEXT, move |size: u64| limits.charge(size).map(|()| Value::from_object(CountedTextMarker)));
+    }
+}
+
+/// What text of a template leaves after it was counted: nothing.
+#[derive(Debug)]
+struct CountedTextMarker;
+
+impl minijinja::value::Object for CountedTextMarker {
+    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
+        minijinja::value::ObjectRepr::Plain
+    }
+}
+
+/// Adds the size of a value to `size`, and stops where it is too large.
+fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededLimit> {
+    *size += VALUE_OVERHEAD + value.as_str().map_or(0, str::len) as u64;
+    if *size > MAX_VALUE {
+        return Err(ExceededLimit::Value);
+    }
+    let Some(object) = value.as_object() else {
+        *size += value.as_bytes().filter(|_| value.as_str().is_none()).map_or(0, <[u8]>::len) as u64;
+        return Ok(());
+    };
+    if let Some(inputs) = value.downcast_object_ref::<TrackedInputs>() {
+        *size += inputs.size;
+        return Ok(());
+    }
+    let Some(levels) = levels.checked_sub(1) else { return Err(ExceededLimit::Depth) };
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            for item in object.try_iter().into_iter().flatten() {
+                measure(&item, levels, size)?;
+            }
+        }
+        ValueKind::Map => {
+            for (key, item) in object.try_iter_pairs().into_iter().flatten() {
+                measure(&key, levels, size)?;
+                measure(&item, levels, size)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// About how large the result of a filter can get, from its arguments and their size.
+type SizeEstimate = fn(&RenderLimits, &[Value], u64) -> Result<u64, Error>;
+
+/// A result is hardly larger than what it is made from.
+fn same_size(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
+    Ok(size)
+}
+
+/// Each letter of a text becomes an item.
+fn char_list_size(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    Ok(size + text(arguments, 0).chars().count() as u64 * VALUE_OVERHEAD)
+}
+
+fn text(arguments: &[Value], at: usize) -> &str {
+    arguments.get(at).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Every number among the arguments is a width or count, named or not.
+fn largest_number(limits: &RenderLimits, arguments: &[Value]) -> Result<u64, Error> {
+    let mut greatest = 0;
+    for argument in arguments.iter().skip(1) {
+        let named = argument.is_kwargs().then(|| argument.as_object()?.try_iter_pairs()).flatten();
+        let named = named.into_iter().flatten().map(|(_, value)| value);
+        for number in named.chain([argument.clone()]).filter_map(|value| value.as_usize()) {
+            limits.width(number as u64)?;
+            greatest = greatest.max(number as u64);
+        }
+    }
+    Ok(greatest)
+}
+
+fn indented(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    let lines = text(arguments, 0).matches('\n').count() as u64 + 1;
+    Ok(size + lines.saturating_mul(largest_number(limits, arguments)?.max(4)))
+}
+
+fn grouped(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    // A group is filled up with one and the same value, which is measured as often as it is in it.
+    let filler = arguments.get(2).map_or(Ok(0), |filler| limits.measure(filler))?;
+    let count = largest_number(limits, arguments)?;
+    Ok(char_list_size(limits, arguments, size)? + count.saturating_mul(VALUE_OVERHEAD + filler))
+}
+
+fn replaced(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    let plain: Vec<String> = arguments.iter().take(3).map(Value::to_string).collect();
+    let [value, from, to] = plain.as_slice() else { return Ok(size) };
+    let found = if from.is_empty() { value.chars().count() + 1 } else { value.matches(from.as_str()).count() };
+    Ok(size + (found as u64).saturating_mul(to.len() as u64))
+}
+
+fn joined(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    let Some(value) = arguments.first() else { return Ok(size) };
+    let items = value.len().unwrap_or_default() as u64;
+    // The joiner is named or not, and the only text that counts beside the items.
+    let joiners = arguments.iter().skip(1).map(|argument| {
+        let mut size = 0;
+        let _ = measure(argument, 2, &mut size);
+        size
+    });
+    Ok(size + items.saturating_mul(joiners.sum()))
+}
+
+fn divided(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    let value = text(arguments, 0);
+    let pieces = match arguments.get(1).and_then(Value::as_str) {
+        Some(between) if !between.is_empty() => value.matches(between).count(),
+        Some(_) => value.chars().count() + 2,
+        None => value.split_whitespace().count(),
+    };
+    Ok(size + pieces as u64 * VALUE_OVERHEAD)
+}
+
+fn lined(_: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    Ok(size + text(arguments, 0).matches('\n').count() as u64 * VALUE_OVERHEAD)
+}
+
+/// Each level is indented once more.
+fn pretty(_: &RenderLimits, _: &[Value], size: u64) -> Result<u64, Error> {
+    Ok(size.saturating_mul(4))
+}
+
+fn formatted(limits: &RenderLimits, arguments: &[Value], size: u64) -> Result<u64, Error> {
+    let format = text(arguments, 0);
+    let mut total = size;
+    for (number, field) in format.split('%').enumerate() {
+        if number == 0 {
+            continue;
+        }
+        // By name, the same value can be used again and again.
+        let named = field.strip_prefix('(').and_then(|field| field.split_once(')'));
+        let (name, rest) = named.map_or((None, field), |(name, rest)| (Some(name), rest));
+        if let Some(value) = name.zip(arguments.get(1)).and_then(|(name, values)| values.get_attr(name).ok()) {
+            total += limits.measure(&value)?;
+        }
+        let spec = rest.trim_start_matches(['#', '0', '-', ' ', '+']);
+        let spec = &spec[..spec.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(spec.len())];
+        for width in spec.split('.').filter(|width| !width.is_empty()) {
+            let width = width.parse().unwrap_or(u64::MAX);
+            limits.width(width)?;
+            total += width;
+        }
+        limits.check_value_size(total)?;
+    }
+    Ok(total)
+}
+
+fn bounded_filters() -> Vec<(&'static str, Value, SizeEstimate)> {
+    macro_rules! table {
+        ($($name:literal $filter:ident $estimate:ident,)*) => {
+            vec![$(($name, Value::from_function(filters::$filter), $estimate as SizeEstimate),)*]
+        };
+    }
+    table! {
+        "escape" escape same_size,
+        "e" escape same_size,
+        "lower" lower same_size,
+        "upper" upper same_size,
+        "title" title same_size,
+        "capitalize" capitalize same_size,
+        "replace" replace replaced,
+        "length" length same_size,
+        "count" length same_size,
+        "dictsort" dictsort same_size,
+        "items" items same_size,
+        "reverse" reverse same_size,
+        "trim" trim same_size,
+        "join" join joined,
+        "split" split divided,
+        "lines" lines lined,
+        "last" last same_size,
+        "min" min same_size,
+        "max" max same_size,
+        "sort" sort char_list_size,
+        "list" list char_list_size,
+        "string" string same_size,
+        "batch" batch grouped,
+        "slice" slice grouped,
+        "sum" sum same_size,
+        "indent" indent indented,
+        "select" select char_list_size,
+        "reject" reject char_list_size,
+        "selectattr" selectattr char_list_size,
+        "rejectattr" rejectattr char_list_size,
+        "map" map char_list_size,
+        "groupby" groupby char_list_size,
+        "unique" unique char_list_size,
+        "chain" chain char_list_size,
+        "zip" zip char_list_size,
+        "pprint" pprint pretty,
+        "format" format formatted,
+        "round" round same_size,
+        "int" int same_size,
+        "float" float same_size,
+    }
+}
+
+/// Tests that look at more than what kind of value it is.
+fn bounded_tests() -> Vec<(&'static str, Value)> {
+    macro_rules! table {
+        ($($test:ident $($name:literal)+,)*) => {
+            vec![$($(($name, Value::from_function(tests::$test)),)+)*]
+        };
+    }
+    table! {
+        is_eq "eq" "equalto" "==",
+        is_ne "ne" "!=",
+        is_lt "lt" "lessthan" "<",
+        is_le "le" "<=",
+        is_gt "gt" "greaterthan" ">",
+        is_ge "ge" ">=",
+        is_in "in",
+        is_startingwith "startingwith",
+        is_endingwith "endingwith",
+        is_lower "lower",
+        is_upper "upper",
+    }
+}

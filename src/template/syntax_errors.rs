@@ -1,0 +1,530 @@
+//! Finds every mistake in a text that the engine's parser refuses. The parser stops at the first one; here each tag is
+//! read by itself, and what opens a block is paired with what closes it.
+
+use std::ops::Range;
+
+use minijinja::machinery::parse;
+
+/// Something that is wrong in a text.
+#[derive(Debug)]
+pub(super) struct SyntaxError {
+    pub(super) range: Range<usize>,
+    pub(super) message: String,
+    pub(super) help: String,
+}
+
+/// How many mistakes of one text are reported.
+const MAX_MISTAKES: usize = 110;
+
+/// How many blocks may be open at once; the parser takes few more.
+const MAX_OPEN: usize = 100;
+
+/// Tags that open a block; `end` and the same word closes it.
+const BLOCKS: &[&str] = &["if", "for", "macro", "call", "filter", "block", "with", "autoescape", "set"];
+
+/// Tags that stand alone or within a block.
+const OTHERS: &[&str] = &["elif", "else", "include", "import", "from", "extends", "do", "raw", "endraw"];
+
+/// What other languages write, and what is written here. Signs are found anywhere in a tag, words at its beginning.
+const FOREIGN_OPERATORS: &[(&str, &str)] = &[
+    ("&&", "write `and` for `&&`"),
+    ("||", "write `or` for `||`"),
+    ("!==", "write `!=` for `!==`"),
+    ("===", "write `==` for `===`"),
+    ("?.", "ask `is defined` first: there is no `?.`"),
+    ("??", "write `VALUE | default(OTHER)` for `??`"),
+    ("?", "write `A if CONDITION else B` for `CONDITION ? A : B`"),
+    ("=>", "there are no functions here; a `{% macro %}` comes closest"),
+    ("++", "write `{% set x = x + 1 %}`"),
+    ("+=", "write `{% set x = x + 1 %}`"),
+    (";", "a tag holds one expression or statement, without `;`"),
+    ("`", "write texts in quotes"),
+    ("${", "within a tag a variable is written by its name alone"),
+    ("$", "variables are written without `$`"),
+];
+
+const FOREIGN_TAGS: &[(&str, &str)] = &[
+    ("elseif", "write `{% elif CONDITION %}`"),
+    ("elsif", "write `{% elif CONDITION %}`"),
+    ("elsef", "write `{% elif CONDITION %}`"),
+    ("foreach", "write `{% for ITEM in LIST %}`"),
+    ("each", "write `{% for ITEM in LIST %}`"),
+    ("while", "there is only `{% for ITEM in LIST %}`"),
+    ("unless", "write `{% if not CONDITION %}`"),
+    ("switch", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
+    ("case", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
+    ("when", "write `{% if %}`, `{% elif %}` and `{% else %}`"),
+    ("let", "write `{% set NAME = VALUE %}`"),
+    ("var", "write `{% set NAME = VALUE %}`"),
+    ("const", "write `{% set NAME = VALUE %}`"),
+    ("assign", "write `{% set NAME = VALUE %}`"),
+    ("capture", "write `{% set NAME %}` and `{% endset %}`"),
+    ("print", "write `{{ VALUE }}`"),
+    ("echo", "write `{{ VALUE }}`"),
+    ("comment", "write `{# COMMENT #}`"),
+    ("verbatim", "write `{% raw %}` and `{% endraw %}`"),
+    ("break", "a loop can't be left early: choose its items with `{% for ITEM in LIST if CONDITION %}`"),
+    ("continue", "no round can be left early: put the rest into an `{% if %}`"),
+];
+
+const RAW: &str = "braces that aren't meant as a template tag go between `{% raw %}` and `{% endraw %}`";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TagKind {
+    Variable,
+    Block,
+    Comment,
+}
+
+/// A tag, from its first brace to its last.
+#[derive(Debug, Clone)]
+struct Tag {
+    kind: TagKind,
+    range: Range<usize>,
+    is_closed: bool,
+}
+
+impl Tag {
+    /// What is between the braces, without the signs that trim blanks.
+    fn content<'a>(&self, text: &'a str) -> &'a str {
+        let whole = &text[self.range.clone()];
+        let end = if self.is_closed { whole.len() - 2 } else { whole.len() };
+        whole[2..end.max(2)].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim()
+    }
+}
+
+/// All tags of a text, in order. What is between `{% raw %}` and `{% endraw %}` has none.
+fn tags(text: &str) -> Vec<Tag> {
+    let mut tags = Vec::new();
+    let mut from = 0;
+    while let Some((start, kind)) = opening(text, from) {
+        let close = match kind {
+            TagKind::Variable => "}}",
+            TagKind::Block => "%}",
+            TagKind::Comment => "#}",
+        };
+        let end = match kind {
+            TagKind::Comment => text[start + 2..].find(close).map(|end| start + 2 + end + 2),
+            _ => end_of_tag(text, start + 2, close),
+        };
+        from = end.unwrap_or(start + 2);
+        let line = text[start..].find('\n').map_or(text.len(), |end| start + end);
+        let shown = opening(text, start + 2).map_or(line, |(next, _)| next.min(line));
+        let tag = Tag { kind, range: start..end.unwrap_or(shown), is_closed: end.is_some() };
+        if kind == TagKind::Block && tag.content(text) == "raw" {
+            from = end_of_raw(text, from).unwrap_or(text.len());
+        }
+        tags.push(tag);
+    }
+    tags
+}
+
+fn opening(text: &str, from: usize) -> Option<(usize, TagKind)> {
+    let found = text.as_bytes()[from..].windows(2).position(|pair| matches!(pair, b"{{" | b"{%" | b"{#"))?;
+    let kind = match text.as_bytes()[from + found + 1] {
+        b'{' => TagKind::Variable,
+        b'%' => TagKind::Block,
+        _ => TagKind::Comment,
+    };
+    Some((from + found, kind))
+}
+
+/// Where a tag ends, texts in quotes and brackets aside. Where it doesn't, another tag begins first, or there is none.
+fn end_of_tag(text: &str, from: usize, close: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let (mut quote, mut depth, mut at) = (None, 0_usize, from);
+    while at < bytes.len() {
+        let byte = bytes[at];
+        match quote {
+            Some(open) if byte == open => quote = None,
+            Some(_) if byte == b'\\' => at += 1,
+            Some(_) => {}
+            None if depth == 0 && bytes[at..].starts_with(close.as_bytes()) => return Some(at + 2),
+            None if matches!(&bytes[at..], [b'{', b'{' | b'%' | b'#', ..]) => break,
+            None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
+            None if matches!(byte, b'{' | b'[' | b'(') => depth += 1,
+            None if matches!(byte, b'}' | b']' | b')') => depth = depth.saturating_sub(1),
+            None => {}
+        }
+        at += 1;
+    }
+    // A quote or bracket may be what is missing.
+    let end = from + text[from..].find(close)?;
+    let next = opening(text, from).map_or(text.len(), |(next, _)| next);
+    (end < next).then_some(end + 2)
+}
+
+fn end_of_raw(text: &str, from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        let start = at + text[at..].find("{%")?;
+        let end = start + 2 + text[start + 2..].find("%}")? + 2;
+        if text[start + 2..end - 2].trim_matches(['-', '+', ' ', '\n', '\t', '\r']) == "endraw" {
+            return Some(start);
+        }
+        at = start + 2;
+    }
+}
+
+/// The first tag of a text, if it would be one in a template: what other languages write between such braces isn't.
+pub fn first_tag(text: &str) -> Option<Range<usize>> {
+    let is_tag = |tag: &Tag| {
+        let content = tag.content(text);
+        tag.is_closed
+            && match tag.kind {
+                TagKind::Variable => parse(&text[tag.range.clone()], "", Default::default()).is_ok(),
+                TagKind::Block => {
+                    let word = first_word(content);
+                    BLOCKS.contains(&word.strip_prefix("end").unwrap_or(word)) || OTHERS.contains(&word)
+                }
+                // `${#array[@]}` and `${name#}` are bash's.
+                TagKind::Comment => {
+                    let inside = &text[tag.range.start + 2..tag.range.end - 2];
+                    inside.starts_with(char::is_whitespace) && inside.ends_with(char::is_whitespace)
+                }
+            }
+    };
+    tags(text).into_iter().find(is_tag).map(|tag| tag.range)
+}
+
+/// A text with a word of the same length for each value and blanks for each comment; `None` where it has other tags.
+pub fn without_tags(text: &str) -> Option<String> {
+    let mut plain = text.to_owned();
+    for tag in tags(text) {
+        let filler = match tag.kind {
+            TagKind::Variable => "x",
+            TagKind::Comment => " ",
+            TagKind::Block => return None,
+        };
+        let width = tag.range.len();
+        plain.replace_range(tag.range, &filler.repeat(width));
+    }
+    Some(plain)
+}
+
+fn first_word(content: &str) -> &str {
+    let end = content.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(content.len());
+    &content[..end]
+}
+
+/// All mistakes of a text that the parser refuses with this error.
+pub(super) fn find_errors(text: &str, error: &minijinja::Error) -> Vec<SyntaxError> {
+    let mut reading = TagChecker { text, open: Vec::new(), found: Vec::new() };
+    for tag in tags(text) {
+        if reading.found.len() > MAX_MISTAKES || reading.open.len() > MAX_OPEN {
+            break;
+        }
+        reading.tag(&tag);
+    }
+    if reading.open.len() > MAX_OPEN {
+        // What is wrong is how deep it nests, and the parser says so.
+        (reading.open, reading.found) = (Vec::new(), Vec::new());
+    }
+    for (word, range) in std::mem::take(&mut reading.open) {
+        reading.unclosed(word, range);
+    }
+    if reading.found.is_empty() {
+        let end = text.len();
+        let range = error.range().unwrap_or(0..0);
+        let range = range.start.min(end)..range.end.min(end);
+        let help = match tags(text).into_iter().find(|tag| tag.range.contains(&range.start)) {
+            Some(tag) => reading.help(&tag),
+            None => RAW.to_owned(),
+        };
+        reading.report(range, error.detail().unwrap_or("syntax error"), help);
+    }
+    reading.found.sort_by_key(|mistake| mistake.range.start);
+    reading.found
+}
+
+struct TagChecker<'a> {
+    text: &'a str,
+    /// The blocks that are open, the innermost last: the word that opens each, and where.
+    open: Vec<(&'a str, Range<usize>)>,
+    found: Vec<SyntaxError>,
+}
+
+impl<'a> TagChecker<'a> {
+    fn report(&mut self, range: Range<usize>, message: &str, help: impl Into<String>) {
+        self.found.push(SyntaxError { range, message: format!("template: {message}"), help: help.into() });
+    }
+
+    fn unclosed(&mut self, word: &str, range: Range<usize>) {
+        let help = match word {
+            "set" => "close it with `{% endset %}`, or write `{% set NAME = VALUE %}`".to_owned(),
+            word => format!("close it with `{{% end{word} %}}`"),
+        };
+        self.report(range, &format!("this `{{% {word} %}}` is never closed"), help);
+    }
+
+    fn tag(&mut self, tag: &Tag) {
+        if !tag.is_closed {
+            let (open, close) = match tag.kind {
+                TagKind::Variable => ("{{", "}}"),
+                TagKind::Block => ("{%", "%}"),
+                TagKind::Comment => ("{#", "#}"),
+            };
+            let help = match is_probably_literal(self.text, tag) {
+                true => RAW.to_owned(),
+                false => format!("write `{close}` where it ends; {RAW}"),
+            };
+            return self.report(tag.range.clone(), &format!("this `{open}` has no `{close}`"), help);
+        }
+        match tag.kind {
+            TagKind::Comment => {}
+            TagKind::Variable => self.read_alone(tag, "", ""),
+            TagKind::Block => self.block(tag),
+        }
+    }
+
+    fn block(&mut self, tag: &Tag) {
+        let content = tag.content(self.text);
+        let word = first_word(content);
+        let innermost = self.open.last().map(|(word, _)| *word);
+        let range = || tag.range.clone();
+        match word {
+            "raw" => {
+                if end_of_raw(self.text, tag.range.end).is_none() {
+                    self.unclosed("raw", range());
+                }
+            }
+            "endraw" => {}
+            "elseif" | "elsif" | "elsef" => self.read_alone(tag, "", ""),
+            "else" => {
+                let rest = content[word.len()..].trim();
+                if first_word(rest) == "if" {
+                    self.report(range(), "unexpected condition after `else`", "write `{% elif CONDITION %}`");
+                } else if !rest.is_empty() {
+                    self.report(range(), "`else` takes nothing", "write `{% else %}`, or `{% elif CONDITION %}`");
+                } else if !matches!(innermost, Some("if" | "for")) {
+                    self.report_outside_block(tag, "else", "`{% if %}` or `{% for %}`");
+                }
+            }
+            "elif" => match innermost {
+                Some("if") => self.read_alone(tag, "{% if 1 %}", "{% endif %}"),
+                _ => self.report_outside_block(tag, "elif", "`{% if %}`"),
+            },
+            "end" => {
+                let help = match self.open.pop() {
+                    Some((word, _)) => format!("write `{{% end{word} %}}`"),
+                    None => "remove it: no block is open here".to_owned(),
+                };
+                self.report(range(), "`end` must name what it closes", help);
+            }
+            _ if BLOCKS.contains(&word.strip_prefix("end").unwrap_or_default()) => self.close(tag, word),
+            _ if BLOCKS.contains(&word) && !(word == "set" && is_assignment(content)) => {
+                self.read_alone(tag, "", &format!("{{% end{word} %}}"));
+                self.open.push((word, range()));
+            }
+            _ => self.read_alone(tag, "", ""),
+        }
+    }
+
+    fn report_outside_block(&mut self, tag: &Tag, word: &str, of: &str) {
+        let message = match self.open.last() {
+            Some((open, _)) => format!("`{word}` is within `{{% {open} %}}`, not directly within {of}"),
+            None => format!("`{word}` is within no {of}"),
+        };
+        self.report(tag.range.clone(), &message, "remove it, or check what is opened and closed before it");
+    }
+
+    fn close(&mut self, tag: &Tag, word: &'a str) {
+        let opener = word.trim_start_matches("end");
+        let Some(at) = self.open.iter().rposition(|(open, _)| *open == opener) else {
+            let help = match self.open.last() {
+                Some((open, _)) => format!("the block that is open here ends with `{{% end{open} %}}`"),
+                None => "remove it: no block is open here".to_owned(),
+            };
+            // The open block was meant, as far as anyone can tell.
+            self.open.pop();
+            return self.report(tag.range.clone(), &format!("this `{{% {word} %}}` closes nothing"), help);
+        };
+        for (word, range) in self.open.split_off(at).split_off(1) {
+            self.unclosed(word, range);
+        }
+        if opener != "block" && tag.content(self.text) != word {
+            let help = format!("write `{{% {word} %}}`");
+            self.report(tag.range.clone(), &format!("`{word}` takes nothing"), help);
+        }
+    }
+
+    /// Reads one tag by itself, between others that make a whole of it.
+    fn read_alone(&mut self, tag: &Tag, before: &str, after: &str) {
+        let alone = format!("{before}{}{after}", &self.text[tag.range.clone()]);
+        let Err(error) = parse(&alone, "", Default::default()) else { return };
+        let found = error.range().unwrap_or(0..0);
+        let place = |at: usize| (tag.range.start + at.saturating_sub(before.len())).min(tag.range.end);
+        let range = place(found.start)..place(found.end);
+        let range = if range.is_empty() { tag.range.clone() } else { range };
+        let help = self.help(tag);
+        self.report(range, error.detail().unwrap_or("syntax error"), help);
+    }
+
+    fn help(&self, tag: &Tag) -> String {
+        let content = tag.content(self.text);
+        let word = first_word(content);
+        if is_probably_literal(self.text, tag) {
+            return RAW.to_owned();
+        }
+        let plain = without_strings(content);
+        let of_word = FOREIGN_TAGS.iter().find(|(other, _)| tag.kind == TagKind::Block && *other == word);
+        let of_sign = FOREIGN_OPERATORS.iter().find(|(sign, _)| plain.contains(sign));
+        if let Some((_, help)) = of_word.or(of_sign) {
+            return (*help).to_owned();
+        }
+        if plain.replace("!=", "").contains('!') {
+            return "write `not` for `!`".to_owned();
+        }
+        if matches!(word, "if" | "elif") && is_assignment(content) {
+            return "write `==` to compare".to_owned();
+        }
+        if tag.kind == TagKind::Variable && BLOCKS.contains(&word) {
+            return format!("statements are written `{{% {word} ... %}}`");
+        }
+        match tag.kind {
+            TagKind::Variable => "a tag holds one expression, such as `{{ inputs.NAME }}`".to_owned(),
+            _ if BLOCKS.contains(&word) || OTHERS.contains(&word) => "check how this tag is written".to_owned(),
+            _ => "the tags are `if`, `elif`, `else`, `for`, `set`, `with`, `macro`, `call`, `filter`, `include`, \
+                  `import`, `from`, `raw`, and the `end` of each"
+                .to_owned(),
+        }
+    }
+}
+
+/// Whether the braces belong to another language: Go, Handlebars, GitHub's workflows, or nothing at all.
+fn is_probably_literal(text: &str, tag: &Tag) -> bool {
+    let content = tag.content(text);
+    let begins_otherwise =
+        content.is_empty() || content.starts_with(['.', '$', '#', '/', '>', '^', '{', '&', '%', '}']);
+    tag.kind == TagKind::Variable && (begins_otherwise || text[..tag.range.start].ends_with('$'))
+}
+
+/// Whether a tag has an `=` that compares nothing.
+fn is_assignment(content: &str) -> bool {
+    let plain = without_strings(content);
+    let bytes = plain.as_bytes();
+    let is_alone = |at: usize| {
+        let before = at.checked_sub(1).map(|at| bytes[at]);
+        !matches!(before, Some(b'=' | b'!' | b'<' | b'>')) && bytes.get(at + 1) != Some(&b'=')
+    };
+    let mut depth = 0_usize;
+    bytes.iter().enumerate().any(|(at, byte)| {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        *byte == b'=' && depth == 0 && is_alone(at)
+    })
+}
+
+/// A tag's content without what is in quotes.
+fn without_strings(content: &str) -> String {
+    let mut plain = String::new();
+    let mut quote = None;
+    let mut letters = content.chars();
+    while let Some(letter) = letters.next() {
+        match quote {
+            Some(open) if letter == open => quote = None,
+            Some(_) if letter == '\\' => drop(letters.next()),
+            Some(_) => {}
+            None if matches!(letter, '"' | '\'') => quote = Some(letter),
+            None => plain.push(letter),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<(String, String, String)> {
+        let error = parse(text, "", Default::default()).err().unwrap_or_else(|| panic!("{text} is right"));
+        let shown = |it: SyntaxError| (text[it.range.clone()].to_owned(), it.message, it.help);
+        find_errors(text, &error).into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn every_mistake_of_a_text_is_found_at_its_tag() {
+        let text = "{{ a b }} {% if x %} {{ c && d }} {% for i in y %} {{ ok }} {% endfor %} {% frob %} {{ e( }}";
+        let places: Vec<String> = found(text).into_iter().map(|it| it.0).collect();
+        assert_eq!(places, ["b", "{% if x %}", "&", "frob", "}"], "{:?}", found(text));
+        let text = "{% if a %}{% for b in c %}{% endif %}{% endfor %}{% macro m() %}";
+        let places: Vec<String> = found(text).into_iter().map(|it| it.0).collect();
+        assert_eq!(places, ["{% for b in c %}", "{% endfor %}", "{% macro m() %}"]);
+    }
+
+    #[test]
+    fn the_help_fits_the_mistake() {
+        for (text, help) in [
+            ("{% if a %}{% elseif b %}{% endif %}", "{% elif"),
+            ("{% if a %}{% else if b %}{% endif %}", "{% elif"),
+            ("{{ a && b }}", "`and`"),
+            ("{{ a || b }}", "`or`"),
+            ("{{ !a }}", "`not`"),
+            ("{{ a === b }}", "`==`"),
+            ("{{ a ? b : c }}", "if CONDITION else"),
+            ("{% if a %}{% end %}", "{% endif %}"),
+            ("{% for a in b %}{% endif %}", "{% endfor %}"),
+            ("{% if a = b %}{% endif %}", "`==`"),
+            ("{% let a = b %}", "{% set"),
+            ("{{ if a }}", "{% if"),
+            ("${{ secrets.A && b }}", "{% raw %}"),
+            ("{{ .Names }}", "{% raw %}"),
+            ("{{#each x}}{{/each}}", "{% raw %}"),
+            ("{{ }}", "{% raw %}"),
+            ("{{ a", "`}}`"),
+            ("{% set a %}", "{% endset %}"),
+        ] {
+            let found = found(text);
+            assert!(found.iter().any(|(_, _, found)| found.contains(help)), "{text}: {found:?}");
+            assert!(help.contains("raw") || !found[0].2.starts_with("braces"), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_other_languages_write_is_no_tag() {
+        for text in [
+            "docker ps --format {{.Names}}",
+            "echo ${#name} ${name#}",
+            "awk '{{print $1}}'",
+            "find -exec x {{}}",
+            "^[a-z]{2,{3}}$",
+            "a {b,c} {%Y-%m} }}",
+        ] {
+            assert_eq!(first_tag(text), None, "{text}");
+        }
+        for (text, tag) in [
+            ("a {{ inputs.x }} b", "{{ inputs.x }}"),
+            ("{{.Dir}} {{ x }}", "{{ x }}"),
+            ("{% if a %}", "{% if a %}"),
+            ("{#- no -#} {# note #}", "{# note #}"),
+        ] {
+            assert_eq!(first_tag(text).map(|range| &text[range]), Some(tag), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_text_is_too_odd() {
+        let pieces =
+            ["{{", "}}", "{%", "%}", "{#", "#}", "'", "\"", "(", "}", "if", "endif", "raw", "endraw", " ", "ü", "\\"];
+        let mut state = 7_u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+            }
+            first_tag(&text);
+            if let Err(error) = parse(&text, "", Default::default()) {
+                let found = find_errors(&text, &error);
+                assert!(!found.is_empty());
+                assert!(
+                    found.iter().all(|it| it.range.start <= it.range.end && it.range.end <= text.len()),
+                    "{text}: {found:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Finds what no value of an input's type can do, in branches and loops too that no trial comes by.
+//!
+//! It only speaks where it is sure: a name that is set twice, or whatever stands behind a test such as `is number`, has
+//! no known type.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Stmt};
+
+/// What kind of value an expression has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// A text, a path included.
+    Text,
+    /// A whole number or another.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A list of texts.
+    List,
+}
+
+impl ValueType {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::Number => "a number",
+            Self::Boolean => "a boolean",
+            Self::List => "a list",
+        }
+    }
+}
+
+/// An operation that fails for every value of its operands' types.
+#[derive(Debug)]
+pub(super) struct TypeError {
+    pub(super) range: Range<usize>,
+    pub(super) message: String,
+}
+
+/// Everything in a template that can't work with the types of the inputs.
+pub(super) fn type_errors(statements: &[Stmt<'_>], inputs: &HashMap<String, ValueType>) -> Vec<TypeError> {
+    let mut names = NameCounts::default();
+    names.statements(statements);
+    let mut types = TypeChecker { inputs, names, kinds: HashMap::new(), found: Vec::new() };
+    if !types.names.counts.contains_key("inputs") && !types.names.has_files {
+        types.statements(statements);
+    }
+    types.found
+}
+
+/// How often each name gets a value.
+#[derive(Default)]
+struct NameCounts<'a> {
+    counts: HashMap<&'a str, usize>,
+    /// Whether other files take part, which may set names.
+    has_files: bool,
+}
+
+impl<'a> NameCounts<'a> {
+    fn target(&mut self, target: &Expr<'a>) {
+        match target {
+            Expr::Var(name) => *self.counts.entry(name.id).or_default() += 1,
+            Expr::List(it) => it.items.iter().for_each(|item| self.target(item)),
+            Expr::Tuple(it) => it.items.iter().for_each(|item| self.target(item)),
+            _ => {}
+        }
+    }
+
+    fn statements(&mut self, statements: &[Stmt<'a>]) {
+        for statement in statements {
+            match statement {
+                Stmt::Template(it) => self.statements(&it.children),
+                Stmt::ForLoop(it) => {
+                    self.target(&it.target);
+                    self.statements(&it.body);
+                    self.statements(&it.else_body);
+                }
+                Stmt::IfCond(it) => {
+                    self.statements(&it.true_body);
+                    self.statements(&it.false_body);
+                }
+                Stmt::WithBlock(it) => {
+                    it.assignments.iter().for_each(|(target, _)| self.target(target));
+                    self.statements(&it.body);
+                }
+                Stmt::Set(it) => self.target(&it.target),
+                Stmt::SetBlock(it) => {
+                    self.target(&it.target);
+                    self.statements(&it.body);
+                }
+                Stmt::AutoEscape(it) => self.statements(&it.body),
+                Stmt::FilterBlock(it) => self.statements(&it.body),
+                Stmt::Block(it) => self.statements(&it.body),
+                Stmt::Import(it) => self.target(&it.name),
+                Stmt::FromImport(it) => {
+                    it.names.iter().for_each(|(name, alias)| self.target(alias.as_ref().unwrap_or(name)));
+                }
+                Stmt::Macro(it) => self.declared(it),
+                Stmt::CallBlock(it) => self.declared(&it.macro_decl),
+                Stmt::Extends(_) | Stmt::Include(_) => self.has_files = true,
+                Stmt::EmitExpr(_) | Stmt::EmitRaw(_) | Stmt::Do(_) => {}
+            }
+        }
+    }
+
+    fn declared(&mut self, declared: &ast::Macro<'a>) {
+        *self.counts.entry(declared.name).or_default() += 1;
+        declared.args.iter().for_each(|argument| self.target(argument));
+        self.statements(&declared.body);
+    }
+}
+
+struct TypeChecker<'a, 'i> {
+    inputs: &'i HashMap<String, ValueType>,
+    names: NameCounts<'a>,
+    kinds: HashMap<&'a str, ValueType>,
+    found: Vec<TypeError>,
+}
+
+impl<'a> TypeChecker<'a, '_> {
+    fn report(&mut self, expression: &Expr<'_>, message: String) {
+        self.found.push(TypeError { range: super::instrument::range(expression), message });
+    }
+
+    /// Takes note of the type of a name that is set here and nowhere else.
+    fn set(&mut self, target: &Expr<'a>, kind: Option<ValueType>) {
+        if let (Expr::Var(name), Some(kind)) = (target, kind)
+            && self.names.counts.get(name.id) == Some(&1)
+        {
+            self.kinds.insert(name.id, kind);
+        }
+    }
+
+    fn statements(&mut self, statements: &[Stmt<'a>]) {
+        for statement in statements {
+            self.statement(statement);
+        }
+    }
+
+    fn statement(&mut self, statement: &Stmt<'a>) {
+        match statement {
+            Stmt::Template(it) => self.statements(&it.children),
+            Stmt::EmitExpr(it) => self.check_used(&it.expr),
+            Stmt::ForLoop(it) => {
+                self.check_used(&it.iter);
+                let kind = self.value_type(&it.iter);
+                if let Some(ValueType::Number | ValueType::Boolean) = kind {
+                    let shown = kind.map_or("", ValueType::noun);
+                    self.report(&it.iter, format!("{shown} can't be looped over"));
+                }
+                let is_flat = !it.recursive && matches!(kind, Some(ValueType::List | ValueType::Text));
+                self.set(&it.target, is_flat.then_some(ValueType::Text));
+                if it.filter_expr.as_ref().is_none_or(|filter| !has_test(filter)) {
+                    self.statements(&it.body);
+                }
+                self.statements(&it.else_body);
+            }
+            Stmt::IfCond(it) => {
+                self.check_inspected(&it.expr);
+                if !has_test(&it.expr) {
+                    self.statements(&it.true_body);
+                    self.statements(&it.false_body);
+                }
+            }
+            Stmt::WithBlock(it) => {
+                for (target, value) in &it.assignments {
+                    self.check_inspected(value);
+                    let kind = self.value_type(value);
+                    self.set(target, kind);
+                }
+                self.statements(&it.body);
+            }
+            Stmt::Set(it) => {
+                self.check_inspected(&it.expr);
+                let kind = self.value_type(&it.expr);
+                self.set(&it.target, kind);
+            }
+            Stmt::SetBlock(it) => {
+                self.statements(&it.body);
+                self.set(&it.target, it.filter.is_none().then_some(ValueType::Text));
+            }
+            Stmt::AutoEscape(it) => self.statements(&it.body),
+            Stmt::FilterBlock(it) => self.statements(&it.body),
+            Stmt::Macro(it) => self.statements(&it.body),
+            Stmt::CallBlock(it) => self.statements(&it.macro_decl.body),
+            // Another file may replace a block.
+            Stmt::Block(_)
+            | Stmt::EmitRaw(_)
+            | Stmt::Import(_)
+            | Stmt::FromImport(_)
+            | Stmt::Extends(_)
+            | Stmt::Include(_)
+            | Stmt::Do(_) => {}
+        }
+    }
+
+    /// An expression whose value is needed: where it is undefined, rendering fails.
+    fn check_used(&mut self, expression: &Expr<'a>) {
+        let part = match expression {
+            Expr::GetAttr(it) => Some((&it.expr, it.name)),
+            Expr::GetItem(it) => match &it.subscript_expr {
+                Expr::Const(name) => name.value.as_str().map(|_| (&it.expr, "")),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some((base, name)) = part
+            && let Some(kind) = self.value_type(base)
+        {
+            let is_index = kind == ValueType::List && name.bytes().any(|byte| byte.is_ascii_digit());
+            if !is_index {
+                self.report(expression, format!("{} has no parts with names", kind.noun()));
+            }
+            return;
+        }
+        self.check_inspected(expression);
+    }
+
+    /// An expression that may be undefined; not so what it is made from.
+    fn check_inspected(&mut self, expression: &Expr<'a>) {
+        match expression {
+            Expr::GetAttr(it) => self.check_used(&it.expr),
+            Expr::GetItem(it) => self.check_used(&it.expr),
+            Expr::BinOp(it) => match it.op {
+                BinOpKind::ScAnd | BinOpKind::ScOr => {
+                    self.check_inspected(&it.left);
+                    if !has_test(&it.left) {
+                        self.check_inspected(&it.right);
+                    }
+                }
+                op => {
+                    self.check_used(&it.left);
+                    self.check_used(&it.right);
+                    if let (Some(left), Some(right)) = (self.value_type(&it.left), self.value_type(&it.right))
+                        && let Some(verb) = mismatch(op, left, right)
+                    {
+                        let (left, right) = (left.noun(), right.noun());
+                        self.report(expression, format!("{left} and {right} can't be {verb}"));
+                    }
+                }
+            },
+            Expr::IfExpr(it) => {
+                self.check_inspected(&it.test_expr);
+                if !has_test(&it.test_expr) {
+                    self.check_used(&it.true_expr);
+                    it.false_expr.iter().for_each(|otherwise| self.check_used(otherwise));
+                }
+            }
+            Expr::Filter(it) => {
+                let Some(value) = &it.expr else { return };
+                match it.name {
+                    // These take what is undefined.
+                    "default" | "d" => self.check_inspected(value),
+                    _ => self.check_used(value),
+                }
+                let kind = self.value_type(value);
+                if let ("join" | "length" | "count", Some(ValueType::Number | ValueType::Boolean)) = (it.name, kind) {
+                    let shown = kind.map_or("", ValueType::noun);
+                    self.report(expression, format!("the filter `{}` can't take {shown}", it.name));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The type of an expression, where it is known.
+    fn value_type(&self, expression: &Expr<'_>) -> Option<ValueType> {
+        match expression {
+            Expr::Const(it) if it.value.as_str().is_some() => Some(ValueType::Text),
+            Expr::Const(it) if it.value.is_number() => Some(ValueType::Number),
+            Expr::Var(name) => match self.names.counts.get(name.id) {
+                Some(1) => self.kinds.get(name.id).copied(),
+                _ => None,
+            },
+            Expr::GetAttr(it) if is_inputs(&it.expr) => self.inputs.get(it.name).copied(),
+            Expr::GetItem(it) if is_inputs(&it.expr) => match &it.subscript_expr {
+                Expr::Const(name) => self.inputs.get(name.value.as_str()?).copied(),
+                _ => None,
+            },
+            Expr::GetItem(it) => match (self.value_type(&it.expr)?, &it.subscript_expr) {
+                (ValueType::List | ValueType::Text, Expr::Const(at)) if at.value.is_integer() => Some(ValueType::Text),
+                _ => None,
+            },
+            Expr::BinOp(it) if matches!(it.op, BinOpKind::Concat) => Some(ValueType::Text),
+            Expr::BinOp(it) => match (it.op, self.value_type(&it.left)?, self.value_type(&it.right)?) {
+                (BinOpKind::Add | BinOpKind::Sub | BinOpKind::Mul, ValueType::Number, ValueType::Number) => {
+                    Some(ValueType::Number)
+                }
+                _ => None,
+            },
+            Expr::Filter(it) => match it.name {
+                "upper" | "lower" | "trim" | "title" | "capitalize" | "join" | "string" => Some(ValueType::Text),
+                "length" | "count" | "int" | "float" if has_no_default(&it.args) => Some(ValueType::Number),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// What can't be done with two values, as a participle.
+fn mismatch(op: BinOpKind, left: ValueType, right: ValueType) -> Option<&'static str> {
+    let is_plain = |kind| matches!(kind, ValueType::Text | ValueType::Number | ValueType::List);
+    if !is_plain(left) || !is_plain(right) {
+        return None;
+    }
+    match op {
+        BinOpKind::Add if left != right => Some("added: `~` joins texts"),
+        BinOpKind::Sub if (left, right) != (ValueType::Number, ValueType::Number) => Some("subtracted"),
+        _ => None,
+    }
+}
+
+fn has_no_default(arguments: &[CallArg<'_>]) -> bool {
+    arguments.is_empty()
+}
+
+fn is_inputs(expression: &Expr<'_>) -> bool {
+    matches!(expression, Expr::Var(name) if name.id == "inputs")
+}
+
+/// Whether what depends on a condition may never be reached, for the condition asks what a value is.
+fn has_test(condition: &Expr<'_>) -> bool {
+    match condition {
+        Expr::Const(_) => true,
+        Expr::Test(_) | Expr::Call(_) => true,
+        Expr::UnaryOp(it) => has_test(&it.expr),
+        Expr::BinOp(it) => has_test_in_operation(it),
+        Expr::IfExpr(_) => true,
+        Expr::Filter(it) => it.expr.as_ref().is_some_and(has_test),
+        Expr::Var(_) | Expr::GetAttr(_) | Expr::GetItem(_) | Expr::Slice(_) => false,
+        Expr::Compare(it) => has_test_here(&it.expr) || it.ops.iter().any(|op| has_test_here(&op.expr)),
+        Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => true,
+    }
+}
+
+fn has_test_in_operation(operation: &ast::BinOp<'_>) -> bool {
+    match operation.op {
+        BinOpKind::ScAnd | BinOpKind::ScOr => has_test(&operation.left) || has_test(&operation.right),
+        _ => has_test_here(&operation.left) || has_test_here(&operation.right),
+    }
+}
+
+/// As [`has_test`], of what a condition compares: constants are common there.
+fn has_test_here(operand: &Expr<'_>) -> bool {
+    !matches!(operand, Expr::Const(_) | Expr::List(_) | Expr::Tuple(_)) && has_test(operand)
+}

@@ -1,0 +1,56 @@
+//! The variables that a template may use.
+
+use std::collections::HashMap;
+
+use super::ValueType;
+
+/// The names that a job's templates know.
+#[derive(Debug, Clone, Default)]
+pub struct TemplateVariables {
+    /// The inputs that may be used.
+    pub inputs: Vec<String>,
+    /// What kind of value those are whose type is known.
+    pub types: HashMap<String, ValueType>,
+    /// The inputs whose values never enter a text.
+    pub secret: Vec<String>,
+    /// The inputs whose text strangers can write.
+    pub untrusted: Vec<String>,
+    /// Whether the job may have inputs that couldn't be read, so that an unknown one is no finding.
+    pub inputs_incomplete: bool,
+}
+
+/// The variables beside `inputs`, with their parts; one without parts is a text.
+const BUILTIN_VARIABLES: &[(&str, &[&str])] = &[("workspace", &[]), ("job", &["name"]), ("run", &["id", "date"])];
+
+/// How many inputs a misspelt name is compared with, and how many a message lists.
+const MAX_SUGGESTED: usize = 200;
+const MAX_LISTED: usize = 30;
+
+impl TemplateVariables {
+    /// The variables that can be written alone.
+    pub(super) fn roots<'a>() -> impl Iterator<Item = &'a str> {
+        std::iter::once("inputs").chain(BUILTIN_VARIABLES.iter().map(|(name, _)| *name))
+    }
+
+    /// The parts of a variable other than `inputs`; `None` where there is no such variable.
+    pub(super) fn parts(root: &str) -> Option<&'static [&'static str]> {
+        BUILTIN_VARIABLES.iter().find(|(name, _)| *name == root).map(|(_, parts)| *parts)
+    }
+
+    /// Inputs that a misspelt one may be meant for.
+    pub(super) fn suggestable_inputs(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().take(MAX_SUGGESTED).map(String::as_str)
+    }
+
+    /// Every variable in full, for a message; of very many inputs the first.
+    pub(super) fn listed(&self) -> String {
+        let inputs = self.inputs.iter().take(MAX_LISTED).map(|name| format!("`inputs.{name}`"));
+        let more = (self.inputs.len() > MAX_LISTED).then(|| "further inputs".to_owned());
+        let inputs = inputs.chain(more);
+        let fixed = BUILTIN_VARIABLES.iter().flat_map(|(root, parts)| {
+            let whole = parts.is_empty().then(|| format!("`{root}`"));
+            whole.into_iter().chain(parts.iter().map(move |part| format!("`{root}.{part}`")))
+        });
+        inputs.chain(fixed).collect::<Vec<_>>().join(", ")
+    }
+}

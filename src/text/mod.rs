@@ -1,0 +1,5 @@
+//! Text: truncated, compared, and made safe to print.
+
+pub mod diff;
+pub mod sanitize;
+pub mod truncate;

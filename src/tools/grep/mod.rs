@@ -1,0 +1,286 @@
+//! `grep`: lines by regular expression, with ripgrep's engine.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt::Write;
+use std::io::{self, Read};
+use std::path::Path;
+
+use futures_util::future::BoxFuture;
+use grep_matcher::Matcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch};
+use rustix::fs::FileType;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::input::{check_length, parse, schema};
+use super::{Builtin, CallLimits, Tool, ToolContext, ToolError, Workspace, options, run_blocking_until};
+use crate::message::pluralize;
+use crate::redaction::Redactor;
+use crate::text::truncate::first;
+use crate::workspace::walk::{FileWalk, StopWalk, file_filter};
+
+pub(super) const BUILTIN: Builtin = Builtin {
+    name: "grep",
+    reads_only: true,
+    parent_only: false,
+    subject_field: Some("pattern"),
+    parse_options: options::none,
+    options_schema: || None,
+    build: |_| Ok(Box::new(Grep)),
+};
+
+/// The most lines of answer.
+const MAX_LINES: usize = 1000;
+/// Room for the answer, in bytes.
+const MAX_BYTES: usize = 48_000;
+/// The longest part of a line that is shown, in characters.
+const LINE_CHARS: usize = 400;
+/// The longest line that is searched, in bytes; a file with a longer one is passed over.
+const MAX_LINE_BYTES: usize = 16 << 20;
+/// The most bytes that one call searches.
+const MAX_SEARCHED: u64 = 4 << 30;
+/// The largest compiled expression, and the largest cache that matching with it may fill, in bytes each.
+const REGEX_SIZE_LIMIT: usize = 10 << 20;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GrepInput {
+    /// Regular expression in Rust's syntax; `(?i)` at its start ignores case. It matches within a line.
+    pattern: String,
+    /// Folder or file to search. Default: the workspace.
+    #[serde(default)]
+    path: Option<String>,
+    /// Search only files whose path matches, such as `*.rs` (at any depth), `src/**/*.ts` or `!*.lock` (all others).
+    #[serde(default)]
+    glob: Option<String>,
+    /// `content`: the matching lines as path:number:text. `files`: only the paths. `counts`: path:number of lines. Default:
+    /// content.
+    #[serde(default, alias = "output_mode")]
+    output: Option<OutputMode>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum OutputMode {
+    Content,
+    #[serde(alias = "files_with_matches")]
+    Files,
+    #[serde(alias = "count")]
+    Counts,
+}
+
+struct Grep;
+
+impl Tool for Grep {
+    fn name(&self) -> &str {
+        "grep"
+    }
+
+    fn description(&self) -> String {
+        "Searches the text of files for a regular expression. Ignored files (.gitignore and the like), hidden and \
+         binary ones are left out; a `path` that is hidden or ignored is searched all the same."
+            .into()
+    }
+
+    fn input_schema(&self) -> Value {
+        schema::<GrepInput>()
+    }
+
+    fn reads_only(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(&'a self, input: &'a RawValue, scope: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+        Box::pin(async move {
+            let input: GrepInput = parse(input)?;
+            let (workspace, mask, limits) = (scope.workspace.clone(), scope.mask.clone(), scope.limits.clone());
+            run_blocking_until(scope.limits, move || search(&input, &workspace, &mask, &limits)).await
+        })
+    }
+}
+
+fn search(input: &GrepInput, workspace: &Workspace, mask: &Redactor, limits: &CallLimits) -> Result<String, ToolError> {
+    check_length("pattern", &input.pattern)?;
+    check_length("glob", input.glob.as_deref().unwrap_or_default())?;
+    let mut expression = RegexMatcherBuilder::new();
+    expression.multi_line(true).crlf(true).size_limit(REGEX_SIZE_LIMIT).dfa_size_limit(REGEX_SIZE_LIMIT);
+    let matcher = expression.build(&input.pattern).map_err(|error| bad_pattern(&error.to_string()))?;
+    let glob = input.glob.as_deref().filter(|glob| !glob.is_empty());
+    let search = FileWalk {
+        workspace,
+        limits,
+        base: workspace.resolve_existing(input.path.as_deref().unwrap_or("."))?,
+        include_hidden: glob.is_some_and(|glob| glob.starts_with('.') || glob.contains("/.")),
+        filter: glob.map(|glob| file_filter(glob, workspace)).transpose()?,
+    };
+    let mut searcher = SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(b'\0'))
+        .line_terminator(grep_matcher::LineTerminator::crlf())
+        .memory_map(MmapChoice::never())
+        .heap_limit(Some(MAX_LINE_BYTES))
+        .build();
+    let mut answer = GrepOutput {
+        what: input.output.unwrap_or(OutputMode::Content),
+        text: String::new(),
+        lines: 0,
+        full: false,
+        unsearched: 0,
+    };
+    if search.base.kind() != Some(FileType::Directory) {
+        workspace.open_found(&search.base)?;
+    }
+    let mut files = 0_usize;
+    let left = Cell::new(MAX_SEARCHED);
+    let stopped = search.walk(|entry| {
+        if !entry.is_file {
+            return Ok(());
+        }
+        let Some(file) = entry.open() else { return Ok(()) };
+        files += 1;
+        let mut sink = FileSink { path: &entry.path, matcher: &matcher, answer: &mut answer, mask, limits, count: 0 };
+        let bounded = LimitedReader { file, left: &left, limits };
+        let searched = searcher.search_reader(&matcher, bounded, &mut sink);
+        let count = sink.count;
+        answer.unsearched += usize::from(searched.is_err());
+        answer.file(&entry.path, count);
+        if answer.full || left.get() == 0 || limits.stop_reason().is_some() { Err(StopWalk) } else { Ok(()) }
+    })?;
+    let too_much = (left.get() == 0).then_some("4 GB were searched");
+    Ok(answer.finish(files, stopped.or(limits.stop_reason()).or(too_much)))
+}
+
+/// A file that ends in an error when the call must, or has read all that it may.
+struct LimitedReader<'a, R> {
+    file: R,
+    left: &'a Cell<u64>,
+    limits: &'a CallLimits,
+}
+
+impl<R: Read> Read for LimitedReader<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left.get() == 0 || self.limits.stop_reason().is_some() {
+            return Err(io::Error::other("the search is over"));
+        }
+        let read = self.file.read(buffer)?;
+        self.left.set(self.left.get().saturating_sub(read as u64));
+        Ok(read)
+    }
+}
+
+fn bad_pattern(error: &str) -> ToolError {
+    let hint = if error.contains("not allowed") { "; a match lies within one line, without its end" } else { "" };
+    ToolError(format!("bad pattern: {error}{hint}"))
+}
+
+struct GrepOutput {
+    what: OutputMode,
+    text: String,
+    lines: usize,
+    full: bool,
+    /// Files that can't be read, or have a line longer than [`HEAP`].
+    unsearched: usize,
+}
+
+impl GrepOutput {
+    fn push(&mut self, line: &str) {
+        if self.lines == MAX_LINES || self.text.len() + line.len() > MAX_BYTES {
+            self.full = true;
+            return;
+        }
+        self.lines += 1;
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn file(&mut self, path: &Path, count: u64) {
+        if count == 0 {
+            return;
+        }
+        match self.what {
+            OutputMode::Content => {}
+            OutputMode::Files => self.push(&path.to_string_lossy()),
+            OutputMode::Counts => self.push(&format!("{}:{count}", path.display())),
+        }
+    }
+
+    fn finish(mut self, files: usize, stopped: Option<&str>) -> String {
+        if self.full {
+            self.text.push_str("(there is more; a narrower pattern, path or glob shows it)");
+        } else if let Some(why) = stopped {
+            self.text.push_str(&format!("(stopped: {why}; there may be more)"));
+        } else if self.lines == 0 {
+            self.text = format!(
+                "nothing matches in {} (ignored, hidden and binary ones are left out)",
+                pluralize(files as u64, "file")
+            );
+        } else {
+            self.text.pop();
+        }
+        if self.unsearched > 0 {
+            let (count, most) = (self.unsearched, MAX_LINE_BYTES >> 20);
+            let _ = write!(
+                self.text,
+                "\n({count} not searched to the end: unreadable, or a line is longer than {most} MB)"
+            );
+        }
+        self.text
+    }
+}
+
+struct FileSink<'a> {
+    path: &'a Path,
+    matcher: &'a RegexMatcher,
+    answer: &'a mut GrepOutput,
+    mask: &'a Redactor,
+    limits: &'a CallLimits,
+    count: u64,
+}
+
+impl Sink for FileSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        self.count += 1;
+        match self.answer.what {
+            OutputMode::Files => return Ok(false),
+            OutputMode::Counts => return Ok(!self.count.is_multiple_of(65_536) || self.limits.stop_reason().is_none()),
+            OutputMode::Content => {}
+        }
+        let line = found.bytes().strip_suffix(b"\n").unwrap_or(found.bytes());
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let at = |line: &[u8]| self.matcher.find(line).ok().flatten().map_or(0, |found| found.start());
+        let number = found.line_number().unwrap_or(0);
+        let shown = if line.len() <= LINE_CHARS {
+            String::from_utf8_lossy(line).into_owned()
+        } else {
+            // Before the cut, which would leave a part of a secret that nothing knows any more.
+            let text = String::from_utf8_lossy(line);
+            match self.mask.redact(&text) {
+                Cow::Borrowed(_) => excerpt_around(line, at(line)),
+                Cow::Owned(masked) => excerpt_around(masked.as_bytes(), at(masked.as_bytes())),
+            }
+        };
+        self.answer.push(&format!("{}:{number}:{shown}", self.path.display()));
+        Ok(!self.answer.full)
+    }
+}
+
+/// As much of a long line as fits around the byte offset of a match.
+fn excerpt_around(line: &[u8], at: usize) -> String {
+    let before = String::from_utf8_lossy(&line[at.saturating_sub(LINE_CHARS)..at]).into_owned();
+    let skipped = before.chars().count().saturating_sub(LINE_CHARS / 4);
+    let start: String = before.chars().skip(skipped).collect();
+    let after = &line[at..line.len().min(at + LINE_CHARS * 4)];
+    let text = start + &String::from_utf8_lossy(after);
+    let part = first(&text, LINE_CHARS);
+    let head = if skipped > 0 || at > LINE_CHARS { "..." } else { "" };
+    let tail = if part.len() < text.len() || at + after.len() < line.len() { "..." } else { "" };
+    format!("{head}{part}{tail}")
+}
+
+#[cfg(test)]
+mod tests;

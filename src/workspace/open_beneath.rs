@@ -1,0 +1,185 @@
+//! Opening what lies beneath an open folder by a path without links and `..`, so that nothing that is swapped meanwhile
+//! can lead out.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+
+/// How a folder is opened: only if it is one, and no link.
+pub(crate) const DIR_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How a file is opened: without following a link, without waiting for the other end of a FIFO, and so that no terminal
+/// becomes ours.
+const FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The error for a path that leaves its root.
+pub(crate) fn escapes_root_error() -> io::Error {
+    // Has no number, which no error of the system is without.
+    io::Error::new(io::ErrorKind::PermissionDenied, "the path leads out")
+}
+
+/// Opens a folder; `.` is the root. A link on the way is an error.
+///
+/// What it leads to was beneath the root at that moment. Should the folder be moved elsewhere later, the descriptor goes
+/// along: whoever can do that could write there in any case.
+pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::ResolveFlags;
+        use rustix::io::Errno;
+
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(root, path, DIR_FLAGS, Mode::empty(), resolve) {
+            // An old kernel, or a container that forbids what it doesn't know.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            opened => return Ok(opened?),
+        }
+    }
+    step_by_step(root, path)
+}
+
+fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let mut folder = rustix::fs::openat(root, ".", DIR_FLAGS, Mode::empty())?;
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => folder = rustix::fs::openat(&folder, name, DIR_FLAGS, Mode::empty())?,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escapes_root_error()),
+        }
+    }
+    Ok(folder)
+}
+
+/// What is at a path, links not followed.
+pub(crate) fn stat(root: BorrowedFd<'_>, path: &Path) -> io::Result<Stat> {
+    let Some(name) = path.file_name() else { return Ok(rustix::fs::fstat(open_dir(root, path)?)?) };
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        None => Ok(rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW)?),
+        Some(parent) => Ok(rustix::fs::statat(open_dir(root, parent)?, name, AtFlags::SYMLINK_NOFOLLOW)?),
+    }
+}
+
+/// Opens a regular file of a folder for reading; `None` for a link, a folder, a device, a FIFO, a socket, and for what
+/// the system makes up.
+pub(crate) fn open_regular_file(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<File>> {
+    let is_regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    // What an open device or FIFO does can't be undone, so look first. Should one be swapped in now, the open doesn't
+    // wait, and the second look finds it.
+    if !is_regular(&rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?) {
+        return Ok(None);
+    }
+    let file = rustix::fs::openat(folder, name, FILE_FLAGS, Mode::empty())?;
+    let regular = is_regular(&rustix::fs::fstat(&file)?) && !is_pseudo_filesystem(file.as_fd());
+    Ok(regular.then(|| File::from(file)))
+}
+
+/// Whether a file or folder has nothing of its own but what the kernel answers: procfs, sysfs and their like.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_pseudo_filesystem(file: BorrowedFd<'_>) -> bool {
+    // The magic numbers of proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, configfs, bpf, pstore, selinux,
+    // smack, binfmt_misc, efivarfs, mqueue, nsfs, devpts, fusectl, resctrl and xenfs (linux/magic.h and each one's source).
+    const MAGIC: [u32; 20] = [
+        0x9fa0,
+        0x6265_6572,
+        0x6462_6720,
+        0x7472_6163,
+        0x7363_6673,
+        0x27_e0eb,
+        0x6367_7270,
+        0x6265_6570,
+        0xcafe_4a11,
+        0x6165_676c,
+        0xf97c_ff8c,
+        0x4341_5d53,
+        0x4249_4e4d,
+        0xde5e_81e4,
+        0x1980_0202,
+        0x6e73_6673,
+        0x1cd1,
+        0x6573_5543,
+        0x0765_5821,
+        0xabba_1974,
+    ];
+    // The number has 32 bits; its type has as many or more, and on some systems a sign.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::unnecessary_cast)]
+    rustix::fs::fstatfs(file).is_ok_and(|stat| MAGIC.contains(&(stat.f_type as u32)))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn made_up(_: BorrowedFd<'_>) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_to_a_folder_agree() {
+        let outer = tempfile::TempDir::new().unwrap();
+        let root = outer.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/file"), "").unwrap();
+        symlink("a", root.join("link")).unwrap();
+        symlink("/", root.join("out")).unwrap();
+        let root = File::open(&root).unwrap();
+        for (path, there) in [
+            (".", true),
+            ("", true),
+            ("a", true),
+            ("a/b", true),
+            ("a/./b", true),
+            ("link", false),
+            ("link/b", false),
+            ("out/etc", false),
+            ("a/file", false),
+            ("a/..", false),
+            ("..", false),
+            ("/etc", false),
+            ("missing", false),
+        ] {
+            let ways = [open_dir(root.as_fd(), Path::new(path)), step_by_step(root.as_fd(), Path::new(path))];
+            // The system would follow `a/..` back to the root, which is harmless; nothing here asks for it.
+            for way in ways.into_iter().filter(|_| path != "a/..") {
+                assert_eq!(way.is_ok(), there, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_real_files_are_opened() {
+        let outer = tempfile::TempDir::new().unwrap();
+        std::fs::write(outer.path().join("file"), "x").unwrap();
+        symlink("file", outer.path().join("link")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, outer.path().join("fifo"), Mode::RWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(outer.path().join("socket")).unwrap();
+        let folder = File::open(outer.path()).unwrap();
+        let opened = |name: &str| open_regular_file(folder.as_fd(), OsStr::new(name)).unwrap().is_some();
+        assert!(opened("file"));
+        for name in ["link", "fifo", "socket", "."] {
+            assert!(!opened(name), "{name}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_the_system_makes_up_is_no_file() {
+        let looks_real = |path: &str| {
+            let folder = File::open(Path::new(path).parent().unwrap()).unwrap();
+            open_regular_file(folder.as_fd(), Path::new(path).file_name().unwrap()).unwrap().is_some()
+        };
+        assert!(!looks_real("/proc/version"));
+        if Path::new("/sys/kernel/notes").exists() {
+            assert!(!looks_real("/sys/kernel/notes"));
+        }
+    }
+}

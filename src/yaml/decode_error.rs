@@ -1,0 +1,197 @@
+//! Why a node couldn't be decoded, on its way from a `Deserialize` to the place where it is recorded.
+
+use std::cell::RefCell;
+use std::fmt::{self, Display};
+
+use serde::de::{self, Expected, Unexpected};
+
+use super::findings::excerpt;
+use crate::diagnostic::{Suggestion, suggest};
+
+/// The error of our deserializer.
+#[derive(Debug)]
+pub(super) enum DecodeError {
+    /// It is recorded, or its cause is.
+    Reported,
+    /// A part that can't be made up takes the whole with it.
+    PartDropped,
+    /// A required key isn't there.
+    Missing(&'static str),
+    /// Something of another type was expected than the node is.
+    WrongType { expected: String, help: Option<String>, fix: Option<String> },
+    /// Anything else, ready to be shown.
+    Detailed(Box<ErrorDetail>),
+}
+
+/// A finding without its place.
+#[derive(Debug)]
+pub(super) struct ErrorDetail {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) help: Option<String>,
+    pub(super) fix: Option<String>,
+}
+
+impl ErrorDetail {
+    pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), help: None, fix: None }
+    }
+}
+
+impl DecodeError {
+    pub(super) fn with_message(code: &'static str, message: impl Into<String>) -> Self {
+        Self::Detailed(Box::new(ErrorDetail::new(code, message)))
+    }
+
+    /// With what to do about it.
+    pub(super) fn with_help(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Detailed(Box::new(ErrorDetail { help: Some(help.into()), ..ErrorDetail::new(code, message) }))
+    }
+
+    pub(super) fn wrong_type(expected: impl Into<String>) -> Self {
+        Self::WrongType { expected: expected.into(), help: None, fix: None }
+    }
+
+    /// None of the known names.
+    pub(super) fn unknown_name(code: &'static str, message: String, name: &str, known: &[&str]) -> Self {
+        let near = suggest(name, known.iter().copied()).or_else(|| value_alias(name, known));
+        Self::unknown_name_near(code, message, known, near)
+    }
+
+    /// None of the known names; probably `near` is meant.
+    pub(super) fn unknown_name_near(
+        code: &'static str,
+        message: String,
+        known: &[&str],
+        near: Option<Suggestion<'_>>,
+    ) -> Self {
+        let list = match known {
+            [] => "there are none".to_owned(),
+            _ => format!("known are {}", listed(known)),
+        };
+        let help = match near {
+            Some(near) => format!("did you mean `{}`? {list}", near.name),
+            None => list,
+        };
+        let fix = near.filter(|near| near.is_certain).map(|near| near.name.to_owned());
+        Self::Detailed(Box::new(ErrorDetail { code, message, help: Some(help), fix }))
+    }
+}
+
+/// What values are called in other languages.
+const VALUE_ALIASES: &[(&str, &str)] = &[
+    ("array", "list"),
+    ("bool", "boolean"),
+    ("double", "number"),
+    ("file", "path"),
+    ("float", "number"),
+    ("int", "integer"),
+    ("str", "string"),
+    ("text", "string"),
+];
+
+/// The known value that a word of another language stands for.
+fn value_alias<'a>(word: &str, known: &[&'a str]) -> Option<Suggestion<'a>> {
+    let (_, here) = VALUE_ALIASES.iter().find(|(other, _)| other.eq_ignore_ascii_case(word))?;
+    known.iter().find(|name| **name == *here).map(|name| Suggestion { name, is_certain: true })
+}
+
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+impl Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reported | Self::PartDropped => f.write_str("already reported"),
+            Self::Missing(key) => write!(f, "required key `{key}` is missing"),
+            Self::WrongType { expected, .. } => write!(f, "expected {expected}"),
+            Self::Detailed(said) => f.write_str(&said.message),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl de::Error for DecodeError {
+    fn custom<T: Display>(message: T) -> Self {
+        let text = message.to_string();
+        match unpack_coded_error(&text) {
+            Some(said) => Self::Detailed(Box::new(said)),
+            None => Self::with_message("invalid-value", text),
+        }
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::wrong_type(expected.to_string())
+    }
+
+    fn invalid_value(value: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let (code, shown) = match value {
+            Unexpected::Unsigned(value) => ("out-of-range", value.to_string()),
+            Unexpected::Signed(value) => ("out-of-range", value.to_string()),
+            Unexpected::Float(value) => ("out-of-range", value.to_string()),
+            Unexpected::Str(text) => ("invalid-value", format!("\"{}\"", excerpt(text))),
+            other => ("invalid-value", other.to_string()),
+        };
+        Self::with_message(code, format!("expected {expected}, found {shown}"))
+    }
+
+    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
+        let help = Some(format!("write {expected}"));
+        let message = format!("expected {expected}, found {length} items");
+        Self::Detailed(Box::new(ErrorDetail { code: "wrong-type", message, help, fix: None }))
+    }
+
+    fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
+        Self::unknown_name("unknown-value", format!("unknown value `{}`", excerpt(variant)), variant, known)
+    }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        Self::unknown_name("unknown-key", format!("unknown key `{}`", excerpt(field)), field, known)
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::Missing(field)
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        let help = Some("remove one of the two".to_owned());
+        let message = format!("key `{field}` is set twice");
+        Self::Detailed(Box::new(ErrorDetail { code: "duplicate-key", message, help, fix: None }))
+    }
+}
+
+thread_local! {
+    /// Codes that travel through error texts, by number.
+    static CODES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Separates the parts of an error text that carries a code; no file can hold it.
+const SEPARATOR: char = '\u{1}';
+
+/// An error for a `Deserialize` written by hand that keeps its own code and help. The YAML reader shows it at the
+/// node that was being decoded; other deserializers show the message.
+///
+/// The text of the error is `SEPARATOR number SEPARATOR help SEPARATOR message`, with the code's number in a
+/// thread's own list and U+0001 as separator. A plain `Error::custom("...")` gets the code `invalid-value`.
+pub fn coded_error<E: de::Error>(code: &'static str, message: impl Display, help: Option<&str>) -> E {
+    let number = CODES.with_borrow_mut(|codes| {
+        codes.iter().position(|known| *known == code).unwrap_or_else(|| {
+            codes.push(code);
+            codes.len() - 1
+        })
+    });
+    let clean = |text: &str| text.replace(SEPARATOR, " ");
+    let (message, help) = (clean(&message.to_string()), clean(help.unwrap_or_default()));
+    E::custom(format_args!("{SEPARATOR}{number}{SEPARATOR}{help}{SEPARATOR}{message}"))
+}
+
+fn unpack_coded_error(text: &str) -> Option<ErrorDetail> {
+    let mut parts = text.strip_prefix(SEPARATOR)?.splitn(3, SEPARATOR);
+    let number: usize = parts.next()?.parse().ok()?;
+    let help = parts.next()?;
+    let message = parts.next()?.to_owned();
+    let code = CODES.with_borrow(|codes| codes.get(number).copied())?;
+    Some(ErrorDetail { code, message, help: (!help.is_empty()).then(|| help.to_owned()), fix: None })
+}

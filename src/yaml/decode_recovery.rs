@@ -1,0 +1,314 @@
+//! Decoding that goes on after a mistake.
+//!
+//! serde stops at the first error. So the node that failed is remembered by its path, and decoding starts again:
+//! next time the node is a *hole*, which answers any request with something neutral; where even that fails, and in a
+//! list, it is *dropped*, and what is around it does without it; a missing key gets a made-up value. Every round
+//! adds one of these, so it comes to an end.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, DeserializeSeed};
+
+use super::decode_error::{DecodeError, ErrorDetail};
+use super::findings::Findings;
+use super::tree::{Content, Tree};
+use super::{Decoded, Node};
+use crate::diagnostic::{Diagnostic, Fix, SourceSpan};
+
+/// Rounds that one decoding may take.
+const MAX_ROUNDS: u64 = 1000;
+/// Nodes (and 32-byte pieces of text) that all rounds together may look at.
+const MAX_WORK: u64 = 20_000_000;
+/// How many made-up values may lie in one another (a type may hold itself).
+const MAX_PLACEHOLDER_DEPTH: u8 = 8;
+
+thread_local! {
+    /// What hand-written `Deserialize`s report, for each decoding under way.
+    static REPORTS: RefCell<Vec<Vec<Diagnostic>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Adds a finding to the decoding that is under way on this thread. For `Deserialize` written by hand that finds
+/// several mistakes in one node: it reports each and goes on with what it has. The same finding counts once,
+/// however often decoding starts again. Where no decoding is under way, nothing happens.
+pub fn report(finding: Diagnostic) {
+    REPORTS.with_borrow_mut(|stack| {
+        if let Some(reports) = stack.last_mut() {
+            reports.push(finding);
+        }
+    });
+}
+
+/// Takes reports as long as it lives.
+struct ReportScope;
+
+impl ReportScope {
+    fn start() -> Self {
+        REPORTS.with_borrow_mut(|stack| stack.push(Vec::new()));
+        Self
+    }
+
+    fn take_reports(&self) -> Vec<Diagnostic> {
+        REPORTS.with_borrow_mut(|stack| stack.last_mut().map(std::mem::take).unwrap_or_default())
+    }
+}
+
+impl Drop for ReportScope {
+    fn drop(&mut self) {
+        REPORTS.with_borrow_mut(Vec::pop);
+    }
+}
+
+/// Decodes a node, starting again as often as needed. `found` is what is known to be wrong already.
+pub(super) fn decode<T: DeserializeOwned>(node: &Node, found: Findings) -> Decoded<T> {
+    let run = DecodeSession { node, state: RefCell::new(RecoveryState { found, ..RecoveryState::default() }) };
+    let root = NodeDeserializer {
+        session: &run,
+        index: node.index,
+        path: 0,
+        placeholder_depth: u8::from(node.is_placeholder),
+    };
+    let rounds = (MAX_WORK / node.tree.weight.max(1)).clamp(10, MAX_ROUNDS);
+    let listening = ReportScope::start();
+    let mut value = None;
+    for round in 1..=rounds {
+        let outcome = root.decode(PhantomData::<T>);
+        listening.take_reports().into_iter().for_each(|finding| run.report(finding));
+        match outcome {
+            Ok(decoded) => {
+                value = Some(decoded);
+                break;
+            }
+            Err(_) if run.is_dropped(root.path) => break,
+            Err(_) if round == rounds => run.state.borrow_mut().found.mark_truncated(),
+            Err(_) => {}
+        }
+    }
+    drop(listening);
+    let state = run.state.into_inner();
+    Decoded { value, findings: state.found.finish(), gaps: state.gaps }
+}
+
+/// One decoding, over all its rounds.
+pub(super) struct DecodeSession<'a> {
+    node: &'a Node,
+    state: RefCell<RecoveryState>,
+}
+
+#[derive(Default)]
+struct RecoveryState {
+    found: Findings,
+    node_recoveries: HashMap<u64, NodeRecovery>,
+    /// Keys to make up, by the mapping's path.
+    missing_keys: HashMap<u64, Vec<&'static str>>,
+    /// Paths of values whose misspelt key was taken for a known one, by the mapping's path and that key.
+    corrected_keys: HashMap<(u64, &'static str), u64>,
+    /// What the unknown keys that were looked up count as, if anything, by their path and where the known ones lie.
+    key_guesses: HashMap<(u64, usize), Option<&'static str>>,
+    gaps: Vec<SourceSpan>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NodeRecovery {
+    Placeholder,
+    Dropped,
+}
+
+impl DecodeSession<'_> {
+    pub(super) fn tree(&self) -> &Tree {
+        &self.node.tree
+    }
+
+    pub(super) fn report(&self, finding: Diagnostic) {
+        self.state.borrow_mut().found.push(finding);
+    }
+
+    pub(super) fn is_dropped(&self, path: u64) -> bool {
+        self.node_recovery(path) == Some(NodeRecovery::Dropped)
+    }
+
+    fn node_recovery(&self, path: u64) -> Option<NodeRecovery> {
+        let state = self.state.borrow();
+        if state.node_recoveries.is_empty() { None } else { state.node_recoveries.get(&path).copied() }
+    }
+
+    /// Whether further findings are only counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.state.borrow().found.is_full()
+    }
+
+    /// The known key that a value counts as that of, from an earlier round.
+    pub(super) fn corrected_key(&self, mapping: u64, keys: &[&'static str], value: u64) -> Option<&'static str> {
+        let state = self.state.borrow();
+        keys.iter().copied().find(|key| state.corrected_keys.get(&(mapping, *key)) == Some(&value))
+    }
+
+    /// What an unknown key counts as, if anything; `None` where it wasn't looked up among these.
+    pub(super) fn cached_key_guess(&self, key: u64, fields: &'static [&'static str]) -> Option<Option<&'static str>> {
+        self.state.borrow().key_guesses.get(&(key, fields.as_ptr().addr())).copied()
+    }
+
+    /// Remembers what an unknown key counts as, if anything.
+    pub(super) fn cache_key_guess(&self, key: u64, fields: &'static [&'static str], meant: Option<&'static str>) {
+        self.state.borrow_mut().key_guesses.insert((key, fields.as_ptr().addr()), meant);
+    }
+
+    /// Remembers that a value counts as that of another key.
+    pub(super) fn record_corrected_key(&self, mapping: u64, key: &'static str, value: u64) {
+        self.state.borrow_mut().corrected_keys.insert((mapping, key), value);
+    }
+
+    /// The keys that a mapping's entries lack and that are made up.
+    pub(super) fn missing_keys(&self, path: u64) -> Vec<&'static str> {
+        self.state.borrow().missing_keys.get(&path).cloned().unwrap_or_default()
+    }
+}
+
+/// A node on the way through the tree. The path tells its ways apart where aliases lead to it more than once.
+#[derive(Clone, Copy)]
+pub(super) struct NodeDeserializer<'a> {
+    pub(super) session: &'a DecodeSession<'a>,
+    /// The node; of a made-up value, the mapping that lacks it.
+    pub(super) index: u32,
+    pub(super) path: u64,
+    /// How many made-up values this one lies in, itself included; 0 is real.
+    pub(super) placeholder_depth: u8,
+}
+
+impl<'a> NodeDeserializer<'a> {
+    pub(super) fn child(self, index: u32) -> Self {
+        Self { index, path: hash_path_step(self.path, u64::from(index)), ..self }
+    }
+
+    /// The made-up value of a key that isn't there.
+    pub(super) fn placeholder_for(self, key: &str) -> Self {
+        let step = key.bytes().fold(1 << 40, |hash, byte| hash_path_step(hash, u64::from(byte)));
+        Self {
+            path: hash_path_step(self.path, step),
+            placeholder_depth: self.placeholder_depth.saturating_add(1),
+            ..self
+        }
+    }
+
+    pub(super) fn content(self) -> &'a Content {
+        self.session.tree().content(self.index)
+    }
+
+    pub(super) fn node(self) -> Node {
+        Node { tree: self.session.node.tree.clone(), index: self.index, is_placeholder: self.is_placeholder() }
+    }
+
+    /// See [`Node::describe`].
+    pub(super) fn describe(self) -> String {
+        self.node().describe()
+    }
+
+    pub(super) fn is_placeholder(self) -> bool {
+        self.placeholder_depth > 0
+            || self.session.node_recovery(self.path).is_some()
+            || matches!(self.content(), Content::Invalid)
+    }
+
+    /// Decodes the node and records what is wrong with it.
+    pub(super) fn decode<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DecodeError> {
+        if self.placeholder_depth > MAX_PLACEHOLDER_DEPTH {
+            return Err(self.record_error(DecodeError::PartDropped));
+        }
+        seed.deserialize(self).map_err(|fault| self.record_error(fault))
+    }
+
+    /// Takes note of a fault of this node, for the next round.
+    pub(super) fn record_error(self, fault: DecodeError) -> DecodeError {
+        let hole = self.is_placeholder();
+        match fault {
+            DecodeError::Reported => return DecodeError::Reported,
+            DecodeError::PartDropped => self.drop_node(),
+            DecodeError::Missing(key) if self.is_value_dropped(key) => self.drop_node(),
+            DecodeError::Missing(key) => {
+                if !hole && !self.session.tree().is_incomplete(self.index) {
+                    let message = format!("required key `{key}` is missing");
+                    let finding =
+                        Diagnostic::error("missing-key", self.session.tree().place_for_missing(self.index), message);
+                    self.session.report(finding.help(format!("add `{key}: ...` here")));
+                }
+                let mut state = self.session.state.borrow_mut();
+                state.missing_keys.entry(self.path).or_default().push(key);
+            }
+            _ if hole => self.drop_node(),
+            DecodeError::WrongType { expected, mut help, mut fix } => {
+                if let Some((meant, number)) = self.intended_number(&expected) {
+                    (help, fix) = (Some(meant), Some(number));
+                }
+                let message = format!("expected {expected}, found {}", self.describe());
+                let help = Some(help.unwrap_or_else(|| self.replacement_help(&expected)));
+                self.report_and_replace(ErrorDetail { code: "wrong-type", message, help, fix });
+            }
+            DecodeError::Detailed(said) => self.report_and_replace(*said),
+        }
+        DecodeError::Reported
+    }
+
+    /// Whether it is the node itself that is wrong, not a part of it.
+    pub(super) fn is_invalid_itself(self) -> bool {
+        self.session.node_recovery(self.path).is_some()
+    }
+
+    /// Leaves the node out from now on.
+    pub(super) fn drop_node(self) {
+        let mut state = self.session.state.borrow_mut();
+        if self.placeholder_depth == 0 && !state.node_recoveries.contains_key(&self.path) {
+            state.gaps.push(self.session.tree().place(self.index));
+        }
+        state.node_recoveries.insert(self.path, NodeRecovery::Dropped);
+    }
+
+    fn report_and_replace(self, said: ErrorDetail) {
+        self.session.report(self.finding(said));
+        self.replace_with_placeholder();
+    }
+
+    /// Takes anything for the node from now on.
+    pub(super) fn replace_with_placeholder(self) {
+        let mut state = self.session.state.borrow_mut();
+        state.gaps.push(self.session.tree().place(self.index));
+        state.node_recoveries.insert(self.path, NodeRecovery::Placeholder);
+    }
+
+    /// A finding at this node; where it is an alias, with what the alias stands for.
+    pub(super) fn finding(self, said: ErrorDetail) -> Diagnostic {
+        let tree = self.session.tree();
+        let mut finding = Diagnostic::error(said.code, tree.place(self.index), said.message);
+        finding.help = said.help;
+        let target = tree.resolve_alias(self.index);
+        if target == self.index {
+            finding.fix = said.fix.map(|with| {
+                // A name stays in the quotes that it has.
+                let is_name = matches!(said.code, "unknown-key" | "unknown-value");
+                let place = if is_name { self.node().content_place() } else { finding.span.clone() };
+                Fix { span: place, replacement: with }
+            });
+            finding
+        } else {
+            finding.label(tree.place(target), "the value comes from here")
+        }
+    }
+
+    /// Whether the value of a key is there, real or made up, but had to be dropped.
+    fn is_value_dropped(self, key: &'static str) -> bool {
+        let adopted = self.session.state.borrow().corrected_keys.get(&(self.path, key)).copied();
+        let real = self.session.tree().pair(self.index, key).map(|(_, value)| self.child(value));
+        let made_up = self.placeholder_for(key);
+        real.is_some_and(|value| self.session.is_dropped(value.path))
+            || adopted.is_some_and(|path| self.session.is_dropped(path))
+            || self.session.is_dropped(made_up.path)
+            || self.session.missing_keys(self.path).contains(&key)
+    }
+}
+
+/// A path one step longer (the finalizer of SplitMix64, which spreads every bit over all).
+fn hash_path_step(path: u64, step: u64) -> u64 {
+    let mut hash = (path ^ step.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}

@@ -1,0 +1,345 @@
+//! From parser events to the arena. Whatever is wrong with anchors, keys, tags and documents is found here.
+
+mod aliases;
+mod keys;
+mod scalars;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use granit_parser::{Event, Options, Parser, Span, StructureStyle};
+
+use self::aliases::{ANCHOR, Anchor};
+use super::findings::{Findings, excerpt};
+use super::scalar::{self, Scalar};
+use super::syntax_recovery::{self, RecoveryGap};
+use super::tree::{Content, KeyAliases, NodeData, Style, Tree};
+use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, recovery_gaps, unicode_spaces, utf8};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
+
+/// What came of a source's text.
+pub(super) struct ParseOutcome {
+    /// The one document; partial where the syntax is wrong, absent where nothing is left of it.
+    pub(super) tree: Option<Arc<Tree>>,
+    /// Everything found on the way.
+    pub(super) found: Findings,
+    /// What of the text isn't in the tree.
+    pub(super) gaps: Vec<SourceSpan>,
+}
+
+/// Reads a source's one document.
+pub(super) fn parse_document(source: &Arc<Source>, synonyms: KeyAliases) -> ParseOutcome {
+    let mut found = Findings::default();
+    let place = |span| SourceSpan { source: Arc::clone(source), range: span };
+    let nothing = |mut found: Findings, finding| {
+        found.push(finding);
+        ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] }
+    };
+    if source.text.len() > utf8::MAX_BYTES {
+        let finding = Diagnostic::error("too-large", place(0..0), "the text is larger than 4 MiB").help(SPLIT);
+        return nothing(found, finding);
+    }
+    let mut text = Cow::Borrowed(source.text.as_str());
+    let (mut holes, mut lost) = (Vec::new(), Vec::new());
+    for finding in utf8::control_characters(source) {
+        let span = finding.span.range.clone();
+        if source.text[span.clone()].starts_with('\0') {
+            return nothing(found, finding);
+        }
+        let end = utf8::escape_sequence_end(&source.text, span.end);
+        found.push(finding);
+        holes.push(RecoveryGap { span: span.start..end, is_data_lost: false });
+    }
+    if !holes.is_empty() {
+        text = Cow::Owned(syntax_recovery::blank_gaps(&text, &holes));
+    } else if let Some(spaces) = unicode_spaces::normalize_indentation(source) {
+        spaces.found.into_iter().for_each(|finding| found.push(finding));
+        holes = spaces.gaps;
+        text = Cow::Owned(spaces.text);
+    }
+    let mut outcome = TreeBuilder::new(source, &text, &[]).read();
+    if let Err(ParseAbort::Syntax) = outcome {
+        let mended = match syntax_recovery::recover_syntax(source, text.into_owned()) {
+            Ok(mended) => mended,
+            Err(finding) => return nothing(found, *finding),
+        };
+        mended.found.into_iter().for_each(|finding| found.push(finding));
+        if mended.is_truncated {
+            found.mark_truncated();
+        }
+        let (gone, kept): (Vec<RecoveryGap>, Vec<RecoveryGap>) =
+            mended.gaps.into_iter().partition(|hole| hole.is_data_lost);
+        holes.extend(kept);
+        outcome = TreeBuilder::new(source, &mended.text, &gone).read();
+        lost = gone;
+    }
+    let parsed = match outcome {
+        Ok(parsed) => parsed,
+        Err(ParseAbort::Finding(finding)) => return nothing(found, *finding),
+        Err(ParseAbort::Syntax) => return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] },
+    };
+    let ParsedDocument { nodes: mut entries, found: more, weight, root, second } = parsed;
+    found.merge(more);
+    let root = root.filter(|root| {
+        !matches!(&entries[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
+    });
+    let Some(root) = root else {
+        if lost.is_empty() {
+            let finding = Diagnostic::error("empty-file", place(0..0), "the file is empty");
+            found.push(finding.help("write something into it, or name another file"));
+        }
+        return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] };
+    };
+    recovery_gaps::mark_incomplete(&mut entries, root, &lost, source);
+    if let Some(start) = second {
+        entries[root as usize].is_incomplete = true;
+        lost.push(RecoveryGap { span: start..source.text.len(), is_data_lost: true });
+    }
+    holes.append(&mut lost);
+    let holes = holes.into_iter().map(|hole| place(hole.span)).collect();
+    ParseOutcome {
+        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, key_aliases: synonyms })),
+        found,
+        gaps: holes,
+    }
+}
+
+/// What to do where a file is too large.
+const SPLIT: &str = "move long texts into files of their own";
+/// What to do where values lie too deep in one another.
+pub(super) const FLATTEN: &str = "nest fewer lists and mappings in one another";
+
+/// A list or mapping that isn't closed yet.
+struct Frame {
+    index: u32,
+    anchor: usize,
+    /// Of a mapping, keys and values by turns.
+    items: Vec<u32>,
+    mapping: bool,
+    flow: bool,
+    /// How many levels lie below.
+    height: usize,
+    weight_before: u64,
+}
+
+struct TreeBuilder<'a> {
+    source: &'a Arc<Source>,
+    /// What is parsed: the source's text, but for the holes.
+    text: &'a str,
+    /// Where something that the author wrote is gone.
+    gaps: &'a [RecoveryGap],
+    nodes: Vec<NodeData>,
+    frames: Vec<Frame>,
+    anchors: HashMap<usize, Anchor>,
+    found: Findings,
+    weight: u64,
+    root: Option<u32>,
+    /// Where a second document starts.
+    second: Option<usize>,
+}
+
+/// What a text that the parser takes holds.
+struct ParsedDocument {
+    nodes: Vec<NodeData>,
+    found: Findings,
+    weight: u64,
+    root: Option<u32>,
+    /// Where a second document starts.
+    second: Option<usize>,
+}
+
+/// What ends the reading of a text.
+enum ParseAbort {
+    /// A mistake behind which there is no sense in reading on.
+    Finding(Box<Diagnostic>),
+    /// The parser doesn't take the text.
+    Syntax,
+}
+
+/// How the parser is set up.
+pub(super) fn options() -> Options {
+    granit_parser::options! {
+        emit_unresolved_aliases: true,
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    }
+}
+
+impl<'a> TreeBuilder<'a> {
+    fn new(source: &'a Arc<Source>, text: &'a str, holes: &'a [RecoveryGap]) -> Self {
+        Self {
+            source,
+            text,
+            gaps: holes,
+            nodes: Vec::new(),
+            frames: Vec::new(),
+            anchors: HashMap::new(),
+            found: Findings::default(),
+            weight: 0,
+            root: None,
+            second: None,
+        }
+    }
+
+    fn read(mut self) -> Result<ParsedDocument, ParseAbort> {
+        let mut documents = 0;
+        for event in Parser::new_from_str_with_options(self.text, options()) {
+            let (event, span) = event.map_err(|_| ParseAbort::Syntax)?;
+            let range = self.range(&span);
+            if self.nodes.len() >= MAX_NODES {
+                return Err(self.stop("too-large", range, format!("the file has more than {MAX_NODES} values"), SPLIT));
+            }
+            match event {
+                Event::DocumentStart(..) => {
+                    documents += 1;
+                    if documents > 1 {
+                        self.second = Some(range.start);
+                        let help = "one file holds one document; move this one to its own";
+                        self.report("multiple-documents", range, "a second document starts here", help);
+                        break;
+                    }
+                }
+                Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), &span),
+                Event::SequenceStart(style, anchor, tag) => {
+                    self.collection_tag(tag.as_deref(), "seq", &span);
+                    self.open(range, anchor, false, style == StructureStyle::Flow)?;
+                }
+                Event::MappingStart(style, anchor, tag) => {
+                    self.collection_tag(tag.as_deref(), "map", &span);
+                    self.open(range, anchor, true, style == StructureStyle::Flow)?;
+                }
+                Event::SequenceEnd | Event::MappingEnd => self.close(&range),
+                Event::Alias(anchor) => self.alias(anchor, range),
+                Event::UnresolvedAlias(name) => {
+                    let message = format!("no anchor `&{}` before this alias", excerpt(&name));
+                    self.report("unknown-anchor", range.clone(), message, ANCHOR);
+                    self.push_invalid(range);
+                }
+                _ => {}
+            }
+        }
+        let Self { nodes: entries, found, weight, root, second, .. } = self;
+        Ok(ParsedDocument { nodes: entries, found, weight, root, second })
+    }
+
+    fn range(&self, span: &Span) -> Range<usize> {
+        clamp_range(&self.source.text, span.byte_range().unwrap_or(0..0))
+    }
+
+    fn place(&self, span: Range<usize>) -> SourceSpan {
+        SourceSpan { source: Arc::clone(self.source), range: span }
+    }
+
+    fn stop(&self, code: &'static str, span: Range<usize>, message: String, help: &str) -> ParseAbort {
+        ParseAbort::Finding(Box::new(Diagnostic::error(code, self.place(span), message).help(help)))
+    }
+
+    fn report(&mut self, code: &'static str, span: Range<usize>, message: impl Into<String>, help: &str) {
+        let finding = Diagnostic::error(code, self.place(span), message).help(help);
+        self.found.push(finding);
+    }
+
+    fn push(&mut self, span: Range<usize>, content: Content) -> u32 {
+        self.nodes.push(NodeData { span, content, key: None, is_incomplete: false });
+        (self.nodes.len() - 1) as u32
+    }
+
+    fn push_invalid(&mut self, span: Range<usize>) {
+        let index = self.push(span, Content::Invalid);
+        self.attach(index, 0);
+    }
+
+    /// Puts a finished node where it belongs.
+    fn attach(&mut self, index: u32, height: usize) {
+        let Some(frame) = self.frames.last_mut() else {
+            self.root.get_or_insert(index);
+            return;
+        };
+        frame.height = frame.height.max(height + 1);
+        let entry = &mut self.nodes[index as usize];
+        if !frame.mapping
+            && entry.span.is_empty()
+            && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. })
+            && recovery_gaps::is_item_in_gap(self.gaps, self.text, entry.span.start)
+        {
+            entry.content = Content::Invalid;
+        }
+        frame.items.push(index);
+        if frame.mapping && frame.items.len().is_multiple_of(2) {
+            let key = frame.items[frame.items.len() - 2];
+            let key_span = self.nodes[key as usize].span.clone();
+            let entry = &mut self.nodes[index as usize];
+            entry.key = Some(key);
+            if entry.span.is_empty() && matches!(&entry.content, Content::Scalar { value: Scalar::Null, .. }) {
+                if recovery_gaps::is_value_in_gap(self.gaps, self.source, self.text, &key_span) {
+                    entry.content = Content::Invalid;
+                }
+                entry.span = key_span;
+            }
+        }
+    }
+
+    fn open(&mut self, span: Range<usize>, anchor: usize, mapping: bool, flow: bool) -> Result<(), ParseAbort> {
+        if self.frames.len() >= MAX_DEPTH {
+            return Err(self.stop("too-deep", span, format!("nested more than {MAX_DEPTH} levels deep"), FLATTEN));
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, Anchor::Open);
+        }
+        let weight_before = self.weight;
+        self.weight += 1;
+        let index = self.push(span, Content::Invalid);
+        self.frames.push(Frame { index, anchor, items: Vec::new(), mapping, flow, height: 0, weight_before });
+        Ok(())
+    }
+
+    fn close(&mut self, end: &Range<usize>) {
+        let Some(frame) = self.frames.pop() else { return };
+        let span = match (frame.flow, frame.items.first()) {
+            (false, Some(first)) => {
+                let mut start = self.nodes[*first as usize].span.start;
+                if !frame.mapping {
+                    start = dash_before(self.text, start);
+                }
+                let ends = frame.items.iter().map(|item| self.nodes[*item as usize].span.end);
+                start..ends.max().unwrap_or(start).max(start)
+            }
+            _ => self.nodes[frame.index as usize].span.start..end.end,
+        };
+        // Which item is gone can't be told, so there may have been any.
+        let lacks_items = !frame.mapping
+            && frame.items.iter().any(|item| matches!(self.nodes[*item as usize].content, Content::Invalid));
+        let content = if frame.mapping { self.mapping(&frame.items, &span) } else { Content::List(frame.items.into()) };
+        let entry = &mut self.nodes[frame.index as usize];
+        entry.span = span;
+        entry.content = content;
+        entry.is_incomplete = lacks_items;
+        if frame.anchor != 0 {
+            let weight = self.weight - frame.weight_before;
+            self.anchors.insert(frame.anchor, Anchor::Closed { index: frame.index, height: frame.height, weight });
+        }
+        self.attach(frame.index, frame.height);
+    }
+}
+
+/// A range that lies within the text, on character boundaries.
+pub(super) fn clamp_range(text: &str, range: Range<usize>) -> Range<usize> {
+    let boundary = |mut at: usize| {
+        at = at.min(text.len());
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        at
+    };
+    let start = boundary(range.start);
+    start..boundary(range.end).max(start)
+}
+
+/// A block list begins at its first dash; what is known is where its first item does.
+fn dash_before(text: &str, item: usize) -> usize {
+    let before = text[..item].trim_end();
+    if before.ends_with('-') { before.len() - 1 } else { item }
+}

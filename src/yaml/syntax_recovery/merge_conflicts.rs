@@ -1,0 +1,60 @@
+//! What version control leaves in a file that was changed on two sides.
+
+use super::lines::Lines;
+use super::{ErrorContext, RecoveryEdit};
+use crate::diagnostic::{Diagnostic, SourceSpan};
+
+/// The markers of the two sides, of what both come from, and of the end.
+const OURS: &str = "<<<<<<< ";
+const BASE: &str = "||||||| ";
+const THEIRS: &str = "=======";
+const END: &str = ">>>>>>> ";
+
+/// How many conflicts are taken apart; more are as any other error.
+const MAX_CONFLICTS: usize = 100;
+
+/// Whether a line is one of the markers.
+pub(super) fn is_marker(text: &str) -> bool {
+    [OURS, BASE, END].iter().any(|marker| text.starts_with(marker)) || text.trim_end() == THEIRS
+}
+
+/// Every whole conflict: what to say, and how to keep only the first side.
+pub(super) fn conflicts(spot: &ErrorContext<'_>) -> Vec<(Diagnostic, Vec<RecoveryEdit>)> {
+    let lines = spot.lines;
+    let mut found = Vec::new();
+    let mut line = 1;
+    let last = lines.last();
+    while line <= last && found.len() < MAX_CONFLICTS {
+        if let Some((middle, end)) = lines.text(line).starts_with(OURS).then(|| sides(lines, line, last)).flatten() {
+            let place = SourceSpan { source: spot.source.clone(), range: lines.content(line) };
+            let finding = Diagnostic::error("yaml-syntax", place, "a merge conflict isn't resolved")
+                .help("keep one of its two sides, and remove the lines with the markers");
+            found.push((
+                finding,
+                vec![
+                    RecoveryEdit::blank(lines.span(line)),
+                    RecoveryEdit::blank(lines.span(middle).start..lines.span(end).end),
+                ],
+            ));
+            line = end;
+        }
+        line += 1;
+    }
+    found
+}
+
+/// The line that ends the first side, and the one that ends the conflict.
+fn sides(lines: Lines<'_>, start: usize, last: usize) -> Option<(usize, usize)> {
+    let mut middle = None;
+    for line in start + 1..=last {
+        let text = lines.text(line);
+        if text.starts_with(OURS) {
+            return None;
+        } else if text.starts_with(BASE) || text.trim_end() == THEIRS {
+            middle = middle.or(Some(line));
+        } else if text.starts_with(END) {
+            return middle.map(|middle| (middle, line));
+        }
+    }
+    None
+}

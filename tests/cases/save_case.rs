@@ -1,0 +1,120 @@
+//! `legwork run --save-case`: what a real run becomes.
+
+use serde_json::json;
+
+use super::{JOB, leftover_files, run};
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
+
+fn save(folder: &TestFolder, name: &str) -> Program {
+    std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
+    folder.legwork(&["run", "jobs/job.yaml", "--save-case", name]).env("TMPDIR", folder.home().join("tmp"))
+}
+
+fn saved(folder: &TestFolder, answers: impl IntoIterator<Item = Answer>) -> ProgramOutput {
+    let server = Server::start(ScriptedAgents::of(answers));
+    save(folder, "real").anthropic(&server).run()
+}
+
+#[test]
+fn a_real_run_becomes_a_case_that_passes() {
+    let folder = TestFolder::new();
+    let job = format!(
+        "{JOB}inputs: {{ style: {{ type: string, default: '012' }}, token: {{ type: string, secret: true }} }}\n"
+    );
+    folder
+        .write("jobs/job.yaml", job.replace("max_turns: 5", "max_turns: 9"))
+        .write("a.txt", "hi\n")
+        .write("gone.txt", "x\n");
+    folder.write(".env", "PASSWORD=hunter2\n").write(".gitignore", "/ignored\n").write("ignored/x", "x").commit_all();
+    let path = folder.at("a.txt").display().to_string();
+    let server = Server::start(ScriptedAgents::of([
+        Answer::calls(&[
+            ("read_file", json!({ "path": path })),
+            ("bash", json!({ "command": "rm gone.txt; pwd > where.txt" })),
+        ]),
+        Answer::calls(&[("task", json!({ "agent": "helper", "prompt": "Look." }))]),
+        Answer::text("Nothing to see."),
+        Answer::calls(&[("write_file", json!({ "path": path, "content": "hello\nno\n" }))]),
+        Answer::text("Done."),
+    ]));
+    let ended = save(&folder, "real").anthropic(&server).args(["--set", "token=hunter2-hunter2"]).run();
+    ended
+        .assert_code(0)
+        .assert_stdout("Done.\n")
+        .assert_stderr_contains("case:   jobs/tests/job/real (4 files in its workspace)")
+        .assert_stderr_contains("left out .env: its name is that of a file with secrets")
+        .assert_stderr_contains("secret inputs aren't in it, a stand-in takes their place: token");
+    assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
+    let at = |name: &str| folder.read(&format!("jobs/tests/job/real/{name}"));
+    assert_eq!(at("inputs.yaml"), "style: \"012\"\n");
+    assert_eq!(at("workspace/a.txt"), "hi\n", "as it was before");
+    assert_eq!(at("workspace/dot-gitignore"), "/ignored\n");
+    assert_eq!(at("expect/a.txt"), "hello\nno\n");
+    assert_eq!(at("expect/where.txt"), "/workspace\n");
+    assert_eq!(
+        at("expect.yaml"),
+        "outcome: completed\nmax_turns: 4\nfiles: { a.txt: snapshot, gone.txt: absent, where.txt: snapshot }\ntools: { bash: called, \
+         read_file: called, task: called, write_file: called }\ngit:\n  - { message: Start }\n"
+    );
+    let script = at("script.yaml");
+    assert!(script.starts_with("workspace: /workspace\nparent:\n"), "{script}");
+    assert!(script.contains("path: /workspace/a.txt") && script.contains("helper-1:"), "{script}");
+    for name in folder.list().iter().filter(|name| name.starts_with("jobs/tests/") && folder.at(name).is_file()) {
+        let text = folder.read(name);
+        assert!(!text.contains("hunter2") && !text.contains(&folder.path().display().to_string()), "{name}: {text}");
+    }
+    assert_eq!(leftover_files(&folder), Vec::<String>::new());
+    run(&folder, &[]).assert_code(0).assert_stdout_contains("ok   job/real");
+    folder.legwork(&["validate", "jobs"]).run().assert_code(0);
+
+    // The name must be new.
+    let before = folder.list();
+    let ended = save(&folder, "real").anthropic(&server).args(["--set", "token=hunter2-hunter2"]).run();
+    ended.assert_code(2).assert_stderr_contains("jobs/tests/job/real is there already");
+    save(&folder, "No!")
+        .anthropic(&server)
+        .args(["--set", "token=hunter2-hunter2"])
+        .run()
+        .assert_code(2)
+        .assert_stderr_contains("can't be a case's name");
+    assert_eq!(folder.list(), before, "nothing was run");
+}
+
+#[test]
+fn what_isnt_the_same_again_is_said() {
+    let folder = TestFolder::new();
+    folder.write("jobs/job.yaml", JOB);
+    let random = json!({ "command": "head -c 16 /dev/urandom | od -An -tx1 > random.txt" });
+    let ended = saved(&folder, [Answer::calls(&[("bash", random)]), Answer::text("Done.")]);
+    ended
+        .assert_code(0)
+        .assert_stderr_contains("the saved case doesn't pass")
+        .assert_stderr_contains("random.txt isn't what expect/random.txt says");
+    run(&folder, &[]).assert_code(1);
+}
+
+#[test]
+fn a_run_that_ended_otherwise_makes_a_case_of_that() {
+    let folder = TestFolder::new();
+    folder.write("jobs/job.yaml", JOB.replace("max_turns: 5", "max_turns: 1"));
+    let look = || Answer::calls(&[("read_file", json!({ "path": "gone" }))]);
+    let ended = saved(&folder, [look(), Answer::text("Too short.")]);
+    ended.assert_code(4).assert_stderr_contains("case:   jobs/tests/job/real (1 file in its workspace)");
+    assert!(folder.read("jobs/tests/job/real/expect.yaml").starts_with("outcome: turn_limit\nmax_turns: 1\n"));
+    run(&folder, &[]).assert_code(0);
+}
+
+#[test]
+fn a_run_that_no_script_repeats_makes_no_case() {
+    let folder = TestFolder::new();
+    folder.write("jobs/job.yaml", JOB);
+    let server = Server::start(ScriptedAgents::of([Answer::status(401)]));
+    let ended = save(&folder, "real").anthropic(&server).run();
+    ended
+        .assert_code(5)
+        .assert_stderr_contains("no case was saved: the run ended `provider_rejected`, which no script repeats");
+    assert!(!folder.exists("jobs/tests"));
+    assert_eq!(leftover_files(&folder), Vec::<String>::new());
+}

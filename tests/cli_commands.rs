@@ -1,0 +1,375 @@
+//! The commands around a run: plans, inputs, records, formats, first jobs.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::runs::folder_with;
+use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
+
+const REPLAY: &str = "name: hello\nmodel: replay/hello.script.yaml\nparent: { prompt: Say hello., tools: [] }\n";
+
+fn replayed() -> TestFolder {
+    let folder = TestFolder::new();
+    folder.write("jobs/hello.yaml", REPLAY).write("jobs/hello.script.yaml", "parent: [{ text: Hello. }]\n");
+    folder
+}
+
+#[test]
+fn a_dry_run_prints_the_same_plan_each_time_and_touches_nothing() {
+    let folder = folder_with(
+        "inputs: { topic: { type: string } }\nparent:\n  prompt: 'About {{ inputs.topic }} in {{ run.id }} on {{ run.date }}.'\n  \
+         tools: [task, { bash: { allow: ['cargo test *'], timeout: 2m } }]\nlimits: { cost_usd: 2 }\n",
+    );
+    let arguments = ["run", "job.yaml", "--dry-run", "--set", "topic={{ job.name }}"];
+    let first = folder.legwork(&arguments).run();
+    first
+        .assert_code(0)
+        .assert_stdout_contains("About {{ job.name }} in <run.id> on <run.date>.")
+        .assert_stdout_contains("subagent general");
+    first.assert_stdout_contains("cargo test *").assert_stdout_contains("$2.00");
+    assert_eq!(first.stdout, folder.legwork(&arguments).run().stdout);
+    let json = folder.legwork(&arguments).arg("--format=json").run();
+    json.assert_code(0);
+    assert_eq!(json.json()["parent"]["max_turns"], 50);
+    assert_eq!(json.json()["limits"]["wall_clock_ms"], 1_800_000);
+    assert_eq!(folder.list(), ["job.yaml"]);
+}
+
+#[test]
+fn inputs_come_from_everywhere_and_never_change_the_structure() {
+    let folder = folder_with(
+        "inputs:\n  a: { type: string }\n  b: { type: integer, default: 3 }\n  c: { type: list, default: [] }\n  \
+         d: { type: boolean, default: false }\n  e: { type: path, default: src }\n  f: { type: string, default: none }\n\
+         parent:\n  prompt: '{{ inputs.a }}|{{ inputs.b }}|{{ inputs.c | join(\"+\") }}|{{ inputs.d }}|{{ inputs.e }}|{{ inputs.f }}'\n  tools: []\n",
+    );
+    folder.write("in.yaml", "b: 7\nc: [x, y]\n").write("a.txt", "prompt: evil\ntools: [bash]\n");
+    let ended = folder
+        .legwork(&["run", "job.yaml", "--dry-run", "--format=json", "--inputs", "in.yaml", "--set", "a=@a.txt"])
+        .arg("--set=d=true")
+        .arg("--set-env=f=HOSTILE")
+        .env("HOSTILE", "'; rm -rf / #")
+        .run();
+    ended.assert_code(0);
+    let plan = ended.json();
+    assert_eq!(plan["parent"]["prompt"], "prompt: evil\ntools: [bash]|7|x+y|True|src|'; rm -rf / #");
+    assert_eq!(plan["parent"]["tools"], json!([]));
+    let piped = folder.legwork(&["run", "job.yaml", "--dry-run", "--set", "a=@-"]).stdin("from a pipe").run();
+    piped.assert_code(0).assert_stdout_contains("from a pipe|3");
+}
+
+#[test]
+fn wrong_inputs_are_all_named_and_nothing_is_written() {
+    let folder = folder_with(
+        "inputs:\n  topic: { type: string }\n  count: { type: integer, default: 1 }\n  where: { type: path, default: . }\n  \
+         style: { type: string, enum: [google, numpy], default: google }\nparent:\n  prompt: '{{ inputs.topic }}'\n  tools: []\n",
+    );
+    let ended = folder
+        .legwork(&[
+            "run",
+            "job.yaml",
+            "--set",
+            "topik=x",
+            "--set",
+            "count=many",
+            "--set",
+            "where=../..",
+            "--set",
+            "style=x",
+        ])
+        .run();
+    ended.assert_code(3).assert_stdout("");
+    for part in [
+        "topik",
+        "did you mean",
+        "count",
+        "whole number",
+        "where",
+        "google",
+        "job.yaml:3:3",
+        "--set topic=",
+        "in line 4 of job.yaml",
+    ] {
+        let printed = ended.stderr.to_lowercase();
+        assert!(printed.contains(&part.to_lowercase()), "{part} is missing\n{}", ended.stderr);
+    }
+    assert_eq!(folder.list(), ["job.yaml"]);
+    folder.legwork(&["run", "job.yaml", "--set", "topic"]).run().assert_code(2);
+    folder.legwork(&["run", "job.yaml", "--set", "topic=@gone"]).run().assert_code(3).assert_stderr_contains("gone");
+}
+
+#[test]
+fn a_secret_input_reaches_bash_and_nothing_else() {
+    let folder =
+        folder_with("inputs: { token: { type: string, secret: true } }\nparent: { prompt: Use it., tools: [bash] }\n");
+    let secret = "s3cr3t-value-42";
+    let server = Server::start(ScriptedAgents::of([
+        Answer::calls(&[(
+            "bash",
+            json!({"command": "printf %s \"$INPUT_TOKEN\" > seen; echo $INPUT_TOKEN; echo -n $INPUT_TOKEN | base64; env"}),
+        )]),
+        Answer::text("ok"),
+    ]));
+    let ended = folder
+        .legwork(&["run", "job.yaml", "--set-env", "token=MY_TOKEN", "--format", "jsonl"])
+        .anthropic(&server)
+        .env("MY_TOKEN", secret)
+        .run();
+    ended.assert_code(0).assert_not_printed(secret);
+    assert_eq!(folder.read("seen"), secret);
+    let requests = server.finish();
+    let told = &requests[1].results()[0].text;
+    assert!(told.contains("[masked:token]") && !told.contains(secret) && !told.contains("czNjcjN0"), "{told}");
+    assert!(!told.contains("ANTHROPIC_API_KEY") && !told.contains("MY_TOKEN"), "{told}");
+    ended.run_folder().assert_absent(secret);
+    let template = folder_with(
+        "inputs: { token: { type: string, secret: true } }\nparent: { prompt: '{{ inputs.token }}', tools: [] }\n",
+    );
+    template.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("secret");
+}
+
+#[test]
+fn a_record_is_private_ignored_by_git_and_found_by_every_name() {
+    let folder = replayed();
+    let ended = folder.legwork(&["run", "jobs/hello.yaml"]).run();
+    ended.assert_code(0).assert_stdout("Hello.\n");
+    let record = ended.run_folder();
+    for name in record.files() {
+        let mode = std::fs::metadata(record.path().join(&name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
+    }
+    assert_eq!(folder.read("runs/.gitignore"), "*\n");
+    assert_eq!(std::fs::read_link(folder.at("runs/hello/latest")).unwrap().to_str().unwrap(), record.id());
+    for name in ["latest", "hello/latest", record.id(), &record.id()[..15], &format!("runs/hello/{}", record.id())] {
+        folder
+            .legwork(&["show", name])
+            .run()
+            .assert_code(0)
+            .assert_stdout_contains("# hello: completed")
+            .assert_stdout_contains("Hello.");
+    }
+    folder.legwork(&["show", "gone"]).run().assert_code(2).assert_stderr_contains("gone");
+    let again = folder.legwork(&["run", "jobs/hello.yaml"]).run();
+    again.assert_code(0);
+    assert_ne!(again.run_folder().id(), record.id());
+    let elsewhere = folder.legwork(&["run", "jobs/hello.yaml", "--out", "deep/er"]).run();
+    elsewhere.assert_code(0);
+    assert_eq!(elsewhere.run_folder_in("deep/er/hello").result()["job"], "hello");
+    folder.write("mine/keep.txt", "x");
+    folder.legwork(&["run", "jobs/hello.yaml", "--out", "mine"]).run().assert_code(0);
+    assert!(!folder.exists("mine/.gitignore"), "a folder that is somebody's own stays as it is");
+}
+
+#[test]
+fn stdout_has_the_answer_in_the_format_that_was_asked_for() {
+    let folder = replayed();
+    let json = folder.legwork(&["run", "jobs/hello.yaml", "--format", "json"]).run();
+    assert_eq!(json.json(), json.run_folder().result());
+    let lines = folder.legwork(&["run", "jobs/hello.yaml", "--format", "jsonl"]).run();
+    let types: Vec<Value> = lines.json_lines().into_iter().map(|line| line["type"].clone()).collect();
+    assert_eq!(
+        types,
+        ["run_started", "agent_started", "request_started", "reply_received", "agent_finished", "run_finished"]
+    );
+    let kept: Vec<Value> = lines.run_folder().events().into_iter().map(|line| line["type"].clone()).collect();
+    assert_eq!(types, kept);
+}
+
+#[test]
+fn keep_says_which_journals_of_subagents_stay() {
+    for (keep, outcome, stays) in
+        [("always", "ok", true), ("never", "ok", false), ("on_failure", "ok", false), ("on_failure", "cut", true)]
+    {
+        let folder = TestFolder::new();
+        folder.write(
+            "job.yaml",
+            format!("model: replay/job.script.yaml\nkeep: {keep}\nparent: {{ prompt: Go., tools: [task] }}\n"),
+        );
+        let last = if outcome == "ok" { "{ text: ok }" } else { "{ text: o, stop: max_tokens }" };
+        folder.write(
+            "job.script.yaml",
+            format!(
+                "parent:\n  - calls: [{{ tool: task, input: {{ prompt: Go. }} }}]\n  - {last}\n\
+                 subagents: {{ general-1: [{{ text: Fine. }}] }}\n"
+            ),
+        );
+        let record = folder.legwork(&["run", "job.yaml"]).run().run_folder();
+        assert_eq!(record.has("subagents/general-1.events.jsonl"), stays, "{keep} {outcome}");
+        assert!(record.summary("general-1").contains("Fine."));
+    }
+}
+
+#[test]
+fn bad_job_files_are_refused_with_their_place_and_nothing_happens() {
+    let cases: &[(&str, &[u8], &str)] = &[
+        ("empty", b"", ":1:1"),
+        ("binary", b"model: a\n\x00\xff\xfe", ":2:"),
+        ("not a mapping", b"- a\n- b\n", ":1:1"),
+        ("two documents", b"model: a/b\n---\nmodel: a/b\n", ":2:"),
+        ("unknown key", b"model: anthropic/x\nparnet: {}\n", ":2:1"),
+        ("wrong type", b"model: anthropic/x\nparent: { prompt: x, tools: bash }\n", ":2:29"),
+        ("no tools", b"model: anthropic/x\nparent: { prompt: x }\n", ":2:1"),
+        ("unknown tool", b"model: anthropic/x\nparent: { prompt: x, tools: [Bahs] }\n", ":2:30"),
+        ("undefined", b"model: anthropic/x\nparent: { prompt: 'x {{ y }}', tools: [] }\n", ":2:25"),
+        ("unknown provider", b"model: antropic/x\nparent: { prompt: x, tools: [] }\n", ":1:8"),
+        ("foreign key", b"model: anthropic/x\nparent: { prompt: x, tools: [] }\nservers: off\n", ":3:1"),
+    ];
+    for (name, bytes, place) in cases {
+        let folder = TestFolder::new();
+        folder.write("job.yaml", bytes);
+        let ended = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", "k-0123456789").run();
+        ended.assert_code(3).assert_stdout("").assert_stderr_contains(&format!("job.yaml{place}"));
+        assert_eq!(folder.list(), ["job.yaml"], "{name}");
+        folder
+            .legwork(&["validate", "job.yaml"])
+            .run()
+            .assert_code(3)
+            .assert_stdout_contains(&format!("job.yaml{place}"));
+    }
+    let folder = TestFolder::new();
+    folder.legwork(&["run", "gone.yaml"]).run().assert_code(3).assert_stderr_contains("gone.yaml");
+    folder
+        .legwork(&["run", "."])
+        .run()
+        .assert_code(3)
+        .assert_stderr_contains("folder")
+        .assert_stderr_contains("name a regular file");
+    let big = "x: ".to_owned() + &"y".repeat(30 << 20);
+    folder.write("big.yaml", big);
+    folder.legwork(&["run", "big.yaml"]).run().assert_code(3).assert_stderr_contains("big.yaml:1:1");
+    folder.legwork(&["run"]).run().assert_code(2);
+    folder.legwork(&["run", "big.yaml", "--workspace", "gone"]).run().assert_code(2).assert_stderr_contains("gone");
+}
+
+#[test]
+fn validate_finds_everything_in_a_folder_at_once() {
+    let folder = replayed();
+    folder.write("jobs/bad.yaml", "model: anthropic/x\nparent: { prompt: x, tools: [Bahs] }\nfoo: 1\n");
+    folder.write("jobs/bad.script.yaml", "parent: [{ txt: Hello. }]\n");
+    folder.write("jobs/tests/ignored.yaml", "nonsense: [\n");
+    let ended = folder.legwork(&["validate", "--format", "json"]).run();
+    ended.assert_code(3);
+    let found: Vec<(String, String)> = ended.json()["diagnostics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["file"].as_str().unwrap().to_owned(), it["code"].as_str().unwrap().to_owned()))
+        .collect();
+    let has = |file: &str, code: &str| found.contains(&(file.to_owned(), code.to_owned()));
+    assert!(has("jobs/bad.yaml", "unknown-tool") && has("jobs/bad.yaml", "unknown-key"), "{found:?}");
+    assert!(has("jobs/bad.script.yaml", "unknown-key"), "{found:?}");
+    assert!(found.iter().all(|(file, _)| file.contains("bad")), "{found:?}");
+    folder.legwork(&["validate", "jobs/hello.yaml"]).run().assert_code(0);
+}
+
+#[test]
+fn the_first_job_is_valid_and_never_overwrites() {
+    let folder = TestFolder::new();
+    folder
+        .legwork(&["init"])
+        .run()
+        .assert_code(0)
+        .assert_stderr_contains("jobs/first.yaml")
+        .assert_stderr_contains("--save-case")
+        .assert_stderr_contains("legwork test");
+    folder.legwork(&["validate"]).run().assert_code(0);
+    folder.legwork(&["run", "jobs/first.yaml", "--dry-run"]).run().assert_code(0);
+    folder.legwork(&["init"]).run().assert_code(2).assert_stderr_contains("there already");
+    folder.legwork(&["init", "../x"]).run().assert_code(2);
+    let schema = folder.legwork(&["schema"]).run();
+    schema.assert_code(0);
+    assert_eq!(schema.json(), serde_json::from_str::<Value>(&folder.read("jobs/job.schema.json")).unwrap());
+    folder.write("mine/job.schema.json", "{}");
+    folder.legwork(&["init", "--folder", "mine"]).run().assert_code(2).assert_stderr_contains("job.schema.json");
+    assert_eq!((folder.read("mine/job.schema.json").as_str(), folder.exists("mine/first.yaml")), ("{}", false));
+    folder.write("jobs/job.schema.json", "{ \"title\": \"legwork job\", \"old\": true }");
+    folder.legwork(&["init", "second"]).run().assert_code(0);
+    assert_eq!(schema.json(), serde_json::from_str::<Value>(&folder.read("jobs/job.schema.json")).unwrap());
+    let job = folder.read("jobs/second.yaml");
+    let named = job.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=").unwrap();
+    assert!(folder.exists(&format!("jobs/{named}")), "an editor finds no schema at {named}");
+    assert_eq!(folder.legwork(&["validate", "--format", "json"]).run().json()["diagnostics"], json!([]));
+    for shell in ["bash", "zsh", "fish"] {
+        folder.legwork(&["completions", shell]).run().assert_code(0).assert_stdout_contains("validate");
+    }
+}
+
+#[test]
+fn jobs_of_a_record_and_of_the_job_folder_cannot_be_changed_by_file_tools() {
+    let folder = TestFolder::new();
+    folder.write("jobs/p.md", "Go on.\n");
+    folder.write(
+        "jobs/job.yaml",
+        "model: replay/job.script.yaml\nparent: { prompt: { file: p.md }, tools: [write_file, glob, grep] }\n",
+    );
+    let write = |path: &str| format!("      - {{ tool: write_file, input: {{ path: {path}, content: x }} }}\n");
+    folder.write(
+        "jobs/job.script.yaml",
+        format!(
+            "parent:\n  - calls:\n{}{}{}{}      - {{ tool: glob, input: {{ pattern: '**/*' }} }}\n  - text: ok\n",
+            write("jobs/job.yaml"),
+            write("jobs/./p.md"),
+            write("runs/x.txt"),
+            write(".git/hooks/pre-commit")
+        ),
+    );
+    let ended = folder.legwork(&["run", "jobs/job.yaml"]).run();
+    ended.assert_code(0);
+    let events = ended.run_folder().events();
+    let results: Vec<&Value> =
+        events.iter().filter(|event| event["type"] == "call_finished").map(|event| &event["data"]["result"]).collect();
+    assert!(results[..4].iter().all(|result| result["is_error"] == true), "{results:?}");
+    assert!(!results[4]["text"].as_str().unwrap().contains("runs/"));
+    assert_eq!(folder.read("jobs/p.md"), "Go on.\n");
+}
+
+#[test]
+fn a_limit_on_cost_needs_a_known_price() {
+    let folder = folder_with("parent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 1 }\n");
+    let run = |model: &str| folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();
+    run("anthropic/our-own-model")
+        .assert_code(3)
+        .assert_stderr_contains("unknown-price")
+        .assert_stderr_contains("job.yaml:3:21");
+    run("anthropic/claude-haiku-4-5").assert_code(0).assert_stdout_contains("at most $1.00");
+}
+
+#[test]
+fn a_secret_in_a_prompt_or_a_reply_is_masked_before_it_is_kept_or_sent() {
+    let secret = "hunter2-hunter2-99";
+    let folder = folder_with(
+        "env: [MY_TOKEN]\ninputs: { q: { type: string } }\nparent: { prompt: 'Use {{ inputs.q }}.', tools: [bash] }\n",
+    );
+    let server =
+        Server::start(ScriptedAgents::of([Answer::text(&format!("It is {secret}.")).thinking(secret, "c2ln")]));
+    let ended = folder
+        .legwork(&["run", "job.yaml", "--set", &format!("q={secret}")])
+        .anthropic(&server)
+        .env("MY_TOKEN", secret)
+        .run();
+    ended.assert_code(0).assert_stdout("It is [masked:MY_TOKEN].\n").assert_not_printed(secret);
+    ended.run_folder().assert_absent(secret);
+    let requests = server.finish();
+    assert_eq!(requests[0].prompt(), "Use [masked:MY_TOKEN].");
+}
+
+#[test]
+fn a_prompt_beside_a_job_is_named_as_the_job_is() {
+    let folder = TestFolder::new();
+    folder.write("p.md", "é {{ gone }}\r\n");
+    folder.write("job.yaml", "model: replay/x\nparent: { prompt: { file: p.md }, tools: [] }\n");
+    let ended = folder.legwork(&["validate", "job.yaml", "--format", "json"]).run();
+    assert_eq!(ended.assert_code(3).json()["diagnostics"][0]["file"], "p.md");
+}
+
+#[test]
+fn large_files_are_checked_in_proportion_to_their_size() {
+    let folder = TestFolder::new();
+    let keys: String = (0..20_000).map(|at| format!("k{at}: 1\n")).collect();
+    folder.write("keys.yaml", format!("model: anthropic/x\nparent: {{ prompt: x, tools: [] }}\n{keys}"));
+    let lines = "    {{ job.name }}\n".repeat(20_000);
+    folder.write("names.yaml", format!("model: anthropic/x\nparent:\n  tools: []\n  prompt: |\n{lines}"));
+    folder.legwork(&["validate", "keys.yaml"]).run().assert_code(3);
+    folder.legwork(&["validate", "names.yaml"]).run().assert_code(0);
+}

@@ -1,5 +1,0 @@
-//! Software that we didn't write at the other end: the official SDKs' types in a server of Python, and a real model.
-
-mod llama;
-mod record;
-mod sdk;

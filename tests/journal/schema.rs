@@ -1,0 +1,224 @@
+//! Every line is as the schema says, and a line that isn't is found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{RUN, journals, latest, prepared};
+use crate::runs::folder_with;
+use crate::support::journal::{checked_lines, schema_error};
+use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
+
+/// Every line of every journal of a folder's run, each checked.
+fn all_lines(folder: &TestFolder) -> Vec<Value> {
+    let record = latest(folder);
+    journals(&record).iter().flat_map(|name| checked_lines(name, &record.file(name))).collect()
+}
+
+/// A run whose provider throttles, cuts, and refuses, then goes on to its last turn.
+fn run_with_provider_errors() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: Go., tools: [bash], max_turns: 3 }\n");
+    let call = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
+    let answers = [
+        Answer::status(529).error("overloaded_error", "busy"),
+        call("echo one").thinking("hm", "c2lnbmF0dXJl"),
+        Answer::empty().then_broken_call("bash", "{\"command\": \"touch r").stop("max_tokens"),
+        Answer::status(400).error("invalid_request_error", "no credit"),
+        call("echo two")
+            .then_unknown_block(json!({ "type": "block_of_tomorrow", "x": [1.5, null] }))
+            .stop("stop_of_tomorrow")
+            .nonstandard(),
+        Answer::text("So far."),
+    ];
+    let server = Server::with(Checks::AllowRepeats, ScriptedAgents::of(answers));
+    let start = |line: &[&str]| folder.legwork(line).anthropic(&server).env("LEGWORK_RETRY_BASE_MS", "1").run();
+    start(&["run", "job.yaml"]).assert_code(5);
+    start(&["resume", "latest"]).assert_code(4).assert_stdout("So far.\n");
+    all_lines(&folder)
+}
+
+/// A run with subagents side by side that is cut off and goes on.
+fn resumed_run() -> Vec<Value> {
+    let folder = prepared();
+    folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "17").run();
+    folder.legwork(&["resume", "latest"]).run().assert_code(0);
+    all_lines(&folder)
+}
+
+/// A subagent that a limit of the tree ends.
+fn run_at_limit() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: Go., tools: [task] }\nlimits: { tool_calls: 2 }\n");
+    let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.can_call_tools()) {
+        ("Go.", true) => Answer::calls(&[("task", json!({ "prompt": "Look." }))]),
+        (_, true) => Answer::calls(&[("glob", json!({ "pattern": "*" })), ("glob", json!({ "pattern": "**" }))]),
+        _ => Answer::text("So far."),
+    });
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(4);
+    all_lines(&folder)
+}
+
+/// A run that goes on after a limit of the tree had ended it, its subagent, and a call.
+fn run_with_raised_limit() -> Vec<Value> {
+    let folder = TestFolder::new();
+    let glob = |pattern: &str| json!({ "tool": "glob", "input": { "pattern": pattern } });
+    let task = json!({ "tool": "task", "input": { "prompt": "Look." } });
+    let replies = json!({
+        "parent": [{ "calls": [task, glob("*")] }, { "text": "So far." }, { "text": "Done." }],
+        "subagents": { "general-1": [{ "calls": [glob("*"), glob("**")] }, { "text": "So far." }, { "text": "Done." }] },
+    });
+    folder.write("replies.yaml", replies.to_string());
+    folder.write(
+        "job.yaml",
+        "model: replay/replies.yaml\nparent: { prompt: Go., tools: [task, glob] }\nlimits: { tool_calls: 2 }\n",
+    );
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(4);
+    folder.legwork(&["resume", "latest", "--limit", "tool_calls=9"]).run().assert_code(0);
+    all_lines(&folder)
+}
+
+/// A run with a check.
+fn run_with_checks() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: Go., tools: [] }\nchecks: [{ name: a, run: 'true' }]\n");
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run().assert_code(0);
+    all_lines(&folder)
+}
+
+/// A run that outgrows its window: a result is shortened, and then what went before is summed up.
+fn compacted_run() -> Vec<Value> {
+    let folder = TestFolder::new();
+    let job = "model: { name: replay/replies.yaml, context: 4000 }\nparent: { prompt: Go., tools: [read_file], max_tokens: 400 }\n";
+    folder.write("job.yaml", format!("{job}limits: {{ tokens: 100000 }}\n"));
+    folder.write("notes.txt", "some words to fill a line\n".repeat(60));
+    let said = |number: usize| json!({ "text": format!("Turn {number}. {}", "I think. ".repeat(100)), "calls": [{ "tool": "read_file", "input": { "path": "notes.txt" } }] });
+    let mut replies: Vec<Value> = (1..=6).map(said).collect();
+    replies.push(json!({ "text": "It was read.", "kept_turns": 1 }));
+    replies.push(json!({ "text": "Done." }));
+    folder.write("replies.yaml", json!({ "parent": replies }).to_string());
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(0);
+    all_lines(&folder)
+}
+
+/// The types that the schema knows.
+fn types() -> BTreeSet<String> {
+    let schema = TestFolder::new().legwork(&["schema", "events"]).run().json();
+    let types = schema["properties"]["type"]["enum"].as_array().unwrap();
+    types.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
+    let all: Vec<Value> = [
+        run_with_raised_limit(),
+        run_with_provider_errors(),
+        resumed_run(),
+        run_at_limit(),
+        run_with_checks(),
+        compacted_run(),
+    ]
+    .concat();
+    let mut examples: BTreeMap<String, Value> = BTreeMap::new();
+    for line in all {
+        examples.entry(line["type"].as_str().unwrap().to_owned()).or_insert(line);
+    }
+    assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), types(), "an event that no run here has");
+    for (name, line) in &examples {
+        let spoilt = |why: &str, spoil: &dyn Fn(&mut Value)| {
+            let mut line = line.clone();
+            spoil(&mut line);
+            assert!(schema_error(&line).is_some(), "{name}: {why} is let through: {line}");
+        };
+        for field in ["seq", "at", "agent", "type", "data", "sum"] {
+            spoilt("a missing field", &|line| drop(line.as_object_mut().unwrap().remove(field)));
+            spoilt("a field of a wrong type", &|line| line[field] = json!([]));
+        }
+        spoilt("an unknown field", &|line| line["colour"] = json!("red"));
+        spoilt("an unknown field of the data", &|line| line["data"]["colour"] = json!("red"));
+        spoilt("an unknown type", &|line| line["type"] = json!("painted"));
+        for field in line["data"].as_object().unwrap().keys() {
+            // What need not be there isn't written where it is nothing.
+            let optional = [
+                "child",
+                "file_version",
+                "incomplete",
+                "folder",
+                "options",
+                "limits",
+                "last_seen",
+                "subagents",
+                "calls",
+            ];
+            if !optional.contains(&field.as_str()) {
+                spoilt("a missing field of the data", &|line| {
+                    drop(line["data"].as_object_mut().unwrap().remove(field));
+                });
+            }
+            spoilt("a wrong field of the data", &|line| line["data"][field] = json!([[]]));
+        }
+        for other in examples.keys().filter(|other| *other != name) {
+            spoilt("another type's data", &|line| line["type"] = json!(other));
+        }
+    }
+    let deep: &[(&str, &str)] = &[
+        ("reply_received", "/data/reply/usage/output_tokens"),
+        ("reply_received", "/data/reply/stop"),
+        ("reply_received", "/data/reply/blocks/0/content"),
+        ("retrying", "/data/retry/attempt"),
+        ("call_finished", "/data/result/is_error"),
+        ("agent_finished", "/data/outcome"),
+        ("run_started", "/data/plan/parent/max_turns"),
+    ];
+    for (name, place) in deep {
+        let mut line = examples[*name].clone();
+        *line.pointer_mut(place).expect(place) = json!("purple");
+        assert!(schema_error(&line).is_some(), "{name}: {place} is let through");
+    }
+}
+
+/// The version that another legwork's record has.
+fn write_other_format(folder: &TestFolder, format: u64) {
+    let path = folder.at("runs/job/latest/events.jsonl");
+    let journal = std::fs::read_to_string(&path).unwrap();
+    let (first, rest) = journal.split_once('\n').unwrap();
+    let mut line: Value = serde_json::from_str(first).unwrap();
+    line["data"]["format"] = json!(format);
+    line["data"]["version"] = json!("9.8.7");
+    line["data"]["of_tomorrow"] = json!({});
+    std::fs::write(&path, format!("{line}\n{rest}")).unwrap();
+}
+
+#[test]
+fn a_record_of_another_format_is_refused_everywhere() {
+    let folder = prepared();
+    folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
+    write_other_format(&folder, 1);
+    let before = latest(&folder).files();
+    let replay = ["run", "job.yaml", "--out", "elsewhere", "--model", "replay/runs/job/latest"];
+    let commands: [&[&str]; 4] = [&["show"], &["show", "latest", "--rebuild"], &["resume", "latest"], &replay];
+    for command in commands {
+        let refused = folder.legwork(command).run();
+        refused
+            .assert_code(2)
+            .assert_stdout("")
+            .assert_stderr_contains("the record's format is 1, and this legwork reads format 2");
+        refused.assert_stderr_contains("Legwork 9.8.7, which wrote it, can read it.");
+    }
+    assert_eq!(latest(&folder).files(), before);
+    assert!(!folder.exists("elsewhere"));
+}
+
+#[test]
+fn a_result_of_another_format_is_refused() {
+    let folder = prepared();
+    folder.legwork(RUN).run().assert_code(0);
+    let path = folder.at("runs/job/latest/result.json");
+    let result = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, result.replacen("\"format\": 2", "\"format\": 3", 1)).unwrap();
+    folder
+        .legwork(&["show"])
+        .run()
+        .assert_code(2)
+        .assert_stderr_contains("the record's format is 3")
+        .assert_stderr_contains("which wrote it");
+}

@@ -1,0 +1,145 @@
+//! What a job asks of its models beyond the defaults.
+
+use serde_json::{Value, json};
+
+use crate::support::server::{Answer, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
+
+fn job(model: &str) -> String {
+    format!("model: {model}\nparent: {{ prompt: Go., tools: [], max_tokens: 700 }}\nlimits: {{ tokens: 100000 }}\n")
+}
+
+/// The request of a job with that model, and the run's record.
+fn request_and_record(model: &str) -> (Value, Value) {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", job(model));
+    let server = Server::start(ScriptedAgents::of([Answer::text("Up to here").stop("stop_sequence")]));
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).openai(&server).gemini(&server).run();
+    ended.assert_code(0).assert_stdout("Up to here\n");
+    let record = ended.run_folder();
+    (server.finish()[0].raw_body().clone(), record.plan()["parent"]["model"].clone())
+}
+
+#[test]
+fn options_are_said_in_each_providers_words_and_a_stop_text_ends_a_reply() {
+    let (body, model) =
+        request_and_record("{ name: anthropic/claude-haiku-4-5, temperature: 0, stop: [END, \"\\n##\"] }");
+    assert_eq!(
+        (&body["temperature"], &body["stop_sequences"], &body["max_tokens"]),
+        (&json!(0.0), &json!(["END", "\n##"]), &json!(700))
+    );
+    let recorded =
+        json!({ "provider": "anthropic", "name": "claude-haiku-4-5", "temperature": 0.0, "stop": ["END", "\n##"] });
+    assert_eq!(model, recorded);
+    let (body, _) = request_and_record("{ name: openai-chat/some-model, temperature: 1.5, stop: [END] }");
+    assert_eq!((&body["temperature"], &body["stop"], &body["max_tokens"]), (&json!(1.5), &json!(["END"]), &json!(700)));
+    let (body, _) = request_and_record("{ name: openai/some-model, temperature: 0.25, thinking: high }");
+    assert_eq!(
+        (&body["temperature"], &body["reasoning"], &body["max_output_tokens"]),
+        (&json!(0.25), &json!({ "effort": "high" }), &json!(700))
+    );
+    let (body, _) = request_and_record("{ name: gemini/gemini-2.5-flash, temperature: 0, stop: [END], thinking: low }");
+    let thinking = json!({ "thinkingBudget": 525, "includeThoughts": true });
+    assert_eq!(
+        body["generationConfig"],
+        json!({ "maxOutputTokens": 700, "temperature": 0.0, "stopSequences": ["END"], "thinkingConfig": thinking })
+    );
+}
+
+#[test]
+fn another_model_takes_no_options_over() {
+    let own = "{ name: anthropic/claude-haiku-4-5, temperature: 0.5, stop: [END], context: 100000 }";
+    for model in ["anthropic/claude-opus-5", "openai-chat/some-model", "openai/some-model"] {
+        let folder = TestFolder::new();
+        folder.write("job.yaml", job(own));
+        let server = Server::start(ScriptedAgents::of([Answer::text("Done.")]));
+        let ended = folder.legwork(&["run", "job.yaml", "--model", model]).anthropic(&server).openai(&server).run();
+        ended.assert_code(0).assert_stderr_contains(
+            "the `temperature`, `stop` and `context` of anthropic/claude-haiku-4-5 aren't asked of",
+        );
+        let body = server.finish()[0].raw_body().clone();
+        assert!(["temperature", "stop", "stop_sequences"].iter().all(|name| body.get(name).is_none()), "{body}");
+    }
+    let folder = TestFolder::new();
+    folder.write("job.yaml", job(own)).write("job.script.yaml", "parent: [{ text: Done. }]\n");
+    let line = ["run", "job.yaml", "--model", "replay/job.script.yaml"];
+    let ended = folder.legwork(&line).run();
+    ended.assert_code(0);
+    assert!(!ended.stderr.contains("aren't asked of"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_plan_shows_what_is_asked() {
+    let folder = TestFolder::new();
+    let own = "{ name: openai-chat/gpt-4.1, temperature: 0, stop: [END, \"a\\nb\"], context: 32000 }";
+    folder.write("job.yaml", job(own));
+    let shown = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
+    shown
+        .assert_code(0)
+        .assert_stdout_contains("openai-chat/gpt-4.1, temperature 0, stop [\"END\",\"a\\nb\"], context 32000");
+}
+
+#[test]
+fn everything_that_a_model_does_not_take_is_said_at_once_and_nothing_is_asked() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", job("{ name: anthropic/claude-opus-5-5, thinking: off, temperature: 0, stop: [\" \"] }"));
+    let server = Server::start(|_: &Request| Answer::text("never"));
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
+    ended
+        .assert_code(3)
+        .assert_stderr_contains("always thinks")
+        .assert_stderr_contains("takes no `temperature`")
+        .assert_stderr_contains("only white space");
+    assert_eq!(server.count(), 0);
+}
+
+#[test]
+fn a_models_max_tokens_hold_for_its_agents_that_have_none_of_their_own() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "\
+model: { name: anthropic/claude-haiku-4-5, max_tokens: 700, temperature: 0 }
+parent: { prompt: Go., tools: [task] }
+subagents:
+  plain: { description: The job's., tools: [] }
+  own: { description: Its own., tools: [], max_tokens: 600 }
+  other: { description: Another model., tools: [], model: { name: anthropic/claude-opus-4-5, max_tokens: 500 } }
+  bare: { description: Another model., tools: [], model: anthropic/claude-opus-4-5 }
+limits: { tokens: 100000 }
+",
+    );
+    let calls = ["plain", "own", "other", "bare"].map(|agent| ("task", json!({ "agent": agent, "prompt": agent })));
+    let expected = [("", 700), ("bare", 4000), ("other", 500), ("own", 600), ("plain", 700)];
+    for model in [None, Some("openai/some-model")] {
+        let calls = calls.clone();
+        let server = Server::start(move |request: &Request| match (&*request.prompt(), request.turn()) {
+            ("Go.", 0) => Answer::calls(&calls),
+            _ => Answer::text("Done."),
+        });
+        let program = folder.legwork(&["run", "job.yaml"]).args(model.iter().flat_map(|model| ["--model", model]));
+        let ended = program.anthropic(&server).openai(&server).run();
+        ended.assert_code(0);
+        // Of the model that is replaced, nothing else stays.
+        assert_eq!(
+            ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't asked of"),
+            model.is_some()
+        );
+        let plan = ended.run_folder().plan();
+        let mut asked: Vec<(String, u64)> = Vec::new();
+        for request in server.finish() {
+            let agent = if request.prompt() == "Go." { String::new() } else { request.prompt() };
+            let planned = if agent.is_empty() { &plan["parent"] } else { &plan["subagents"][&agent] };
+            assert_eq!(planned["max_tokens"], request.max_tokens(), "{agent}");
+            asked.push((agent, request.max_tokens()));
+        }
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked, expected.map(|(agent, tokens)| (agent.to_owned(), tokens)));
+    }
+    folder.write(
+        "job.yaml",
+        job("{ name: anthropic/claude-haiku-4-5, max_tokens: 600 }").replace(", max_tokens: 700", ""),
+    );
+    folder.legwork(&["run", "job.yaml", "--dry-run"]).run().assert_code(0).assert_stdout_contains("max_tokens  600");
+}

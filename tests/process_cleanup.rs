@@ -1,0 +1,427 @@
+//! What a tool call starts is gone when the call is answered, however it was started; and its output takes no memory.
+#![cfg(target_os = "linux")]
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::run_failures::{assert_complete_record, wait_until};
+use crate::runs::folder_with;
+use crate::signals::assert_no_processes;
+use crate::support::program::{Program, ProgramOutput, RunningProgram};
+use crate::support::report_skipped;
+use crate::support::server::{Answer, Request, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
+
+/// What every process inherits: whoever can lock the file alone knows that none is left, wherever they were.
+const HOLD_LOCK: &str = "exec 9>lock; flock -s 9; ";
+const CHECK_LOCK: &str = "test -s pids || echo none was started; flock -n -x lock echo looked || echo some are left";
+
+/// The tiers, the one of landlock included: without a bwrap to be found it is the best.
+const TIERS: [&str; 3] = ["auto", "landlock", "off"];
+
+/// The program in a tier.
+fn in_tier(program: Program, tier: &str) -> Program {
+    match tier {
+        "landlock" => program.args(["--sandbox", "auto"]).env("PATH", "/nonexistent"),
+        tier => program.args(["--sandbox", tier]),
+    }
+}
+
+/// A command that finds its programs in each of the tiers.
+fn with_path(command: &str) -> String {
+    format!("PATH=/usr/local/bin:/usr/bin:/bin; {command}")
+}
+
+/// Runs one command in each of the tiers, and in the next turn looks for what it has left. What the answers say.
+fn run_in_all_tiers(tool: &str, command: &str) -> Vec<(String, bool)> {
+    let of_tier = |tier: &str| {
+        let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
+        let server = Server::start(ScriptedAgents::of([
+            Answer::calls(&[("bash", json!({"command": with_path(&format!("{HOLD_LOCK}{command}"))}))]),
+            Answer::calls(&[("bash", json!({"command": with_path(CHECK_LOCK)}))]),
+            Answer::text("Done."),
+        ]));
+        let ended = in_tier(folder.legwork(&["run", "job.yaml"]), tier).anthropic(&server).run();
+        ended.assert_code(0).assert_stdout("Done.\n");
+        let requests = server.finish();
+        assert_eq!(requests[2].results()[0].text, "looked", "{tier}: {command}");
+        assert!(!folder.exists("never"), "{tier}: {command}");
+        let result = &requests[1].results()[0];
+        (result.text.clone(), result.is_error)
+    };
+    TIERS.map(of_tier).to_vec()
+}
+
+#[test]
+fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
+    for command in [
+        // In the background, with the pipe held.
+        "sleep 411 & echo $! >>pids; echo over",
+        "trap '' TERM HUP INT; (trap '' TERM HUP INT; sleep 411; touch never) & echo $! >>pids; echo over",
+        // In a session of its own.
+        "setsid bash -c 'echo $$ >>pids; sleep 411; touch never' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        // Started by one that has ended, twice.
+        "( ( setsid setsid bash -c 'echo $$ >>pids; sleep 411' & ) & ); while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        // Stopped; and stopped in a session of its own, with children.
+        "sleep 411 & echo $! >>pids; kill -STOP $!; echo over",
+        "setsid bash -c 'sleep 411 & echo $! $$ >>pids; kill -STOP $!; kill -STOP $$; touch never' & \
+         while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        // Without anything in its environment that tells where it comes from.
+        "env -i setsid bash -c 'echo $$ >>pids; sleep 411' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
+        "nohup setsid bash -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 411; done' >/dev/null 2>&1 </dev/null & \
+         disown; while ! [ -s pids ]; do sleep 0.01; done; echo over",
+    ] {
+        for (text, _) in run_in_all_tiers("bash", command) {
+            assert_eq!(text.lines().last(), Some("over"), "{command}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
+    let command = "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 412; touch never' & \
+                   echo $$ >>pids; echo begun; kill -STOP $$; sleep 412";
+    for result in run_in_all_tiers("{ bash: { timeout: 4s } }", command) {
+        assert_eq!(result, ("begun\ntimed out after 4s".to_owned(), true));
+    }
+}
+
+/// A chain of three hundred: each waits for the end of the one before it, and has the next one ready by then.
+#[test]
+fn processes_that_start_anew_when_others_are_killed_end_all_the_same() {
+    let command = "export LINK='echo $$ >>pids; trap \"\" TERM HUP INT; read; \
+                   [ $(wc -l <pids || echo 999) -gt 300 ] && exit; exec 4> >(setsid bash -c \"$LINK\" link); exec sleep 415'; \
+                   exec 4> >(setsid bash -c \"$LINK\" link); \
+                   while [ $(cat pids 2>/dev/null | wc -l) -lt 1 ]; do sleep 0.01; done; echo over";
+    for (text, _) in run_in_all_tiers("bash", command) {
+        assert_eq!(text, "over");
+    }
+}
+
+/// Seven generations of two children each: 255 processes at most, each in a session of its own, whose parents don't wait.
+#[test]
+fn a_fork_bomb_of_bounded_size_is_ended_whole() {
+    let bomb = "export BOMB='echo $$ >>pids; [ $1 -gt 0 ] || exec sleep 413; \
+                setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & \
+                [ $(($1 % 2)) = 0 ] && exit; trap \"\" TERM; sleep 413'; ";
+    let started = format!("{bomb} bash -c \"$BOMB\" bomb 6 & ");
+    let wait = "while [ $(cat pids 2>/dev/null | wc -l) -lt 20 ]; do sleep 0.01; done; echo over";
+    for (text, _) in run_in_all_tiers("bash", &format!("{started}{wait}")) {
+        assert_eq!(text, "over");
+    }
+    // And one that goes on until the time is up.
+    for (text, _) in run_in_all_tiers("{ bash: { timeout: 4s } }", &format!("{started}wait; sleep 413")) {
+        assert_eq!(text, "timed out after 4s");
+    }
+}
+
+/// How many processes below a process, two generations deep, have ended and weren't reaped; and how many there are.
+fn count_zombies(running: &RunningProgram) -> (usize, usize) {
+    let children = |pid: &str| {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let below = children(&running.pid().to_string());
+    let all: Vec<String> = below.iter().flat_map(|pid| children(pid)).chain(below.clone()).collect();
+    let has_ended = |pid: &&String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    };
+    (all.iter().filter(has_ended).count(), all.len())
+}
+
+#[test]
+fn what_a_command_leaves_is_reaped_while_the_command_goes_on() {
+    let command = "for each in $(seq 300); do (true &); (setsid true &); done; touch over; \
+                   while ! [ -e go ]; do sleep 0.01; done";
+    for tier in TIERS {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        let server = Server::start(ScriptedAgents::of([
+            Answer::calls(&[("bash", json!({"command": with_path(command)}))]),
+            Answer::text("Done."),
+        ]));
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).anthropic(&server).spawn();
+        wait_until(|| folder.exists("over"));
+        wait_until(|| matches!(count_zombies(&running), (0, 1..)));
+        folder.write("go", "");
+        running.wait().assert_code(0);
+    }
+}
+
+/// Nothing is left of a command whose run is killed, and the run doesn't go on before that.
+#[test]
+fn a_killed_run_takes_its_commands_with_it() {
+    let command = "trap '' TERM HUP INT; sleep 417 & setsid sleep 417 & env -i setsid /bin/sleep 417 & \
+                   ( ( setsid setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 417; touch never' & ) & ); \
+                   while ! [ -s pids ]; do sleep 0.01; done; touch begun; sleep 417; touch never";
+    for tier in TIERS {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        let server = Server::start(ScriptedAgents::of([
+            Answer::calls(&[("bash", json!({"command": with_path(&format!("{HOLD_LOCK}{command}"))}))]),
+            Answer::calls(&[("bash", json!({"command": with_path(CHECK_LOCK)}))]),
+            Answer::text("Done."),
+        ]));
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).anthropic(&server).spawn();
+        wait_until(|| folder.exists("begun"));
+        running.signal(Signal::KILL);
+        running.wait();
+        // At once, and nobody ends anything meanwhile.
+        let ended = in_tier(folder.legwork(&["resume", "latest"]), tier).anthropic(&server).run();
+        ended.assert_code(0).assert_stdout("Done.\n");
+        assert_eq!(server.finish()[2].results()[0].text, "looked", "{tier}");
+        assert_no_processes(&folder);
+        assert!(!folder.exists("never"), "{tier}");
+    }
+}
+
+/// The same where nobody resumes.
+#[test]
+fn a_killed_run_ends_its_commands_though_it_is_not_resumed() {
+    for tier in TIERS {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        let command = format!("{HOLD_LOCK}(env -i setsid /bin/sleep 418 &); touch begun; sleep 418");
+        let server =
+            Server::start(move |_: &Request| Answer::calls(&[("bash", json!({"command": with_path(&command)}))]));
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).anthropic(&server).spawn();
+        wait_until(|| folder.exists("begun"));
+        running.signal(Signal::KILL);
+        running.wait();
+        assert_no_processes(&folder);
+    }
+}
+
+/// The program with no more descriptors than these, soft and hard.
+fn with_descriptors(folder: &TestFolder, server: &Server, tier: &str, most: &str) -> ProgramOutput {
+    let line = format!("ulimit -n {most} && exec \"$LEGWORK\" run job.yaml --sandbox {tier}");
+    let program = folder.program("/bin/bash", &["-c", &line]).anthropic(server).timeout(Duration::from_secs(300));
+    program.env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
+}
+
+#[test]
+fn a_hundred_children_with_few_descriptors_lose_no_command() {
+    const CHILDREN: usize = 110;
+    for tier in ["auto", "off"] {
+        let folder = folder_with(
+            "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n\
+             limits: { subagents: 200, parallel_subagents: 200 }\n",
+        );
+        let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
+            ("Go.", 0) => {
+                let tasks: Vec<String> = (0..CHILDREN).map(|number| format!("child {number}")).collect();
+                let calls: Vec<_> = tasks.iter().map(|task| ("task", json!({"prompt": task}))).collect();
+                Answer::calls(&calls)
+            }
+            ("Go.", _) | (_, 1) => Answer::text("Done."),
+            (_, _) => Answer::calls(&[("bash", json!({"command": "echo x >> lines"}))]),
+        });
+        let ended = with_descriptors(&folder, &server, tier, "128");
+        ended.assert_code(0).assert_stdout("Done.\n");
+        assert_eq!(folder.read("lines").lines().count(), CHILDREN, "{tier}");
+        let events = (1..=CHILDREN).flat_map(|number| ended.run_folder().events_of(&format!("a-{number}")));
+        let failed = events.filter(|event| event["data"]["result"]["is_error"] == true).count();
+        assert_eq!(failed, 0, "{tier}");
+    }
+}
+
+/// Programs that use select(2) know no numbers above 1023.
+#[test]
+fn the_soft_limit_of_descriptors_is_raised_and_commands_keep_theirs() {
+    let look = "ulimit -S -n; ulimit -H -n; grep -h 'Max open files' /proc/$PPID/limits";
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+    let server = Server::start(ScriptedAgents::of([
+        Answer::calls(&[("bash", json!({"command": look}))]),
+        Answer::text("Done."),
+    ]));
+    let line = "ulimit -S -n 300 && ulimit -H -n 900 && exec \"$LEGWORK\" run job.yaml --sandbox off";
+    let program = folder.program("/bin/bash", &["-c", line]).anthropic(&server);
+    program.env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run().assert_code(0);
+    let text = server.finish()[1].results()[0].text.clone();
+    assert!(
+        text.starts_with("300\n900\n") && text.split_whitespace().filter(|word| *word == "900").count() == 3,
+        "{text}"
+    );
+}
+
+/// What couldn't be started wasn't done, and no model can help it.
+#[test]
+fn a_command_that_cannot_be_started_ends_the_run() {
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+    let programs = folder.home().parent().unwrap().join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    std::fs::copy("/bin/bash", programs.join("bash")).unwrap();
+    let remove = format!("/bin/rm {}", programs.join("bash").display());
+    let server = Server::start(ScriptedAgents::of([
+        Answer::calls(&[("bash", json!({"command": remove}))]),
+        Answer::calls(&[("bash", json!({"command": "echo lost"}))]),
+    ]));
+    let program = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server);
+    let ended = program.env("PATH", &programs).run();
+    ended.assert_code(5).assert_stderr_contains("a command can't be started").assert_stderr_contains("legwork resume");
+    assert_eq!(ended.run_folder().result()["outcome"], "environment_failed");
+    assert_eq!(server.finish().len(), 2);
+}
+
+/// Bubblewrap that works when it is tried, and not any more later; and a command that says and returns the same.
+#[test]
+fn a_sandbox_that_cannot_be_made_is_not_the_commands_failure() {
+    let real = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].into_iter().find(|path| std::path::Path::new(path).exists());
+    let Some(real) = real else { return report_skipped("there is no bwrap") };
+    let broken = "bwrap: Creating new namespace failed: Resource temporarily unavailable";
+    for check in [false, true] {
+        let checks = if check { "checks: [{ name: c, run: 'echo fine' }]\n" } else { "" };
+        let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [bash]\n{checks}"));
+        let programs = folder.home().parent().unwrap().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        let text = format!(
+            "#!/bin/bash\n[ -e {0}/broken ] || exec {real} \"$@\"\necho '{broken}' >&2\nexit 1\n",
+            folder.path().display()
+        );
+        let bwrap = programs.join("bwrap");
+        std::fs::write(&bwrap, text).unwrap();
+        std::fs::set_permissions(&bwrap, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let call = |command: String| Answer::calls(&[("bash", json!({"command": command}))]);
+        let breaks = call("touch broken".to_owned());
+        let says = call(format!("echo '{broken}' >&2; exit 1"));
+        let server = match check {
+            true => Server::start(ScriptedAgents::of([says, breaks, Answer::text("Done.")])),
+            false => Server::start(ScriptedAgents::of([says, breaks, call("echo lost".to_owned())])),
+        };
+        let path = format!("{}:/usr/bin:/bin", programs.display());
+        let program =
+            folder.legwork(&["run", "job.yaml", "--sandbox", "required"]).anthropic(&server).env("PATH", path);
+        let ended = program.run();
+        if ended.stderr.contains("bubblewrap can't be used") {
+            return report_skipped("bubblewrap doesn't work here");
+        }
+        ended
+            .assert_code(5)
+            .assert_stderr_contains("the sandbox can't be made")
+            .assert_stderr_contains("Resource temporarily unavailable");
+        assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{check}");
+        let requests = server.finish();
+        assert_eq!(requests.len(), 3);
+        assert!(requests[1].results()[0].text.ends_with("exit code 1"), "a command's own words are its own");
+    }
+}
+
+/// The workspace is beside the folder of the run, and goes away while the run goes on.
+#[test]
+fn a_workspace_that_is_moved_or_deleted_ends_the_run() {
+    let call = |tool: &str, input: serde_json::Value| Answer::calls(&[(tool, input)]);
+    for tier in TIERS {
+        for (is_deleted, what) in
+            [(false, "bash"), (true, "bash"), (false, "write_file"), (false, "check"), (true, "check")]
+        {
+            let checks = if what == "check" { "checks: [{ name: c, run: 'echo x > phantom' }]\n" } else { "" };
+            let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [bash, write_file]\n{checks}"));
+            folder.write("ws/file", "");
+            let (workspace, moved) = (folder.at("ws"), folder.at("moved"));
+            let server = Server::start(move |request: &Request| match (request.turn(), what) {
+                (0, _) => call("bash", json!({"command": with_path("echo x > first")})),
+                (_, what) => {
+                    if is_deleted {
+                        std::fs::remove_dir_all(&workspace).unwrap();
+                    } else {
+                        std::fs::rename(&workspace, &moved).unwrap();
+                    }
+                    match what {
+                        "bash" => call("bash", json!({"command": with_path("echo x > phantom; pwd")})),
+                        "write_file" => call("write_file", json!({"path": "phantom", "content": "x"})),
+                        _ => Answer::text("Done."),
+                    }
+                }
+            });
+            let program = folder.legwork(&["run", "job.yaml", "--workspace", "ws"]).anthropic(&server);
+            let ended = in_tier(program, tier).run();
+            ended.assert_code(5).assert_stderr_contains("the workspace");
+            assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{tier} {what}");
+            assert!(!folder.exists("ws") && !folder.exists("moved/phantom"), "{tier} {what}");
+            assert_eq!(server.count(), 2, "{tier} {what}");
+        }
+    }
+}
+
+#[test]
+fn a_bash_of_the_workspace_is_not_started() {
+    for tier in ["auto", "off"] {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        folder.write("bin/bash", "#!/bin/sh\ntouch planted\n").write("bin/git", "#!/bin/sh\ntouch planted\n");
+        for name in ["bin/bash", "bin/git"] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(folder.at(name), mode).unwrap();
+        }
+        let link = folder.home().join("link");
+        std::os::unix::fs::symlink(folder.at("bin"), &link).unwrap();
+        let server = Server::start(ScriptedAgents::of([
+            Answer::calls(&[("bash", json!({"command": "echo real"}))]),
+            Answer::text("Done."),
+        ]));
+        let path = format!("{}:{}:/usr/bin:/bin", folder.at("bin").display(), link.display());
+        let ended = in_tier(folder.legwork(&["run", "job.yaml"]), tier).anthropic(&server).env("PATH", path).run();
+        ended.assert_code(0);
+        assert_eq!(server.finish()[1].results()[0].text, "real", "{tier}");
+        assert!(!folder.exists("planted"), "{tier}");
+    }
+}
+
+#[test]
+fn a_background_job_that_holds_the_pipe_delays_no_answer() {
+    // Far less than the job would take, and the run's only way to end well.
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\nlimits: { wall_clock: 100s }\n");
+    let server = Server::start(ScriptedAgents::of([
+        Answer::calls(&[("bash", json!({"command": "(sleep 414; echo late) & setsid sleep 414 & echo soon"}))]),
+        Answer::text("Done."),
+    ]));
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
+    ended.assert_code(0);
+    assert_eq!(server.finish()[1].results()[0].text, "soon");
+}
+
+/// The most memory in bytes that the program has taken by the time at which a command has printed so much; `None`, and a
+/// word on stderr, where that can't be known.
+fn enough_memory(bytes: u64) -> Option<u64> {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [{ bash: { timeout: 30m } }] }\n");
+    let half = bytes / 2;
+    let flood = format!("head -c {half} /dev/zero | tr '\\0' x; yes 0123456789 | head -c {half}");
+    let hold = "touch over; while ! [ -e go ]; do sleep 0.01; done";
+    let call = |command: &str| json!({ "calls": [{ "tool": "bash", "input": { "command": command } }] });
+    let script = json!({ "parent": [call(&flood), call(hold), { "text": "Done." }] });
+    folder.write("r.yaml", script.to_string());
+    let running = folder.legwork(&["run", "job.yaml"]).timeout(Duration::from_secs(1_800)).spawn();
+    while !folder.exists("over") {
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(running.is_alive(), "it has ended before its time");
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap_or_default();
+    folder.write("go", "");
+    let ended = running.wait();
+    ended.assert_code(0);
+    assert_complete_record(&ended.run_folder());
+    let events = ended.run_folder().events();
+    let finished = events.iter().find(|event| event["type"] == "call_finished").unwrap();
+    let text = finished["data"]["result"]["text"].as_str().unwrap();
+    assert!(text.contains("characters left out") && text.chars().count() <= 50_000);
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
+    if most.is_none() {
+        report_skipped("nobody can see here what memory a process takes");
+    }
+    most.map(|most| most.trim().parse::<u64>().unwrap() * 1024)
+}
+
+#[test]
+fn output_takes_no_memory() {
+    let (Some(little), Some(much)) = (enough_memory(1 << 20), enough_memory(200 << 20)) else { return };
+    assert!(much < 60 << 20, "{much} bytes");
+    assert!(much < little + (8 << 20), "{little} bytes, and then {much}");
+}
+
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn three_gigabytes_of_output_take_no_memory() {
+    let Some(memory) = enough_memory(3 << 30) else { return };
+    eprintln!("{} MiB at most", memory >> 20);
+    assert!(memory < 60 << 20, "{memory} bytes");
+}

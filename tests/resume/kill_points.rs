@@ -1,0 +1,149 @@
+//! A process that dies at any moment: after any event, amid any operation on a file, and again while it goes on.
+
+use super::workload::{RESUME, RUN, Workload, assert_journals_kept, for_each_parallel, journals};
+
+/// Cuts a run off after so many events and once more after `again`, where that is anything, then lets it go on.
+fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>) -> bool {
+    let folder = work.folder();
+    let mut why = format!("{order}={number}");
+    let cut = folder.legwork(RUN).env(order, number.to_string()).run();
+    if cut.signal().is_none() {
+        cut.assert_code(0);
+        return false;
+    }
+    assert_eq!(cut.signal(), Some(9), "{why}: {}", cut.full_output());
+    let run = cut.run_folder();
+    let mut before = journals(run.path());
+    if !before.get("events.jsonl").is_some_and(|journal| journal.contains(&b'\n')) {
+        folder.legwork(RESUME).run().assert_code(2).assert_stdout("").assert_stderr_contains("start the job anew");
+        return true;
+    }
+    if let Some(again) = again {
+        why = format!("{why} and then {again}");
+        let cut = folder.legwork(RESUME).env(order, again.to_string()).run();
+        assert!(cut.signal() == Some(9) || cut.stderr.contains("completed"), "{why}: {}", cut.full_output());
+        assert_journals_kept(&before, run.path(), &why);
+        before = journals(run.path());
+        if cut.signal().is_none() {
+            work.assert_complete(&cut, &folder, &why);
+            folder
+                .legwork(RESUME)
+                .run()
+                .assert_code(0)
+                .assert_stdout("")
+                .assert_stderr_contains("has ended: completed");
+            return true;
+        }
+    }
+    let ended = folder.legwork(RESUME).run();
+    if run.has("result.json") && ended.stdout.is_empty() {
+        // It was cut off behind its last operation.
+        ended.assert_code(0).assert_stderr_contains("has ended: completed");
+        return true;
+    }
+    assert_journals_kept(&before, run.path(), &why);
+    work.assert_complete(&ended, &folder, &why);
+    true
+}
+
+/// A number that looks like any other and is the same each time, from 1.
+fn pseudo_random(number: u64, end: u64) -> u64 {
+    number.wrapping_mul(2_654_435_761) % end + 1
+}
+
+/// How many operations on files a run makes, found by killing it.
+fn operations(work: &Workload) -> u64 {
+    let dies = |at: u64| {
+        let ended = work.folder().legwork(RUN).env("LEGWORK_KILL_AT", at.to_string()).run();
+        ended.signal() == Some(9)
+    };
+    let (mut least, mut most) = (1, 2);
+    while dies(most) {
+        (least, most) = (most, most * 2);
+    }
+    while least + 1 < most {
+        let middle = (least + most) / 2;
+        if dies(middle) { least = middle } else { most = middle }
+    }
+    least
+}
+
+#[test]
+fn a_run_that_is_killed_after_an_event_goes_on() {
+    let work = Workload::short();
+    let events = work.events();
+    assert!(events > 60, "{events}");
+    for_each_parallel((1..events).step_by(3), |number| {
+        let again = (number % 2 == 0).then(|| pseudo_random(number, events - number));
+        assert!(cut_and_resume(&work, "LEGWORK_KILL_AFTER", number, again), "{number} of {events}");
+    });
+}
+
+/// Before, amid and between checks, and when their output has gone back.
+#[test]
+fn a_run_that_is_killed_at_its_checks_goes_on() {
+    let work = Workload::checked();
+    let events = work.events();
+    assert!(events > 20, "{events}");
+    for_each_parallel(1..events, |number| {
+        let again = (number % 3 == 0).then(|| pseudo_random(number, events - number));
+        assert!(cut_and_resume(&work, "LEGWORK_KILL_AFTER", number, again), "{number} of {events}");
+    });
+}
+
+#[test]
+fn a_run_that_is_killed_amid_an_operation_goes_on() {
+    let work = Workload::short();
+    for_each_parallel((1..120).step_by(7), |number| {
+        let again = (number % 2 == 0).then(|| pseudo_random(number, 60));
+        cut_and_resume(&work, "LEGWORK_KILL_AT", number, again);
+    });
+}
+
+/// With journals that are dropped at the end of the run, and the writing of result.json.
+#[test]
+fn a_run_that_is_killed_at_its_very_end_goes_on() {
+    let work = Workload::tiny().keep("never");
+    let all = operations(&work);
+    for_each_parallel(all - 10..=all, |number| {
+        assert!(cut_and_resume(&work, "LEGWORK_KILL_AT", number, None), "{number} of {all}");
+    });
+    assert!(!cut_and_resume(&work, "LEGWORK_KILL_AT", all + 1, None));
+}
+
+#[test]
+fn a_run_that_goes_on_can_be_cut_off_again_and_again() {
+    let work = Workload::short();
+    let folder = work.folder();
+    let mut next: &[&str] = RUN;
+    for cut in 0..200 {
+        let ended = folder.legwork(next).env("LEGWORK_KILL_AFTER", "4").run();
+        if ended.signal().is_none() {
+            assert!(cut > 10, "it was cut off {cut} times");
+            return work.assert_complete(&ended, &folder, "cut off after every fourth event");
+        }
+        next = RESUME;
+    }
+    panic!("it never ends");
+}
+
+#[test]
+#[ignore = "takes minutes: fifty turns, killed after each event and again while it goes on"]
+fn a_long_run_that_is_killed_after_any_event_goes_on() {
+    let work = Workload::long();
+    let events = work.events();
+    assert!(events > 400, "{events}");
+    for_each_parallel(1..events, |number| {
+        assert!(cut_and_resume(&work, "LEGWORK_KILL_AFTER", number, Some(pseudo_random(number, events - number))));
+    });
+}
+
+#[test]
+#[ignore = "takes minutes: fifty turns, killed amid each operation and again while it goes on"]
+fn a_long_run_that_is_killed_amid_any_operation_goes_on() {
+    let work = Workload::long();
+    let all = operations(&work);
+    for_each_parallel(1..=all, |number| {
+        assert!(cut_and_resume(&work, "LEGWORK_KILL_AT", number, Some(pseudo_random(number, all))));
+    });
+}

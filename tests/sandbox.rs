@@ -1,0 +1,388 @@
+//! What commands find in the sandbox, and how the best tier is chosen. (What they can't do there is in `attacks`.)
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::test_folder::TestFolder;
+
+/// Whether bubblewrap works on this machine; says so on stderr where it doesn't.
+fn bubblewrap_works() -> bool {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    *WORKS.get_or_init(|| {
+        let mut bwrap = Command::new("bwrap");
+        bwrap.args(["--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true"]);
+        let works = bwrap.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        if !works {
+            eprintln!("skipped: bubblewrap doesn't work here");
+        }
+        works
+    })
+}
+
+/// A folder with a job that calls `bash` once for each command.
+fn prepared(options: &str, commands: &[&str]) -> TestFolder {
+    let folder = TestFolder::new();
+    let tools = format!("[bash: {{ timeout: 20s{options} }}]");
+    folder.write(
+        "job.yaml",
+        format!(
+            "model: anthropic/claude-haiku-4-5\nlimits: {{ cost_usd: 1 }}\nparent: {{ prompt: Go., tools: {tools} }}\n"
+        ),
+    );
+    let call = |command: &&str| json!({ "calls": [{ "tool": "bash", "input": { "command": command } }] });
+    let turns: Vec<Value> = commands.iter().map(call).chain([json!({ "text": "Done." })]).collect();
+    std::fs::write(folder.home().parent().unwrap().join("replies.yaml"), json!({ "parent": turns }).to_string())
+        .unwrap();
+    folder
+}
+
+fn program(folder: &TestFolder) -> Program {
+    folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"])
+}
+
+/// What the commands printed, one text each.
+fn command_outputs(ended: &ProgramOutput) -> Vec<String> {
+    let events = ended.run_folder().events();
+    let finished = events.iter().filter_map(|entry| match entry["type"] == "call_finished" {
+        true => entry["data"]["result"]["text"].as_str(),
+        false => None,
+    });
+    finished.map(ToOwned::to_owned).collect()
+}
+
+fn sandbox(ended: &ProgramOutput) -> String {
+    ended.run_folder().result()["sandbox"].as_str().unwrap().to_owned()
+}
+
+/// Makes an executable script.
+fn write_executable(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A folder of programs without `bwrap`.
+fn path_without_bwrap(folder: &TestFolder) -> PathBuf {
+    let programs = folder.home().parent().unwrap().join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    for name in ["bash", "sh", "env", "cat", "ls", "sleep"] {
+        let found = ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists());
+        symlink(found.unwrap(), programs.join(name)).unwrap();
+    }
+    programs
+}
+
+#[test]
+fn the_home_folder_is_empty_but_for_toolchains_and_lasts_as_long_as_the_run() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let folder = prepared(
+        "",
+        &[
+            "ls -A ~; cat ~/.cargo/config.toml; cat ~/.cargo/credentials.toml 2>&1; touch ~/.cargo/new 2>&1; \
+             echo kept > ~/kept; echo temporary > /tmp/kept; echo $TMPDIR",
+            "cat ~/kept /tmp/kept; tool",
+            "mkdir -p ~/mod/sub; touch ~/mod/sub/x; chmod 555 ~/mod/sub; chmod 0 ~/mod",
+        ],
+    );
+    for (name, content) in
+        [(".ssh/id", "secret"), (".cargo/config.toml", "# config\n"), (".cargo/credentials.toml", "secret-token")]
+    {
+        let path = folder.home().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    write_executable(&folder.home().join("tools/bin/tool"), "echo runs");
+    let temporary = folder.home().parent().unwrap().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let path = format!("{}:{}", folder.home().join("tools/bin").display(), std::env::var("PATH").unwrap());
+    let ended = program(&folder).env("PATH", path).env("TMPDIR", &temporary).run();
+    ended.assert_code(0).assert_not_printed("sandbox");
+    let printed = command_outputs(&ended);
+    assert!(printed[0].starts_with(".cargo\ntools\n# config\n"), "{}", printed[0]);
+    assert!(printed[0].ends_with("\n/tmp"), "{}", printed[0]);
+    assert!(printed[0].contains("Read-only file system") && !printed[0].contains("secret"), "{}", printed[0]);
+    assert_eq!(printed[1], "kept\ntemporary\nruns");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "the run's own folder is gone");
+    assert!(!folder.home().join("kept").exists() && !folder.home().join(".cargo/new").exists());
+    assert_eq!(sandbox(&ended), "bubblewrap");
+}
+
+#[test]
+fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
+    for bubblewrap in [true, false] {
+        if bubblewrap && !self::bubblewrap_works() {
+            continue;
+        }
+        let command = "cd ~; cat .cargo/config.toml .stack/upload/credentials.json .stack/config.yaml \
+                       .local/share/uv/credentials/index .dotnet/corefx/cryptography/key .cargo/bin/note 2>/dev/null";
+        let folder = prepared("", &[command]);
+        for name in [
+            ".cargo/config.toml",
+            ".stack/upload/credentials.json",
+            ".stack/config.yaml",
+            ".local/share/uv/credentials/index",
+            ".dotnet/corefx/cryptography/key",
+        ] {
+            folder.write(folder.home().join(name).to_str().unwrap(), "password = 'hunter2'\n");
+        }
+        folder.write(folder.home().join(".cargo/bin/note").to_str().unwrap(), "shown\n");
+        let mut program = program(&folder);
+        if !bubblewrap {
+            program = program.env("PATH", path_without_bwrap(&folder));
+        }
+        let ended = program.run();
+        ended.assert_code(0);
+        assert_eq!(sandbox(&ended), if bubblewrap { "bubblewrap" } else { "landlock" });
+        assert!(command_outputs(&ended)[0].starts_with("shown"), "{}", command_outputs(&ended)[0]);
+    }
+}
+
+#[test]
+fn what_is_opened_below_home_is_found_at_home_in_both_tiers() {
+    for bubblewrap in [true, false] {
+        if bubblewrap && !self::bubblewrap_works() {
+            continue;
+        }
+        let folder =
+            prepared("", &["cat ~/.config/gh/hosts.yml; echo new > ~/.cache/tool/made; cat ~/.config/other 2>&1"]);
+        for (name, text) in [(".config/gh/hosts.yml", "hosts\n"), (".config/other", "secret\n"), (".cache/tool/x", "")]
+        {
+            folder.write(folder.home().join(name).to_str().unwrap(), text);
+        }
+        let (read, write) = (folder.home().join(".config/gh"), folder.home().join(".cache/tool"));
+        let mut program = program(&folder).arg("--allow-read").arg(read).arg("--allow-write").arg(&write);
+        if !bubblewrap {
+            program = program.env("PATH", path_without_bwrap(&folder));
+        }
+        let ended = program.run();
+        ended.assert_code(0);
+        let printed = &command_outputs(&ended)[0];
+        assert!(printed.starts_with("hosts\n") && !printed.contains("secret"), "bubblewrap {bubblewrap}: {printed}");
+        assert!(write.join("made").exists(), "bubblewrap {bubblewrap}: {printed}");
+    }
+}
+
+#[test]
+fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let folder = prepared("", &["echo secret > ~/token; touch written; sleep 60"]);
+    let temporary = folder.home().parent().unwrap().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let running = program(&folder).env("TMPDIR", &temporary).spawn();
+    folder.wait_for("written");
+    running.signal(rustix::process::Signal::KILL);
+    running.wait();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(300);
+    while std::fs::read_dir(&temporary).unwrap().count() > 0 {
+        assert!(std::time::Instant::now() < deadline, "it is still there");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_a_run_left_that_was_killed_with_all_its_processes_goes_with_the_next() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let folder = prepared("", &["true"]);
+    let temporary = folder.home().parent().unwrap().join("temporary");
+    let left = temporary.join("legwork-run-abcdef");
+    std::fs::create_dir_all(left.join("home/deep")).unwrap();
+    std::fs::write(left.join("lock"), "").unwrap();
+    std::fs::set_permissions(left.join("home/deep"), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let held = temporary.join("legwork-run-held");
+    std::fs::create_dir(&held).unwrap();
+    let lock = std::fs::File::create(held.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    program(&folder).env("TMPDIR", &temporary).run().assert_code(0);
+    assert!(!left.exists() && held.exists());
+}
+
+#[test]
+fn the_workspace_can_lie_anywhere() {
+    if !bubblewrap_works() {
+        return;
+    }
+    // In the home folder, which is hidden otherwise.
+    let folder = prepared("", &["pwd; echo new > file; ls -A .."]);
+    std::fs::write(folder.home().parent().unwrap().join("secret"), "").unwrap();
+    let above = folder.path().parent().unwrap().to_owned();
+    let ended = program(&folder).env("HOME", &above).run();
+    assert_eq!(command_outputs(&ended), [format!("{}\nwork", folder.path().display())]);
+    assert_eq!(folder.read("file"), "new\n");
+    // The home folder itself.
+    let folder = prepared("", &["[ $HOME != $PWD ] && touch ~/x && ls -A ~; echo new > file"]);
+    let ended = program(&folder).env("HOME", folder.path()).run();
+    assert_eq!((command_outputs(&ended), folder.read("file")), (vec!["x".to_owned()], "new\n".to_owned()));
+    // With the home folder in it.
+    let folder = prepared("", &["cat home/.ssh/id; touch home/x; echo new > file"]);
+    folder.write("home/.ssh/id", "secret");
+    let ended = program(&folder).env("HOME", folder.at("home")).run();
+    assert!(!command_outputs(&ended)[0].contains("secret") && !folder.exists("home/x") && folder.exists("file"));
+}
+
+#[test]
+fn the_command_line_opens_more_and_read_only_closes_all() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let commands = ["cat ~/data/file; touch ~/data/x", "touch ~/cache/x", "touch here; touch ~/own && echo own"];
+    let [open, closed] = ["", ", read_only: true"].map(|options| {
+        let folder = prepared(options, &commands);
+        for name in ["data", "cache"] {
+            std::fs::create_dir(folder.home().join(name)).unwrap();
+        }
+        std::fs::write(folder.home().join("data/file"), "content\n").unwrap();
+        let (data, cache) = (folder.home().join("data"), folder.home().join("cache"));
+        let ended = program(&folder).arg("--allow-read").arg(data).arg("--allow-write").arg(cache).run();
+        ended.assert_code(0);
+        assert!(
+            command_outputs(&ended)[0].starts_with("content\n") && !folder.home().join("data/x").exists(),
+            "{}",
+            ended.full_output()
+        );
+        assert!(command_outputs(&ended)[2].ends_with("own"), "{}", ended.full_output());
+        folder
+    });
+    assert!(open.home().join("cache/x").exists() && open.exists("here"));
+    assert!(!closed.home().join("cache/x").exists() && !closed.exists("here"));
+    let missing = prepared("", &["true"]);
+    program(&missing).args(["--allow-read", "missing"]).run().assert_code(2).assert_stderr_contains("--allow-read");
+}
+
+#[test]
+fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
+    let folder = prepared("", &["true"]);
+    let programs = path_without_bwrap(&folder);
+    write_executable(&folder.at("bin/bwrap"), "touch planted; exit 0");
+    write_executable(&folder.at("tools/bwrap"), "touch planted; exit 0");
+    for path in ["tools:.:PROGRAMS", "PROGRAMS:WORK/bin", "WORK/bin:PROGRAMS"] {
+        let path =
+            path.replace("PROGRAMS", programs.to_str().unwrap()).replace("WORK", folder.path().to_str().unwrap());
+        program(&folder)
+            .args(["--sandbox", "required"])
+            .env("PATH", &path)
+            .run()
+            .assert_code(5)
+            .assert_stderr_contains("bwrap");
+        assert!(!folder.exists("planted"), "{path}");
+    }
+    // A folder that anyone may write to.
+    let shared = folder.home().parent().unwrap().join("shared");
+    write_executable(&shared.join("bwrap"), "touch planted; exit 0");
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = format!("{}:{}", shared.display(), programs.display());
+    let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", path).run();
+    ended.assert_code(5).assert_stderr_contains("anyone may write to");
+    assert!(!folder.exists("planted") && !folder.exists("runs"), "nothing was begun");
+}
+
+#[test]
+fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
+    for (text, why) in [
+        ("echo no such luck >&2; exit 1", "no such luck"),
+        ("exit 0", "capabilities"),
+        ("while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"", "privileges"),
+        ("exec sleep 77", "didn't end within 5 seconds"),
+    ] {
+        let folder = prepared("", &["echo ran"]);
+        let programs = path_without_bwrap(&folder);
+        write_executable(&programs.join("bwrap"), text);
+        let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
+        ended.assert_code(5).assert_stderr_contains("--sandbox off");
+        // As root, capabilities are missed first.
+        assert!(ended.stderr.contains(why) || ended.stderr.contains("capabilities"), "{}", ended.full_output());
+        let ended = program(&folder).env("PATH", &programs).run();
+        match ended.stderr.contains("landlock can't be used") {
+            true => eprintln!("skipped: no landlock here"),
+            false => {
+                ended.assert_code(0).assert_stderr_contains("warning: sandbox: landlock");
+                assert_eq!((sandbox(&ended).as_str(), command_outputs(&ended)), ("landlock", vec!["ran".to_owned()]));
+            }
+        }
+    }
+}
+
+#[test]
+fn bubblewrap_is_tried_once_for_commands_that_write_and_those_that_only_read() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let real = ["/usr/bin", "/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join("bwrap"));
+    let real = real.into_iter().find(|path| path.exists()).unwrap();
+    for (options, written) in [("", true), (", read_only: true", false)] {
+        let folder = prepared(options, &["echo > new; echo ran"]);
+        let programs = path_without_bwrap(&folder);
+        let starts = folder.home().parent().unwrap().join("starts");
+        write_executable(
+            &programs.join("bwrap"),
+            &format!("echo >> {}; exec {} \"$@\"", starts.display(), real.display()),
+        );
+        let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
+        ended.assert_code(0);
+        assert!(command_outputs(&ended)[0].ends_with("ran"), "{}", ended.full_output());
+        assert_eq!(folder.exists("new"), written);
+        let starts = std::fs::read_to_string(starts).unwrap().lines().count();
+        assert_eq!(starts, 2, "one trial, one command");
+    }
+}
+
+#[test]
+fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
+    let folder = prepared("", &["echo ran"]);
+    let ended = program(&folder).args(["--sandbox", "off"]).run();
+    ended.assert_code(0).assert_stderr_contains("warning: commands are not confined (sandbox: off)");
+    assert_eq!((sandbox(&ended).as_str(), command_outputs(&ended)), ("off", vec!["ran".to_owned()]));
+    // A job without commands needs none.
+    let folder = prepared("", &[]);
+    let programs = path_without_bwrap(&folder);
+    folder.write("job.yaml", folder.read("job.yaml").replace("bash: { timeout: 20s }", "glob"));
+    let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", programs).run();
+    ended.assert_code(0).assert_not_printed("sandbox");
+    assert_eq!(sandbox(&ended), "unused");
+}
+
+#[test]
+fn a_command_is_asked_before_it_is_killed_and_leaves_nothing() {
+    if !bubblewrap_works() {
+        return;
+    }
+    // By a number that no other test has, of whoever else runs tests here.
+    let sleep = format!("sleep 177.{}", std::process::id());
+    let command = format!("trap 'echo asked; exit 3' TERM; (setsid {sleep} &); echo begun; {sleep} & wait");
+    let folder = prepared("", &[&command]);
+    folder.write("job.yaml", folder.read("job.yaml").replace("20s", "1s"));
+    let ended = program(&folder).run();
+    let printed = command_outputs(&ended);
+    assert!(printed[0].starts_with("begun\nasked") && printed[0].contains("timed out"), "{}", printed[0]);
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let line = format!("{}\0", sleep.replace(' ', "\0"));
+    assert!(!lines.into_iter().any(|found| found == line.as_bytes()), "something is left");
+}
+
+#[test]
+fn variables_reach_the_command_and_not_the_program_that_starts_it() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let folder = prepared(
+        "",
+        &["echo $LD_PRELOAD $GREETING; tr '\\0' ' ' < /proc/1/environ; cat /proc/1/cmdline | tr '\\0' ' '"],
+    );
+    let job = folder.read("job.yaml");
+    folder.write("job.yaml", format!("{job}env: [LD_PRELOAD, GREETING]\n"));
+    let ended = program(&folder).env("LD_PRELOAD", "/missing.so").env("GREETING", "hello-there").run();
+    let printed = &command_outputs(&ended)[0];
+    assert!(printed.contains("/missing.so hello-there"), "{printed}");
+    assert_eq!(printed.matches("hello-there").count(), 1, "{printed}");
+}

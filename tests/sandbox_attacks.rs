@@ -1,0 +1,25 @@
+//! What a command that was talked into the worst can do, in every tier that the machine has, as root and as an ordinary
+//! user. Each attack succeeds where nothing confines it, or says on stderr that this machine itself prevents it.
+
+mod attack_fixture;
+mod escape_attempts;
+mod git;
+mod killed_runner;
+mod protected_paths;
+mod runs_folder;
+mod syscall_probes;
+
+use self::attack_fixture::{Tier, User, tiers};
+
+const USERS: [User; 2] = [User::Current, User::Unprivileged];
+
+#[test]
+fn some_tier_is_tested_in_ci() {
+    let some = USERS.iter().any(|user| !tiers(*user).is_empty());
+    assert!(some || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no tier works here, so none was tested");
+}
+
+/// All tiers of all users.
+fn users_and_tiers() -> impl Iterator<Item = (User, Tier)> {
+    USERS.into_iter().flat_map(|user| tiers(user).iter().map(move |tier| (user, *tier)))
+}

@@ -1,0 +1,227 @@
+//! Where attacks are made from: a workspace, what lies around it, and who they are made by.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::support::program::{Program, ProgramOutput};
+use crate::support::test_folder::TestFolder;
+
+/// An ordinary user whom no machine knows.
+const UNPRIVILEGED_UID: u32 = 54_321;
+/// Planted where commands must not read.
+pub(super) const SECRET: &str = "planted-secret-0f3a";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tier {
+    Off,
+    Landlock,
+    Bubblewrap,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum User {
+    /// Whoever runs the tests.
+    Current,
+    /// An ordinary one, where root runs the tests.
+    Unprivileged,
+}
+
+impl User {
+    pub(super) fn is_root(self) -> bool {
+        self == Self::Current && rustix::process::geteuid().is_root()
+    }
+}
+
+/// A folder that belongs to a user, with a workspace, a home with secrets, and a file outside of both.
+pub(super) struct AttackFixture {
+    folder: TestFolder,
+    user: User,
+}
+
+impl AttackFixture {
+    /// Not there where the tests can't act as that user.
+    pub(super) fn new(user: User) -> Option<Self> {
+        if user == User::Unprivileged && (!rustix::process::geteuid().is_root() || setpriv().is_none()) {
+            return None;
+        }
+        let folder = TestFolder::new();
+        let place = Self { folder, user };
+        for (name, content) in [("home/.ssh/id", SECRET), ("home/token", SECRET), ("outside/file", SECRET)] {
+            let path = place.root().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{content}\n")).unwrap();
+        }
+        let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\nnetwork: none\n";
+        place.folder.write("job.yaml", job).write("src/main.txt", "x\n").commit_all();
+        // Both can be run by a user who may not read where they were built.
+        for (name, source) in [
+            ("work/probe", std::env::current_exe().unwrap()),
+            ("legwork", PathBuf::from(env!("CARGO_BIN_EXE_legwork"))),
+        ] {
+            let copy = place.root().join(name);
+            // Not by this process: what another test starts meanwhile would hold the file open for writing for a moment,
+            // and nothing can run it then.
+            assert!(std::process::Command::new("cp").arg(source).arg(&copy).status().unwrap().success());
+            std::fs::set_permissions(copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        place.chown_all();
+        Some(place)
+    }
+
+    /// Makes everything the user's.
+    fn chown_all(&self) {
+        if self.user == User::Unprivileged {
+            let mut open = vec![self.root()];
+            while let Some(path) = open.pop() {
+                std::os::unix::fs::lchown(&path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
+                if path.symlink_metadata().unwrap().is_dir() {
+                    open.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+                }
+            }
+        }
+    }
+
+    /// Another program that runs as root whoever starts it, where root can make one: prints its user's number.
+    pub(super) fn setuid_program(&self) -> PathBuf {
+        let path = self.root().join("work/who");
+        assert!(std::process::Command::new("cp").arg("/usr/bin/id").arg(&path).status().unwrap().success());
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(0), Some(0)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        }
+        path
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.folder.path().parent().unwrap().to_owned()
+    }
+
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.folder.path()
+    }
+
+    /// Changes the job's text.
+    pub(super) fn edit_job(&self, from: &str, to: &str) -> &Self {
+        let job = self.folder.read("job.yaml").replace(from, to);
+        self.folder.write("job.yaml", job);
+        self
+    }
+
+    /// Writes a file of the workspace.
+    pub(super) fn write(&self, path: &str, content: &str) -> &Self {
+        self.folder.write(path, content);
+        self
+    }
+
+    /// Runs git in the workspace, as its owner does who trusts it.
+    pub(super) fn git(&self, arguments: &[&str]) -> String {
+        let all = ["-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b.example"];
+        let mut git = std::process::Command::new("git");
+        git.args(all).args(["-c", "protocol.file.allow=always"]).args(arguments).current_dir(self.workspace());
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_EDITOR", "true");
+        let output = git.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// Runs the job, whose parent makes these calls of `bash`, one after the other.
+    pub(super) fn run(&self, tier: Tier, commands: &[String]) -> ProgramOutput {
+        // Earlier records would only be in the way.
+        let _ = std::fs::remove_dir_all(self.workspace().join("runs"));
+        self.program(tier, commands).run()
+    }
+
+    /// The program that runs the job, whose parent makes these calls of `bash`, one after the other.
+    pub(super) fn program(&self, tier: Tier, commands: &[String]) -> Program {
+        let call = |command: &String| json!({ "tool": "bash", "input": { "command": command } });
+        let script = json!({ "parent": [
+            { "calls": commands.iter().map(call).collect::<Vec<_>>() },
+            { "text": "Done." },
+        ] });
+        // It is read by the runner, and it is no business of commands.
+        let replies = self.root().join("replies.yaml");
+        std::fs::write(&replies, script.to_string()).unwrap();
+        self.chown_all();
+        let model = format!("replay/{}", replies.display());
+        let sandbox = match tier {
+            Tier::Off => "off",
+            Tier::Landlock => "auto",
+            Tier::Bubblewrap => "required",
+        };
+        self.legwork(tier, &["run", "job.yaml", "--model", &model, "--sandbox", sandbox])
+    }
+
+    fn legwork(&self, tier: Tier, arguments: &[&str]) -> Program {
+        let legwork = self.root().join("legwork");
+        let program = match self.user {
+            User::Current => self.folder.program(legwork.to_str().unwrap(), arguments),
+            User::Unprivileged => {
+                let becoming = [
+                    format!("--reuid={UNPRIVILEGED_UID}"),
+                    format!("--regid={UNPRIVILEGED_UID}"),
+                    "--clear-groups".into(),
+                    legwork.display().to_string(),
+                ];
+                let all: Vec<&str> = becoming.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+                self.folder.program(setpriv().unwrap().to_str().unwrap(), &all)
+            }
+        };
+        match tier {
+            // Where there is no bwrap to be found, landlock is the best.
+            Tier::Landlock => program.env("PATH", "/nonexistent"),
+            _ => program,
+        }
+    }
+
+    /// What the commands of a run printed, in their order.
+    pub(super) fn outputs(&self, tier: Tier, commands: &[String]) -> Vec<String> {
+        // In the tier landlock the program itself has no PATH; and many calls that fail in a row would end the run.
+        let commands: Vec<String> = commands
+            .iter()
+            .map(|command| format!("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; {command}; :"))
+            .collect();
+        let ended = self.run(tier, &commands);
+        let events = ended.assert_code(0).run_folder().events();
+        let outputs: Vec<String> = outputs(&events).collect();
+        assert_eq!(outputs.len(), commands.len(), "{}", ended.full_output());
+        outputs
+    }
+}
+
+pub(super) fn outputs(events: &[Value]) -> impl Iterator<Item = String> + '_ {
+    let finished = events.iter().filter(|event| event["type"] == "call_finished");
+    finished.map(|event| event["data"]["result"]["text"].as_str().unwrap().to_owned())
+}
+
+fn setpriv() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|folder| folder.join("setpriv")).find(|file| file.is_file())
+    });
+    found.as_deref()
+}
+
+/// The confining tiers that this machine has for a user, each tried once.
+pub(super) fn tiers(user: User) -> &'static [Tier] {
+    static SAME: OnceLock<Vec<Tier>> = OnceLock::new();
+    static SOMEBODYS: OnceLock<Vec<Tier>> = OnceLock::new();
+    let known = if user == User::Current { &SAME } else { &SOMEBODYS };
+    known.get_or_init(|| {
+        let Some(place) = AttackFixture::new(user) else {
+            eprintln!("skipped: the tests can't act as {user:?} here: that takes root and setpriv");
+            return Vec::new();
+        };
+        let works = |tier: &Tier| {
+            let ended = place.run(*tier, &["true".to_owned()]);
+            let there = ended.stdout == "Done.\n";
+            if !there {
+                eprintln!("skipped: no {tier:?} here for {user:?}: {}", ended.stderr);
+            }
+            there
+        };
+        [Tier::Landlock, Tier::Bubblewrap].into_iter().filter(works).collect()
+    })
+}

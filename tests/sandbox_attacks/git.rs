@@ -1,0 +1,264 @@
+//! Attacks on the git commands that somebody runs in the workspace after the job, and what commands may do with git.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::attack_fixture::{AttackFixture, SECRET, Tier, User};
+use super::users_and_tiers;
+
+/// Each plants something in a git folder that acts when git runs there next. `GIT` is the folder.
+const ATTACKS: [&str; 23] = [
+    "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG; echo ATTACK > GIT/SQUASH_MSG",
+    "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG",
+    "mkdir -p GIT/logs; ln -sf ROOT/home/token GIT/logs/HEAD",
+    "ln -sf ROOT/home/token GIT/FETCH_HEAD",
+    "mkdir GIT/rebase-merge; echo 'exec touch ran' > GIT/rebase-merge/git-rebase-todo",
+    "rm -f GIT/ORIG_HEAD; mkfifo GIT/ORIG_HEAD",
+    "ln -f src/main.txt GIT/COMMIT_EDITMSG",
+    "mkdir -p GIT/objects/info; echo ROOT/outside > GIT/objects/info/alternates",
+    "mkdir -p GIT/objects/pack; ln -s ROOT/outside GIT/objects/pack/more",
+    "mkdir -p GIT/objects/ff; ln -s ROOT/home/token GIT/objects/ff/ff",
+    "mkdir -p GIT/refs/heads; echo 'ref: config' > GIT/refs/heads/x",
+    "mkdir -p GIT/refs/heads; ln -s ROOT/outside GIT/refs/heads/more",
+    "mkdir -p GIT/worktrees/x; echo ../.. > GIT/worktrees/x/commondir",
+    "mkdir -p GIT/modules/x; printf '[core]\\n\\tfsmonitor = x\\n' > GIT/modules/x/config",
+    "echo x > GIT/packed-refs",
+    "rm -f GIT/HEAD",
+    "echo 'ref: config' > GIT/ORIG_HEAD",
+    "rm -f GIT/index; ln -s /dev/null GIT/index",
+    "printf '[core]\\n\\tfsmonitor = x\\n' > GIT/config.worktree",
+    "mkdir -p GIT/hooks; echo x > GIT/hooks/post-checkout; chmod +x GIT/hooks/post-checkout",
+    "rm -rf GIT/refs; ln -s ROOT/outside GIT/refs",
+    "mkdir -p .xit/hooks; echo x > .xit/hooks/post-checkout; git add -f .xit; rm -rf .xit; sed -i s/[.]xit/.git/ GIT/index",
+    "mkdir -p GIT/info; echo '* filter=x' > GIT/info/attributes",
+];
+
+/// Changes that `git: commit` allows and `git: read` doesn't.
+const ALLOWED_WRITES: [&str; 5] = [
+    "git add new.txt",
+    "git -c user.name=a -c user.email=a@b.example commit -q --allow-empty -m x",
+    "git tag mark",
+    "git checkout -q -b other",
+    "echo x > .git/description",
+];
+
+/// All of a git folder but its objects: each path with its mode, and its content or target.
+fn git_folder_state(git: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut open = vec![git.to_owned()];
+    while let Some(path) = open.pop() {
+        let metadata = path.symlink_metadata().unwrap();
+        let is_object = path.strip_prefix(git).is_ok_and(|path| path.starts_with("objects"));
+        if metadata.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+        }
+        let content = match metadata.is_file() {
+            true if !is_object => std::fs::read(&path).unwrap(),
+            _ if metadata.is_symlink() => std::fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+            _ => Vec::new(),
+        };
+        let is_kept = !is_object || !(metadata.is_file() || metadata.is_dir());
+        if is_kept {
+            all.push((path, metadata.permissions().mode(), content));
+        }
+    }
+    all.sort();
+    all
+}
+
+fn git_fixture(user: User, access: &str) -> AttackFixture {
+    let place = AttackFixture::new(user).unwrap();
+    place.edit_job("network: none", &format!("network: none\ngit: {access}"));
+    place.write("new.txt", "new\n");
+    place
+}
+
+/// A run with one command, which is tried on a git folder that must be as before afterwards.
+fn attack(place: &AttackFixture, tier: Tier, attack: &str, git: &str, before: &[(PathBuf, u32, Vec<u8>)]) -> String {
+    let root = place.root().display().to_string();
+    let command = format!("PATH=/usr/bin:/bin; {}", attack.replace("GIT", git).replace("ROOT", &root));
+    let ended = place.run(tier, &[command]);
+    assert_eq!(git_folder_state(&place.workspace().join(git)), before, "{tier:?}: {attack}\n{}", ended.full_output());
+    let result = ended.run_folder().result();
+    let outcome = result["outcome"].as_str().unwrap().to_owned();
+    match outcome.as_str() {
+        "environment_failed" => {
+            let message = result["error"]["message"].as_str().unwrap();
+            assert!(message.contains("protected") && message.contains("`git: "), "{attack}: {message}");
+        }
+        "completed" => assert_eq!(tier, Tier::Bubblewrap, "{attack}: nothing was seen\n{}", ended.full_output()),
+        other => panic!("{tier:?}: {attack}: {other}\n{}", ended.full_output()),
+    }
+    outcome
+}
+
+#[test]
+fn nothing_is_planted_for_the_next_git_command() {
+    for (user, tier) in users_and_tiers() {
+        for access in ["read", "commit"] {
+            let place = git_fixture(user, access);
+            let before = git_folder_state(&place.workspace().join(".git"));
+            for planted in ATTACKS {
+                attack(&place, tier, planted, ".git", &before);
+            }
+            // What somebody runs afterwards does what it always did.
+            place.git(&["commit", "--allow-empty", "-m", "later"]);
+            assert_eq!(std::fs::read_to_string(place.root().join("home/token")).unwrap(), format!("{SECRET}\n"));
+            let status = place.git(&["status"]);
+            assert!(status.contains("new.txt") && !place.workspace().join("ran").exists(), "{status}");
+        }
+    }
+}
+
+#[test]
+fn git_folders_are_read_only_by_default_and_reading_works() {
+    for (user, tier) in users_and_tiers() {
+        let place = git_fixture(user, "read");
+        place.edit_job("git: read\n", "");
+        let before = git_folder_state(&place.workspace().join(".git"));
+        for write in ALLOWED_WRITES {
+            let outcome = attack(&place, tier, write, ".git", &before);
+            let is_held = tier == Tier::Bubblewrap;
+            assert_eq!(outcome == "completed", is_held, "{user:?} in {tier:?}: {write}");
+        }
+        // With an index that git would like to make fresh.
+        let commands = [
+            "touch src/main.txt job.yaml; git status --porcelain",
+            "touch src/main.txt; echo more >> new.txt; git diff --stat; git log --oneline | wc -l",
+            "sleep 0.02; touch src/main.txt; git describe --always --dirty; git update-index -q --refresh; git status -s src",
+            "touch src/main.txt; echo y >> src/main.txt; git diff | tail -n 1; git show --stat | tail -n 1",
+        ];
+        let outputs = place.outputs(tier, &commands.map(str::to_owned));
+        assert!(outputs[0].contains("?? new.txt"), "{user:?} in {tier:?}: {outputs:?}");
+        assert_eq!(outputs[1].trim(), "1", "{user:?} in {tier:?}: {outputs:?}");
+        assert!(outputs[3].starts_with("+y"), "{user:?} in {tier:?}: {outputs:?}");
+        assert_eq!(git_folder_state(&place.workspace().join(".git")), before);
+        if tier == Tier::Bubblewrap {
+            let events = place.run(tier, &["git add new.txt".to_owned()]).run_folder().events();
+            let told = super::attack_fixture::outputs(&events).next().unwrap();
+            assert!(told.contains("Read-only file system") && told.contains("`git: read`"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn commits_branches_tags_and_merges_work_where_the_job_says_so() {
+    for (user, tier) in users_and_tiers() {
+        let place = git_fixture(user, "commit");
+        let git = "git -c user.name=a -c user.email=a@b.example";
+        let commands = [
+            format!("git add new.txt && {git} commit -q -m new && git log --oneline | wc -l"),
+            format!("git checkout -q -b feature/x && echo f > f && git add f && {git} commit -q -m f && echo done"),
+            format!(
+                "git checkout -q - && echo m > m && git add m && {git} commit -q -m m && {git} merge -q -m both feature/x && echo done"
+            ),
+            format!(
+                "{git} commit -q --amend -m again && git tag v1 && {git} tag -a -m two v2 && git branch -d feature/x"
+            ),
+            "git status --porcelain -- f m new.txt; git fsck 2>&1 | grep -v dangling; git log --oneline v2 | wc -l"
+                .to_owned(),
+        ];
+        let outputs = place.outputs(tier, &commands);
+        assert_eq!(outputs[0].trim(), "2", "{user:?} in {tier:?}: {outputs:?}");
+        assert_eq!((outputs[1].trim(), outputs[2].trim()), ("done", "done"), "{user:?} in {tier:?}: {outputs:?}");
+        assert_eq!(outputs[4].trim(), "5", "{user:?} in {tier:?}: {outputs:?}");
+    }
+}
+
+#[test]
+fn a_repository_can_be_made_where_there_is_none_and_holds_no_orders() {
+    let git = "git -c user.name=a -c user.email=a@b.example";
+    for (user, tier) in users_and_tiers() {
+        let place = git_fixture(user, "commit");
+        let remove = || std::fs::remove_dir_all(place.workspace().join(".git"));
+        remove().unwrap();
+        let commands = [
+            format!("git init -q && git add src && {git} commit -q -m start && git log --oneline | wc -l"),
+            format!("git add new.txt && {git} commit -q -m more && git log --oneline | wc -l"),
+        ];
+        let outputs = place.outputs(tier, &commands);
+        assert_eq!((outputs[0].trim(), outputs[1].trim()), ("1", "2"), "{user:?} in {tier:?}: {outputs:?}");
+        for planted in [
+            "git init -q; git config core.fsmonitor ./x",
+            "git init -q; git config alias.st '!x'",
+            "git init -q; echo x > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout",
+            "git init -q; ln -s ../../home/token .git/COMMIT_EDITMSG",
+            "git init -q; echo 'ref: config' > .git/refs/heads/main",
+            "git init -q; mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
+            "mkdir elsewhere; git init -q elsewhere; mv elsewhere/.git .real; echo 'gitdir: .real' > .git",
+        ] {
+            remove().unwrap();
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {planted}")]);
+            assert_eq!(
+                ended.run_folder().result()["outcome"],
+                "environment_failed",
+                "{planted}\n{}",
+                ended.full_output()
+            );
+            assert!(!place.workspace().join(".git").exists(), "{user:?} in {tier:?}: {planted}");
+            std::fs::create_dir(place.workspace().join(".git")).unwrap();
+        }
+        // Without `git: commit`, none at all.
+        remove().unwrap();
+        place.edit_job("git: commit", "git: read");
+        let ended = place.run(tier, &["PATH=/usr/bin:/bin; git init -q".to_owned()]);
+        assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{}", ended.full_output());
+        assert!(!place.workspace().join(".git").exists());
+    }
+}
+
+#[test]
+fn worktrees_submodules_and_nested_repositories_are_git_folders_too() {
+    const PLANTED: [&str; 2] = [
+        "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG",
+        "printf '[core]\\n\\tfsmonitor = x\\n' >> GIT/config; mkdir GIT/rebase-merge; echo x > GIT/rebase-merge/todo",
+    ];
+    for (user, tier) in users_and_tiers() {
+        for access in ["read", "commit"] {
+            let place = git_fixture(user, access);
+            let workspace = place.workspace();
+            place.git(&["init", "-q", "vendor/nested"]);
+            place.git(&["-C", "vendor/nested", "commit", "-q", "--allow-empty", "-m", "nested"]);
+            place.git(&["init", "-q", "--bare", "fixtures/bare"]);
+            place.git(&["worktree", "add", "-q", "tree"]);
+            place.git(&["submodule", "add", "-q", "./vendor/nested", "sub"]);
+            for git in ["vendor/nested/.git", "fixtures/bare", ".git/worktrees/tree", ".git/modules/sub"] {
+                let before = git_folder_state(&workspace.join(git));
+                for planted in PLANTED {
+                    attack(&place, tier, planted, git, &before);
+                }
+            }
+            if access == "commit" {
+                let commit = "git -c user.name=a -c user.email=a@b.example commit -q --allow-empty -m x && echo done";
+                let commands = ["vendor/nested", "tree", "sub"].map(|folder| format!("cd {folder} && {commit}"));
+                for output in place.outputs(tier, &commands) {
+                    assert_eq!(output.trim(), "done", "{user:?} in {tier:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Where a repository has several working trees, a relative folder of hooks is in the root of each.
+#[test]
+fn no_hook_is_planted_in_another_working_tree() {
+    for (user, tier) in users_and_tiers() {
+        let place = git_fixture(user, "commit");
+        let workspace = place.workspace();
+        place.git(&["worktree", "add", "-q", "tree"]);
+        place.git(&["init", "-q", "vendor/nested"]);
+        place.git(&["-C", "vendor/nested", "commit", "-q", "--allow-empty", "-m", "nested"]);
+        place.git(&["submodule", "add", "-q", "./vendor/nested", "sub"]);
+        place.git(&["config", "core.hooksPath", ".tree-hooks"]);
+        place.git(&["-C", "sub", "config", "core.hooksPath", ".sub-hooks"]);
+        std::fs::write(place.root().join("home/.gitconfig"), "[core]\n\thooksPath = .user-hooks\n").unwrap();
+        let folders =
+            [".tree-hooks", "tree/.tree-hooks", "sub/.sub-hooks", "sub/.user-hooks", "vendor/nested/.user-hooks"];
+        for folder in folders {
+            let plant = format!("PATH=/usr/bin:/bin; mkdir -p {folder}; echo x > {folder}/post-checkout");
+            let result = place.run(tier, &[plant]).run_folder().result();
+            assert_eq!(result["outcome"], "environment_failed", "{user:?} in {tier:?}: {folder}: {result}");
+            assert!(!workspace.join(folder).exists(), "{user:?} in {tier:?}: {folder}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Jobs that end with data: the parent's result, and what subagents return.
+
+mod result_file;
+mod schemas;
+mod subagent_results;
+
+use serde_json::{Value, json};
+
+use crate::support::program::ProgramOutput;
+use crate::support::server::{Answer, ScriptedAgents, Server};
+use crate::support::test_folder::TestFolder;
+
+const RUN: &[&str] = &["run", "job.yaml"];
+const JSON: &[&str] = &["run", "job.yaml", "--format", "json"];
+
+const FINDINGS: &str = "
+result:
+  schema:
+    type: object
+    required: [verdict, findings]
+    additionalProperties: false
+    properties:
+      verdict: { enum: [good, bad] }
+      findings: { type: array, items: { type: object, required: [line], properties: { line: { type: integer } } } }
+";
+
+/// A job whose parent has these tools, and ends with data of this schema.
+fn job(tools: &str, result: &str) -> TestFolder {
+    let folder = TestFolder::new();
+    let head = "model: anthropic/claude-haiku-4-5\nlimits: { tokens: 1000000 }\n";
+    folder.write("job.yaml", format!("{head}parent: {{ prompt: Go., tools: [{tools}] }}\n{result}"));
+    folder
+}
+
+fn submit(data: &Value) -> Answer {
+    Answer::calls(&[("submit_result", data.clone())])
+}
+
+fn valid_data() -> Value {
+    json!({ "verdict": "good", "findings": [{ "line": 3 }] })
+}
+
+fn outcome(ended: &ProgramOutput) -> (Value, Value) {
+    let result = ended.run_folder().result();
+    (result["outcome"].clone(), result["result"].clone())
+}
+
+#[test]
+fn a_result_that_fits_is_data_in_the_record_and_on_stdout() {
+    let folder = job("", FINDINGS);
+    let server = Server::start(ScriptedAgents::of([submit(&valid_data()), Answer::text("It is good.")]));
+    let ended = folder.legwork(JSON).anthropic(&server).run();
+    ended.assert_code(0);
+    assert_eq!(ended.json()["result"], valid_data());
+    assert_eq!((&ended.json()["outcome"], &ended.json()["text"]), (&json!("completed"), &json!("It is good.")));
+    assert_eq!(outcome(&ended), (json!("completed"), valid_data()));
+    let requests = server.finish();
+    let tools = requests[0].body()["tools"].as_array().unwrap().clone();
+    assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!("submit_result")));
+    assert_eq!(tools[0]["input_schema"]["required"], json!(["verdict", "findings"]));
+    let told = &requests[1].results()[0];
+    assert!(!told.is_error && told.text.starts_with("Taken"), "{told:?}");
+    assert!(requests[0].system().contains("`submit_result`"));
+    let transcript = ended.run_folder().transcript();
+    assert!(transcript.contains("## Result\n\n```json\n{\n  \"verdict\": \"good\""), "{transcript}");
+}
+
+#[test]
+fn everything_that_does_not_fit_is_told_and_can_be_mended() {
+    let folder = job("", FINDINGS);
+    let wrong = json!({ "verdict": "fine", "findings": [{ "line": "3" }, {}], "more": 1 });
+    let server = Server::start(ScriptedAgents::of([submit(&wrong), submit(&valid_data()), Answer::text("Mended.")]));
+    folder.legwork(RUN).anthropic(&server).run().assert_code(0).assert_stdout("Mended.\n");
+    let requests = server.finish();
+    let told = &requests[1].results()[0];
+    assert!(told.is_error);
+    for line in [
+        "for 4 reasons",
+        "- /verdict: expected one of [\"good\",\"bad\"], found \"fine\"",
+        "- /findings/0/line: expected a whole number, found \"3\"",
+        "- /findings/1: \"line\" is missing",
+        "- the whole: there can be no \"more\" here",
+    ] {
+        assert!(told.text.contains(line), "{line}\n{}", told.text);
+    }
+}
+
+#[test]
+fn an_answer_without_a_result_is_asked_for_once_more() {
+    let folder = job("", FINDINGS);
+    let server = Server::start(ScriptedAgents::of([Answer::text("Good."), submit(&valid_data()), Answer::empty()]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    // The last reply says nothing, so the data is the answer.
+    ended.assert_code(0);
+    assert_eq!(ended.json(), valid_data());
+    assert!(!ended.stderr.contains("the answer is empty"), "{}", ended.stderr);
+    assert_eq!(outcome(&ended), (json!("completed"), valid_data()));
+    let requests = server.finish();
+    assert_eq!(requests.len(), 3);
+    let last = requests[1].body()["messages"].as_array().unwrap().last().unwrap().to_string();
+    assert!(last.contains("Call `submit_result` now"), "{last}");
+    let told = ended.run_folder().events().into_iter().filter(|event| event["type"] == "note_sent").count();
+    assert_eq!(told, 1);
+
+    let server = Server::start(ScriptedAgents::of([Answer::text("Good."), Answer::text("I mean it.")]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended
+        .assert_code(1)
+        .assert_stdout("I mean it.\n")
+        .assert_stderr_contains("result_invalid")
+        .assert_stderr_contains("without a result that fits");
+    assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
+    assert_eq!(ended.run_folder().result()["error"]["code"], "result_invalid");
+    server.finish();
+
+    // An answer of nothing at all goes into no message.
+    let server = Server::start(ScriptedAgents::of([Answer::empty(), submit(&json!({})), Answer::empty()]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(1).assert_stdout("");
+    assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
+    let requests = server.finish();
+    assert_eq!(requests[1].body()["messages"].as_array().unwrap().len(), 1, "the remark stands behind the prompt");
+}
+
+#[test]
+fn the_last_of_several_counts_and_stands_beside_other_calls() {
+    let folder = job("glob", FINDINGS);
+    let bad = json!({ "verdict": "bad", "findings": [] });
+    let beside = Answer::calls(&[
+        ("submit_result", valid_data()),
+        ("glob", json!({ "pattern": "*" })),
+        ("submit_result", bad.clone()),
+    ]);
+    let server = Server::start(ScriptedAgents::of([beside, submit(&json!({})), Answer::empty()]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    // Nothing was said, so that the data is the answer.
+    ended.assert_code(0).assert_stdout("{\n  \"verdict\": \"bad\",\n  \"findings\": []\n}\n");
+    assert_eq!(outcome(&ended), (json!("completed"), bad));
+    let results = server.finish()[1].results();
+    assert!(results.len() == 3 && results.iter().all(|result| !result.is_error), "{results:?}");
+}
+
+#[test]
+fn data_that_is_no_object_is_asked_for_in_one() {
+    let folder =
+        job("", "result: { schema: { type: array, items: { $ref: '#/$defs/n' }, $defs: { n: { type: integer } } } }\n");
+    let server = Server::start(ScriptedAgents::of([
+        submit(&json!({ "result": [1, "2"] })),
+        submit(&json!({ "result": [1, 2] })),
+        Answer::empty(),
+    ]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(0).assert_stdout("[\n  1,\n  2\n]\n");
+    let requests = server.finish();
+    let schema = &requests[0].body()["tools"][0]["input_schema"];
+    assert_eq!((&schema["type"], &schema["$defs"]["n"]["type"]), (&json!("object"), &json!("integer")));
+    assert!(requests[1].results()[0].text.contains("- /result/1: expected a whole number"));
+}
+
+#[test]
+fn a_result_stays_where_a_limit_ends_the_run() {
+    let folder = job("glob", FINDINGS);
+    folder.write("job.yaml", folder.read("job.yaml").replace("Go.", "Go., max_turns: 2"));
+    let glob = || Answer::calls(&[("glob", json!({ "pattern": "*" }))]);
+    let server = Server::start(ScriptedAgents::of([submit(&valid_data()), glob(), Answer::text("Summed up.")]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(4);
+    assert_eq!(outcome(&ended), (json!("turn_limit"), valid_data()));
+    server.finish();
+    let server = Server::start(ScriptedAgents::of([glob(), Answer::text("Nothing."), Answer::text("Summed up.")]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(4);
+    assert_eq!(outcome(&ended), (json!("turn_limit"), Value::Null), "there was no turn left to ask again");
+}
+
+#[test]
+fn the_same_wrong_submission_over_and_over_is_stuck() {
+    let folder = job("", FINDINGS);
+    let server = Server::start(ScriptedAgents::of(vec![submit(&json!({ "verdict": 1 })); 5]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(4).assert_stderr_contains("the same call of `submit_result` failed 5 times");
+    assert_eq!(outcome(&ended), (json!("stuck"), Value::Null));
+}
+
+#[test]
+fn a_secret_in_a_result_is_masked_everywhere() {
+    let folder = job("", "result: { schema: { type: object } }\nenv: [DEPLOY_TOKEN]\n");
+    let data = json!({ "note": "it is hunter2-hunter2", "hunter2-hunter2": 1 });
+    // What is masked comes back to the provider in another form.
+    let server = Server::start(ScriptedAgents::of([submit(&data).allow_changed_echo(), Answer::empty()]));
+    let ended = folder
+        .legwork(JSON)
+        .arg("--result")
+        .arg("out.json")
+        .anthropic(&server)
+        .env("DEPLOY_TOKEN", "hunter2-hunter2")
+        .run();
+    ended.assert_code(0).assert_not_printed("hunter2");
+    assert_eq!(ended.json()["result"], json!({ "note": "it is [masked:DEPLOY_TOKEN]", "[masked:DEPLOY_TOKEN]": 1 }));
+    ended.run_folder().assert_absent("hunter2");
+    assert!(!folder.read("out.json").contains("hunter2"));
+}
+
+#[test]
+fn a_run_that_is_cut_off_anywhere_keeps_what_was_submitted() {
+    let folder = || {
+        let folder = job(
+            "task",
+            "subagents: { worker: { tools: [], returns: { schema: { type: array } } } }\nresult: { schema: { type: object, required: [a] } }\n",
+        );
+        let script = json!({
+            "parent": [
+                { "calls": [{ "tool": "task", "input": { "prompt": "Count." } }] },
+                { "text": "Done?" },
+                { "calls": [{ "tool": "submit_result", "input": {} }, { "tool": "submit_result", "input": { "a": 1 } }] },
+                { "text": "All done." },
+            ],
+            "subagents": { "worker-1": [
+                { "text": "Counted." },
+                { "calls": [{ "tool": "submit_result", "input": { "result": [1, 2] } }] },
+                { "text": "Yes." },
+            ] },
+        });
+        folder.write("replies.yaml", script.to_string());
+        folder
+    };
+    let run = ["run", "job.yaml", "--model", "replay/replies.yaml", "--result", "out.json"];
+    let whole = folder();
+    let ended = whole.legwork(&run).run();
+    ended.assert_code(0).assert_stdout("All done.\n");
+    let lines =
+        |record: &crate::support::record::RunFolder| (record.events().len(), record.events_of("worker-1").len());
+    let (parents, childs) = lines(&ended.run_folder());
+    let task = |events: &[Value]| {
+        let results = events.iter().filter(|event| event["type"] == "call_finished" && event["data"]["tool"] == "task");
+        results.map(|event| event["data"]["result"]["text"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(task(&ended.run_folder().events()), ["[1,2]"]);
+    for after in 1..(parents + childs) as u64 {
+        let folder = folder();
+        let cut = folder.legwork(&run).env("LEGWORK_KILL_AFTER", after.to_string()).run();
+        assert_eq!(cut.signal(), Some(9), "{after}");
+        assert!(!folder.exists("out.json"));
+        let ended = folder.legwork(&["resume", "latest", "--result", "out.json"]).run();
+        ended.assert_code(0).assert_stdout("All done.\n");
+        assert_eq!(outcome(&ended), (json!("completed"), json!({ "a": 1 })), "{after}");
+        assert_eq!(folder.read("out.json"), "{\n  \"a\": 1\n}\n", "{after}");
+        let record = ended.run_folder();
+        assert_eq!(task(&record.events()), ["[1,2]"], "{after}");
+        assert_eq!(record.result()["turns"], 4, "{after}");
+        let told = record.events().into_iter().filter(|event| event["type"] == "note_sent").count();
+        assert_eq!(told, 1, "{after}");
+        assert!(record.summary("worker-1").contains("```json\n[\n  1,\n  2\n]\n```"), "{after}");
+    }
+}
