@@ -13,8 +13,8 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::findings::Findings;
-use super::tree::{Content, Tree};
 use super::node::Node;
+use super::tree::{Content, Tree};
 use crate::diagnostic::{Diagnostic, Fix, Severity, SourceSpan};
 
 /// Rounds that one decoding may take.

@@ -16,7 +16,8 @@ pub(super) fn is_value_in_gap(gaps: &[RecoveryGap], source: &Source, text: &str,
         let has_tab = source.text[gap.span.clone()].trim_start_matches(' ').starts_with('\t');
         between.trim_matches(is_filler).is_empty()
             && (has_tab
-                || !between.contains('\n') || column(text, gap.span.start) > column(text, key.start)
+                || !between.contains('\n')
+                || column(text, gap.span.start) > column(text, key.start)
                 || !is_entry(source.text[gap.span.clone()].lines().next().unwrap_or_default()))
     })
 }
@@ -47,7 +48,8 @@ fn column(text: &str, at: usize) -> usize {
 pub(super) fn mark_incomplete(nodes: &mut [NodeData], root: u32, gaps: &[RecoveryGap], source: &Source) {
     for gap in gaps {
         let open = open_at(nodes, root, gap.span.start);
-        let around = open.iter().rev().map(|index| *index as usize).find(|index| nodes[*index].span.end >= gap.span.end);
+        let around =
+            open.iter().rev().map(|index| *index as usize).find(|index| nodes[*index].span.end >= gap.span.end);
         if let Some(flow) = around.filter(|index| source.text[nodes[*index].span.clone()].starts_with(['[', '{'])) {
             nodes[flow].is_incomplete = true;
         } else if is_wgap_lines(gap, source) {

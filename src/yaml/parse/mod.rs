@@ -11,10 +11,10 @@ use std::sync::Arc;
 use granit_parser::{Event, Parser, Span, StructureStyle};
 
 use super::findings::{Findings, excerpt};
+use super::limits::{FLATTEN, MAX_BYTES, MAX_DEPTH, MAX_EXPANDED, MAX_NODES, clamp_range, parser_options};
 use super::scalar::{self, Scalar};
 use super::syntax_recovery::{self, RecoveryGap};
 use super::tree::{Content, KeyAliases, NodeData, Style, Tree};
-use super::limits::{FLATTEN, MAX_BYTES, MAX_DEPTH, MAX_EXPANDED, MAX_NODES, clamp_range, parser_options};
 use super::{recovery_gaps, unicode_spaces, utf8};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 

@@ -100,10 +100,8 @@ impl ErrorContext<'_> {
         let ParseFailure { kind, at, brackets, quote, .. } = self.failure;
         let open = quote.unwrap_or(*at);
         let (line, hit) = (self.lines.of(open), self.lines.of(*at));
-        let is_trailing = matches!(
-            kind,
-            ErrorKind::InvalidTrailingSingleQuotedScalar | ErrorKind::InvalidTrailingDoubleQuotedScalar
-        );
+        let is_trailing =
+            matches!(kind, ErrorKind::InvalidTrailingSingleQuotedScalar | ErrorKind::InvalidTrailingDoubleQuotedScalar);
         if is_trailing && !brackets.is_empty() && self.text[..*at].ends_with([' ', '\n', '\r']) {
             return self.missing_comma(open);
         }
@@ -235,7 +233,8 @@ impl ErrorContext<'_> {
         let span = self.rest(start);
         let line = self.lines.of(start);
         let column = self.lines.key_column(line);
-        let continues = self.lines.end_while(line, |below| self.lines.indent(below) > column) > self.lines.span(line).end;
+        let continues =
+            self.lines.end_while(line, |below| self.lines.indent(below) > column) > self.lines.span(line).end;
         let text = &self.source.text[span.clone()];
         let is_value = self.lines.value_start(line) == Some(start);
         if is_value && !continues && !text.is_empty() && !text.contains(['"', '\\', '\t']) {
@@ -253,8 +252,7 @@ impl ErrorContext<'_> {
     /// A character that no value starts with.
     fn unexpected_character(&self) -> Diagnosis {
         let ParseFailure { kind, at, brackets, .. } = self.failure;
-        let is_template =
-            *kind == ErrorKind::UnexpectedCharacter { character: '%' } && self.text[..*at].ends_with('{');
+        let is_template = *kind == ErrorKind::UnexpectedCharacter { character: '%' } && self.text[..*at].ends_with('{');
         match brackets.first() {
             Some(outer) if is_template && *outer == at - 1 => self.unquoted_template(at - 1),
             Some(_) => Diagnosis::new(self.parser_finding(), *at),

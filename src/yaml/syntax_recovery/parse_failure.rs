@@ -96,7 +96,8 @@ impl ParseBudget {
 pub(super) fn probe(text: &str, budget: &mut ParseBudget) -> Option<ParseFailure> {
     let mut events = 0;
     let outcome = first_failure(text, &mut events);
-    budget.bytes = budget.bytes.saturating_sub(outcome.as_ref().map_or(text.len(), |failure| failure.parsed_until(text)));
+    budget.bytes =
+        budget.bytes.saturating_sub(outcome.as_ref().map_or(text.len(), |failure| failure.parsed_until(text)));
     budget.events = budget.events.saturating_sub(events);
     outcome
 }
