@@ -20,7 +20,7 @@ impl Lint for BlankPrompts {
         let prompt = &subject.job.parent.prompt;
         let is_blank = prompts.prompt.as_ref().is_some_and(|prompt| prompts.templates.is_blank(prompt));
         // Its lines may be among those that can't be read, which is said there.
-        let is_torn = is_block(&prompt.node) && subject.root.get("parent").is_some_and(|parent| parent.is_incomplete());
+        let is_torn = prompt.node.is_block() && subject.root.get("parent").is_some_and(|parent| parent.is_incomplete());
         if is_blank && !prompt.node.is_placeholder() && !is_torn && !has_unindented_text(subject, &prompt.node) {
             findings.push(
                 Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty")
@@ -42,13 +42,7 @@ impl Lint for BlankPrompts {
 /// one. That is said of the key.
 fn has_unindented_text(subject: &LintContext<'_>, prompt: &Node) -> bool {
     let Some(parent) = subject.root.get("parent") else { return false };
-    let is_block = is_block(prompt);
+    let is_block = prompt.is_block();
     let next = parent.entries().find(|(key, _)| key.place().range.start >= prompt.place().range.end);
     is_block && next.is_some_and(|(key, _)| !misplaced_keys::AGENT.contains(&key.text().unwrap_or_default()))
-}
-
-/// Whether a text is written behind `|` or `>`.
-pub(super) fn is_block(text: &Node) -> bool {
-    let place = text.place();
-    place.source.text[place.range].starts_with(['|', '>'])
 }

@@ -1,12 +1,7 @@
 //! Keys that are right, in the wrong mapping; and keys that there are only elsewhere.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use crate::yaml::{ErrorDetail, Node};
 
-use crate::diagnostic::{Diagnostic, Fix};
-use crate::yaml::Node;
-
-use super::blank_prompts::is_block;
 use super::key_aliases::{fold_key, is_alias_of, keys_for_alias};
 
 /// The mappings of a job.
@@ -43,6 +38,9 @@ const MODEL: &[(&str, &str)] =
     &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("max_tokens", "8000"), ("context", "200000")];
 const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
 
+/// How many entries of a mapping are searched for misplaced keys.
+const MAX_ENTRIES: usize = 200;
+
 /// Keys of others that nothing here stands for, folded, and what to do instead.
 const UNSUPPORTED_KEYS: &[(&str, &str)] = &[
     ("topp", "there is no such setting: the provider's own holds; remove it"),
@@ -75,90 +73,84 @@ const UNSUPPORTED_KEYS: &[(&str, &str)] = &[
     ("color", "a job has no look; remove it"),
 ];
 
-/// Says of unknown keys where they belong, and leaves out what is missing only because it stands elsewhere.
-pub(super) fn refine_findings(root: &Node, findings: &mut Vec<Diagnostic>) {
-    if !findings.iter().any(|finding| finding.code == "unknown-key") {
+/// Completes the error at an unknown key: says where the key belongs.
+pub(super) fn complete_error(key: &Node, error: &mut ErrorDetail) {
+    let (Some(mapping), Some(name)) = (key.parent(), key.text()) else { return };
+    let Some(level) = level_of(&mapping) else { return };
+    if follows_empty_block(&mapping, key) {
+        error.help = Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());
+        error.fix = None;
         return;
     }
-    let source = root.place().source;
-    let keys = keys_by_place(root);
-    let below_blocks = keys_after_empty_blocks(root);
-    // The keys that stand elsewhere, with the places at which they are missed.
-    let mut moved = Vec::new();
-    // Those that stand in a text of their own agent.
-    let mut too_deep = Vec::new();
-    for finding in findings.iter_mut() {
-        let span = (finding.span.range.start, finding.span.range.end);
-        let is_ours = finding.code == "unknown-key" && Arc::ptr_eq(&finding.span.source, &source);
-        let Some((level, name)) = keys.get(&span).filter(|_| is_ours) else { continue };
-        if below_blocks.contains(&span) {
-            finding.help =
-                Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());
-            finding.fix = None;
-            continue;
-        }
-        let is_renamed = |fix: &Fix| fold_key(&fix.replacement) != fold_key(name);
-        if is_key(name) && finding.fix.as_ref().is_some_and(is_renamed) {
-            // Right in another mapping, and no misspelling of what resembles it in this one.
-            finding.fix = None;
-        } else if finding.fix.is_some() {
-            continue;
-        }
-        // In this mapping, which may be a text instead, the reader of YAML knows no synonyms.
-        let meant =
-            keys_for_alias(name).find(|key| *level == KeyLevel::Model && MODEL.iter().any(|(option, _)| option == key));
-        if let (Some(meant), Some(help)) = (meant, &mut finding.help) {
-            *help = format!("did you mean `{meant}`? {help}");
-            continue;
-        }
-        if let Some((key, home, help)) = correct_level(*level, name) {
-            finding.help = Some(help);
-            if *level == KeyLevel::PromptFile {
-                too_deep.push((key, finding.span.range.clone()));
-                continue;
-            }
-            moved.push((key, home));
-            if home == KeyLevel::Parent {
-                moved.push(("parent", KeyLevel::Job));
-            }
-        } else if let Some((_, help)) = UNSUPPORTED_KEYS.iter().find(|(other, _)| *other == fold_key(name)) {
-            finding.help = Some((*help).to_owned());
-        }
+    let is_renamed = |fix: &String| fold_key(fix) != fold_key(name);
+    if is_key(name) && error.fix.as_ref().is_some_and(is_renamed) {
+        // It is right in another mapping, and no misspelling of the similar key in this one.
+        error.fix = None;
+    } else if error.fix.is_some() {
+        return;
     }
-    let head = |level| match level {
-        KeyLevel::Job => Some(root.place_for_missing()),
-        KeyLevel::Parent => root.get("parent").map(|parent| parent.place_for_missing()),
-        _ => None,
-    };
-    let mut missed: Vec<_> = moved
-        .into_iter()
-        .filter_map(|(key, home)| Some((format!("required key `{key}` is missing"), head(home)?.range)))
-        .collect();
-    let agents = |level| -> Vec<Node> {
-        match level {
-            KeyLevel::Parent => root.get("parent").into_iter().collect(),
-            KeyLevel::Subagent => {
-                let all = root.get("subagents");
-                all.iter().flat_map(|all| all.entries().map(|(_, one)| one).collect::<Vec<_>>()).collect()
-            }
-            _ => Vec::new(),
-        }
-    };
-    // What stands too deep in a text is missing where it belongs, and `file` is missing in its place.
-    for (key, place) in &too_deep {
-        let is_around = |one: &Node| one.place().range.start <= place.start && place.end <= one.place().range.end;
-        for one in agents(KeyLevel::Parent).into_iter().chain(agents(KeyLevel::Subagent)).filter(is_around) {
-            missed.push((format!("required key `{key}` is missing"), one.place_for_missing().range));
-            let texts = ["system", "prompt"].into_iter().filter_map(|name| one.get(name));
-            for text in texts.filter(is_around) {
-                missed.push(("required key `file` is missing".to_owned(), text.place_for_missing().range));
-            }
-        }
+    let option = keys_for_alias(name).find(|key| level == KeyLevel::Model && is_model_option(key));
+    if let (Some(option), Some(help)) = (option, &mut error.help) {
+        *help = format!("did you mean `{option}`? {help}");
+    } else if let Some((_, _, help)) = correct_level(level, name) {
+        error.help = Some(help);
+    } else if let Some((_, help)) = UNSUPPORTED_KEYS.iter().find(|(other, _)| *other == fold_key(name)) {
+        error.help = Some((*help).to_owned());
     }
-    findings.retain(|finding| {
-        finding.code != "missing-key"
-            || !missed.iter().any(|(message, span)| finding.message == *message && finding.span.range == *span)
-    });
+}
+
+/// Whether a key that a mapping lacks is written in another mapping, where it is reported as unknown.
+pub(super) fn is_misplaced(mapping: &Node, missing: &str) -> bool {
+    let Some(level) = level_of(mapping) else { return false };
+    // The keys of a mapping that belong to another level.
+    let moved = |mapping: Option<Node>| -> Vec<(&'static str, KeyLevel)> {
+        let Some((mapping, level)) = mapping.and_then(|mapping| Some((mapping.clone(), level_of(&mapping)?))) else {
+            return Vec::new();
+        };
+        let names = mapping.entries().take(MAX_ENTRIES);
+        names.filter_map(|(key, _)| correct_level(level, key.text()?)).map(|(key, home, _)| (key, home)).collect()
+    };
+    let root = || std::iter::successors(Some(mapping.clone()), Node::parent).last();
+    let in_root = |name: &str| root().and_then(|root| value_of_key(&root, name));
+    let in_prompts = || ["system", "prompt"].into_iter().flat_map(|name| moved(mapping.get(name)));
+    match level {
+        KeyLevel::Job => {
+            let inner = ["parent", "limits"].into_iter().flat_map(|name| moved(in_root(name)));
+            let agents = in_root("subagents").into_iter().flat_map(|all| {
+                all.entries().take(MAX_ENTRIES).flat_map(|(_, agent)| moved(Some(agent))).collect::<Vec<_>>()
+            });
+            inner.chain(agents).any(|(key, home)| home == KeyLevel::Job && key == missing)
+                || (missing == "parent" && moved(root()).iter().any(|(_, home)| *home == KeyLevel::Parent))
+        }
+        KeyLevel::Parent => {
+            moved(root()).into_iter().any(|(key, home)| home == KeyLevel::Parent && key == missing)
+                || in_prompts().any(|(key, _)| key == missing)
+        }
+        KeyLevel::Subagent => in_prompts().any(|(key, _)| key == missing),
+        KeyLevel::PromptFile => missing == "file" && !moved(Some(mapping.clone())).is_empty(),
+        _ => false,
+    }
+}
+
+/// The level of a mapping of a job file.
+fn level_of(mapping: &Node) -> Option<KeyLevel> {
+    let is = |word: &str, key: &str| word == key || is_alias_of(word, key);
+    Some(match mapping.path()[..] {
+        [] => KeyLevel::Job,
+        [name] if is(name, "parent") => KeyLevel::Parent,
+        [name] if is(name, "limits") => KeyLevel::Limits,
+        [name] if is(name, "model") => KeyLevel::Model,
+        [name, "system" | "prompt"] if is(name, "parent") => KeyLevel::PromptFile,
+        [name, _] if is(name, "subagents") => KeyLevel::Subagent,
+        [name, _] if is(name, "inputs") => KeyLevel::Input,
+        [name, _, model] if is(name, "subagents") && is(model, "model") => KeyLevel::Model,
+        [name, _, text] if is(name, "subagents") && is(text, "system") => KeyLevel::PromptFile,
+        _ => return None,
+    })
+}
+
+fn is_model_option(key: &str) -> bool {
+    MODEL.iter().any(|(option, _)| *option == key)
 }
 
 /// Whether a job has such a key somewhere.
@@ -221,48 +213,13 @@ fn correct_level(level: KeyLevel, name: &str) -> Option<(&'static str, KeyLevel,
     })
 }
 
-/// Every key, by its place.
-fn keys_by_place(root: &Node) -> HashMap<(usize, usize), (KeyLevel, String)> {
-    let mut keys = HashMap::new();
-    let mut put = |level: KeyLevel, mapping: &Node| {
-        for (key, _) in mapping.entries() {
-            let span = key.place().range;
-            keys.insert((span.start, span.end), (level, key.text().unwrap_or_default().to_owned()));
-        }
-    };
-    put(KeyLevel::Job, root);
-    for (name, level) in [("parent", KeyLevel::Parent), ("limits", KeyLevel::Limits), ("model", KeyLevel::Model)] {
-        value_of_key(root, name).iter().for_each(|mapping| put(level, mapping));
+/// Whether a key of an agent follows an empty block text.
+fn follows_empty_block(mapping: &Node, key: &Node) -> bool {
+    if !matches!(level_of(mapping), Some(KeyLevel::Parent | KeyLevel::Subagent)) {
+        return false;
     }
-    for (name, level) in [("subagents", KeyLevel::Subagent), ("inputs", KeyLevel::Input)] {
-        value_of_key(root, name).iter().flat_map(|all| all.entries().collect::<Vec<_>>()).for_each(|(_, one)| {
-            put(level, &one);
-            value_of_key(&one, "model").iter().for_each(|model| put(KeyLevel::Model, model));
-            value_of_key(&one, "system").iter().for_each(|text| put(KeyLevel::PromptFile, text));
-        });
-    }
-    for name in ["system", "prompt"] {
-        let text = value_of_key(root, "parent").and_then(|parent| parent.get(name));
-        text.iter().for_each(|text| put(KeyLevel::PromptFile, text));
-    }
-    keys
-}
-
-/// The keys of agents that follow a block without text.
-fn keys_after_empty_blocks(root: &Node) -> HashSet<(usize, usize)> {
-    let subagents = root.get("subagents");
-    let subagents = subagents.iter().flat_map(|all| all.entries().map(|(_, one)| one).collect::<Vec<_>>());
-    let mut found = HashSet::new();
-    for agent in root.get("parent").into_iter().chain(subagents) {
-        let entries: Vec<(Node, Node)> = agent.entries().collect();
-        for pair in entries.windows(2) {
-            let [(_, text), (key, _)] = pair else { continue };
-            if is_block(text) && text.text().is_some_and(|text| text.trim().is_empty()) {
-                found.insert((key.place().range.start, key.place().range.end));
-            }
-        }
-    }
-    found
+    let before = mapping.entries().take_while(|(other, _)| other.place().range != key.place().range).last();
+    before.is_some_and(|(_, text)| text.is_block() && text.text().is_some_and(|text| text.trim().is_empty()))
 }
 
 /// The value of a key, or of the first that it was taken for.

@@ -183,12 +183,10 @@ pub struct UserConfig {
 /// As [`check`]; one from a stranger is refused what only those get who are trusted. `own` is the user's.
 pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrust, own: &UserConfig) -> LintReport {
     let Decoded { value, mut findings, gaps: holes } =
-        yaml::read_with::<Spanned<Job>>(source, key_aliases::KEY_ALIASES);
+        yaml::read_with::<Spanned<Job>>(source, &key_hints::JOB_HINTS);
     let Some(Spanned { value: job, node: root }) = value else {
         return LintReport { findings, job: None, prompts: Vec::new() };
     };
-    key_hints::refine_findings(&root, &mut findings);
-    misplaced_keys::refine_findings(&root, &mut findings);
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &mut semantic);

@@ -10,7 +10,7 @@ use super::decode_error::{DecodeError, ErrorDetail};
 use super::decode_recovery::NodeDeserializer;
 use super::findings::excerpt;
 use super::scalar::Scalar;
-use super::tree::{Content, KeyGuess};
+use super::node::{Content, KeyGuess};
 use crate::diagnostic::Suggestion;
 
 /// The items of a list.
