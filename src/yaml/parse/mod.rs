@@ -12,9 +12,9 @@ use granit_parser::{Event, Parser, Span, StructureStyle};
 
 use super::findings::{Findings, excerpt};
 use super::limits::{FLATTEN, MAX_BYTES, MAX_DEPTH, MAX_EXPANDED, MAX_NODES, clamp_range, parser_options};
+use super::node::{Content, FormatHints, NodeData, Tree};
 use super::scalar::{self, Scalar, Style};
 use super::syntax_recovery::{self, RecoveryGap};
-use super::node::{Content, FormatHints, NodeData, Tree};
 use super::{recovery_gaps, unicode_spaces, utf8};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 

@@ -286,8 +286,7 @@ struct Spoken {
     tools: Vec<String>,
 }
 
-static HINTS: crate::yaml::FormatHints =
-    crate::yaml::FormatHints { key_aliases: SYNONYMS, ..crate::yaml::NO_HINTS };
+static HINTS: crate::yaml::FormatHints = crate::yaml::FormatHints { key_aliases: SYNONYMS, ..crate::yaml::NO_HINTS };
 
 const SYNONYMS: crate::yaml::KeyAliases =
     &[("instructions", "system"), ("instructions", "prompt"), ("allowed_tools", "tools"), ("user_prompt", "prompt")];

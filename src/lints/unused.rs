@@ -1,4 +1,4 @@
-//! What is granted to commands is of use to some command, and has the time that it asks for.
+//! Inputs, variables, network and time that a job declares are used.
 
 use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan, rule};
 use crate::job::{Duration, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS};
@@ -6,39 +6,77 @@ use crate::yaml::Node;
 
 use super::{Lint, LintContext, overlap};
 
-/// Variables, the network and time that commands are given.
-pub(super) struct UnusedGrants;
+/// Checks for declarations that have no effect.
+pub(super) struct Unused;
 
-const RULES: &[Rule] =
-    &[rule!(Warning "unused-env"), rule!(Warning "unused-network"), rule!(Warning "timeout-beyond-limit")];
+const RULES: &[Rule] = &[
+    rule!(Warning "unused-input"),
+    rule!(Warning "unused-env"),
+    rule!(Warning "unused-network"),
+    rule!(Warning "timeout-beyond-limit"),
+];
 
-impl Lint for UnusedGrants {
+impl Lint for Unused {
     fn rules(&self) -> &'static [Rule] {
         RULES
     }
 
     fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        let job = subject.job;
+        unused_inputs(subject, findings);
         timeouts_beyond_limit(subject, findings);
-        let runs_commands = !job.checks.is_empty()
-            || job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
-        if runs_commands || !are_commands_known(subject) {
-            return;
+        unused_grants(subject, findings);
+    }
+}
+
+fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let uses = subject.prompts.templates.used_inputs();
+    if !subject.is_complete || !uses.is_complete() {
+        return;
+    }
+    let has_bash = subject.job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
+    let has_commands = has_bash || !subject.job.checks.is_empty();
+    for (name, input) in subject.job.inputs() {
+        let (is_used, message, help) = match input.is_secret() {
+            // No text can name a secret, and one that does is an error already.
+            true => (
+                has_commands || uses.has(&name.value),
+                "no agent can use the secret input",
+                "remove it: only commands see a secret, and no agent has `bash`",
+            ),
+            false => (uses.has(&name.value), "no text uses the input", "remove it, or use it in a prompt"),
+        };
+        if !is_used {
+            let message = format!("{message} `{}`", name.value);
+            let help = match input.is_secret() {
+                true => help.to_owned(),
+                false => format!("{help}: `{{{{ inputs.{} }}}}`", name.value),
+            };
+            findings.push(Diagnostic::warning("unused-input", name.place(), message).help(help));
         }
-        let nothing_runs = "no agent has `bash` and there are no checks";
-        if let Some(env) = subject.root.get("env").filter(|_| !job.env.is_empty()) {
-            let message = format!("only commands see these variables, and {nothing_runs}");
-            findings.push(
-                Diagnostic::warning("unused-env", env.place(), message).help("remove `env`, or give an agent `bash`"),
-            );
-        }
-        if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
-            let message = format!("only commands reach the network, and {nothing_runs}");
-            findings.push(
-                Diagnostic::warning("unused-network", network.place(), message)
-                    .help("remove `network`, or give an agent `bash`"),
-            );
-        }
+    }
+}
+
+/// Reports variables and network access that no command can use.
+fn unused_grants(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    let runs_commands =
+        !job.checks.is_empty() || job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"));
+    if runs_commands || !are_commands_known(subject) {
+        return;
+    }
+    let nothing_runs = "no agent has `bash` and there are no checks";
+    if let Some(env) = subject.root.get("env").filter(|_| !job.env.is_empty()) {
+        let message = format!("only commands see these variables, and {nothing_runs}");
+        findings.push(
+            Diagnostic::warning("unused-env", env.place(), message).help("remove `env`, or give an agent `bash`"),
+        );
+    }
+    if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
+        let message = format!("only commands reach the network, and {nothing_runs}");
+        findings.push(
+            Diagnostic::warning("unused-network", network.place(), message)
+                .help("remove `network`, or give an agent `bash`"),
+        );
     }
 }
 
