@@ -240,9 +240,9 @@ impl RunObserver for ReplyRecorder {
         match &entry.event {
             Event::RequestStarted(request) => drop(kept_turns.insert(entry.agent.clone(), request.kept_turns)),
             Event::ReplyReceived(received) => {
-                let keeps_turns = kept_turns.get(&entry.agent).copied().flatten();
+                let kept_turns = kept_turns.get(&entry.agent).copied().flatten();
                 let mut all = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-                let reply = RecordedReply { reply: received.reply.clone(), keeps_turns };
+                let reply = RecordedReply { reply: received.reply.clone(), kept_turns };
                 all.entry(entry.agent.clone()).or_default().push(reply);
             }
             _ => {}
