@@ -15,6 +15,12 @@ use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs
 /// The help about the argument RUN.
 pub(super) const RUN_HELP: &str = "RUN is a folder, a run id or its first characters, JOB/latest, or latest.";
 
+/// The help about the exit codes of a run.
+pub(super) const RUN_EXIT_CODES: &str = "\
+Exit codes: 0 if the run completed and all checks passed; 1 if a check failed, the result is invalid or the model refused; 2 for \
+a usage error; 3 if the job or its inputs are invalid; 4 at a limit; 5 if the environment or the provider doesn't allow the \
+run; 75 if the provider failed and a later attempt may succeed; 128 plus the signal number after a signal.";
+
 /// A parser of `--format` that accepts the formats for a subject.
 pub(super) fn format_parser(subject: Subject) -> PossibleValuesParser {
     let formats = formats::FORMATS.iter().filter(|format| format.subjects().contains(&subject));

@@ -59,26 +59,38 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a job
+    ///
+    /// The run is recorded in a new folder, RUNS/JOB/ID.
     Run(run::RunArgs),
     /// Resume an interrupted run
+    ///
+    /// The run continues from its journals. When a run ends that can be resumed, stderr has the command for it.
     Resume(resume::ResumeArgs),
     /// Replay a recorded run offline and report where it differs
     Replay(replay::ReplayArgs),
     /// Run the test cases of jobs, offline
+    ///
+    /// A case has scripted or recorded replies. Its outcome, calls, texts and files are compared with its expect.yaml.
     Test(test::TestArgs),
     /// Check job files and report every mistake
+    ///
+    /// Needs no key and no network, and runs nothing.
     Validate(validate::ValidateArgs),
     /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),
     /// Print a run's transcript
     Show(show::ShowArgs),
     /// Compare two runs
+    ///
+    /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
     /// List the providers and your own servers
     Providers(providers::ProvidersArgs),
     /// Write a first job
+    ///
+    /// Also writes the JSON Schema of jobs next to it, for editors.
     Init(init::InitArgs),
     /// Print the JSON Schema of one of legwork's file formats
     Schema {

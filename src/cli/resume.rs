@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{
-    RUN_HELP, format_parser, limit_error, parse_assignment, parse_limits, read_secret_inputs, resolve_workspace,
+    RUN_EXIT_CODES, RUN_HELP, format_parser, limit_error, parse_assignment, parse_limits, read_secret_inputs,
+    resolve_workspace,
 };
 use super::env::CliEnv;
 use super::execute::{Execution, connect_providers, execute};
@@ -25,7 +26,7 @@ use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = RUN_HELP)]
+#[command(after_help = format!("{RUN_HELP}\n\n{RUN_EXIT_CODES}"))]
 pub(super) struct ResumeArgs {
     /// The run; default: the newest
     run: Option<String>,

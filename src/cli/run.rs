@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{
-    add_input_arguments, format_parser, limit_error, parse_assignment, parse_limits, require_utf8, resolve_workspace,
+    RUN_EXIT_CODES, add_input_arguments, format_parser, limit_error, parse_assignment, parse_limits, require_utf8,
+    resolve_workspace,
 };
 use super::env::CliEnv;
 use super::execute::{Execution, check_cost_limit, connect_providers, execute};
@@ -26,6 +27,7 @@ use crate::run::Signals;
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXIT_CODES)]
 pub(super) struct RunArgs {
     /// The job file
     job: PathBuf,
