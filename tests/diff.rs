@@ -106,7 +106,7 @@ fn other_jobs_and_runs_that_did_not_end_are_compared_all_the_same() {
     let shown = folder.legwork(&["diff", &first, "other/latest"]).run();
     shown
         .assert_code(0)
-        .assert_stdout_contains("They are runs of different jobs.")
+        .assert_stdout_contains("These runs are of different jobs.")
         .assert_stdout_contains("job           * job   ")
         .assert_stdout_contains(&other);
     let killed = folder

@@ -1,23 +1,23 @@
-//! Markdown: the transcript that a person reads, and a subagent's summary.
-
-mod check_attempt;
+//! Markdown: transcripts for people, and the summaries of subagents.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::format::code_fence;
 use super::{DisplayOptions, Format, Subject, Transcript, run_stats};
 use crate::diagnostic::Rule;
-use crate::event::{AgentFinished, CallStarted, Event, Outcome, Usage};
+use crate::event::{AgentFinished, CallStarted, CheckFinished, CheckStarted, Event, Outcome, Usage};
 use crate::message::{BlockContent, ToolCall};
+use crate::plan::Plan;
 use crate::text::sanitize::{inline_code, neutralize_markdown_line, replace_control_chars};
 use crate::tools::submit_result::SubmitResult;
 
-/// Longest text of a call's input or result in the transcript, in characters; the journal has it whole.
+/// The most characters of a call's input or result in the transcript. The journal has the full text.
 const MAX_BLOCK_CHARS: usize = 10_000;
 
-/// See the module.
+/// The format `markdown`.
 pub struct Markdown;
 
 impl Format for Markdown {
@@ -39,13 +39,13 @@ impl Format for Markdown {
         Some(rules.iter().map(item).collect())
     }
 
-    fn transcript(&self, story: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
-        Some(transcript(story, out))
+    fn transcript(&self, transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
+        Some(write_transcript(transcript, out))
     }
 }
 
-fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
-    match story.result {
+fn write_transcript(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()> {
+    match transcript.result {
         Some(result) => {
             writeln!(out, "# {}: {}\n", neutralize_markdown_line(&result.job), result.outcome)?;
             for (name, value) in run_stats::run_stats(result) {
@@ -62,45 +62,45 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
                 write_truncated_block(out, "json", &format!("{data:#}"))?;
             }
         }
-        None => writeln!(out, "# {}: not finished\n", neutralize_markdown_line(&story.plan.job))?,
+        None => writeln!(out, "# {}: not finished\n", neutralize_markdown_line(&transcript.plan.job))?,
     }
-    if !story.plan.parent.system.is_empty() {
+    if !transcript.plan.parent.system.is_empty() {
         writeln!(out, "\n## System\n")?;
-        write_truncated_block(out, "", &story.plan.parent.system)?;
+        write_truncated_block(out, "", &transcript.plan.parent.system)?;
     }
     let mut calls: HashMap<String, ToolCall> = HashMap::new();
     let mut children: HashMap<String, String> = HashMap::new();
-    // How often those that have ended made room in their conversations.
+    // The number of compactions of each subagent that has ended.
     let mut compactions: HashMap<String, u32> = HashMap::new();
-    // Calls that were begun and have no answer yet, in their order.
+    // Calls that have started and not finished, in order.
     let mut open: Vec<CallStarted> = Vec::new();
-    // Whether the reply to come is the one that sums up, which is no turn.
-    let mut closing = false;
-    // Whether it is a summary of what went before, which is none either.
-    let mut summing_up = false;
-    let mut attempt = check_attempt::CheckAttempt::default();
-    for entry in &mut *story.entries {
+    // Whether the next reply is the final one after the turn limit, which isn't a turn.
+    let mut is_final = false;
+    // Whether the next reply is a summary of the conversation, which isn't a turn either.
+    let mut is_summary = false;
+    let mut attempt = CheckAttempt::default();
+    for entry in &mut *transcript.entries {
         match entry.event {
             Event::AgentStarted(started) => {
                 writeln!(out, "\n## Prompt\n")?;
                 write_truncated_block(out, "", &started.prompt)?;
             }
-            // What it came to follows, in an event of its own.
-            Event::ReplyReceived(replied) if summing_up => {
+            // The next event, `ContextCompacted`, has the summary.
+            Event::ReplyReceived(replied) if is_summary => {
                 if let Some(why) = replied.reply.unusable_summary_reason() {
-                    writeln!(out, "_The summary that was asked for {why}_\n")?;
+                    writeln!(out, "_Compaction failed: the summary {why}_\n")?;
                 }
             }
             Event::ReplyReceived(replied) => {
                 write_unanswered_calls(out, &mut open, &calls)?;
                 calls.clear();
                 children.clear();
-                match closing {
-                    true => writeln!(out, "\n## Last word\n")?,
+                match is_final {
+                    true => writeln!(out, "\n## Final reply\n")?,
                     false => writeln!(out, "\n## Turn {}\n", replied.turn)?,
                 }
                 if replied.reply.is_empty_reply() {
-                    writeln!(out, "_The model said nothing._\n")?;
+                    writeln!(out, "_Empty reply._\n")?;
                 }
                 for block in replied.reply.blocks {
                     if let Some(why) = block.refusal_reason(&replied.reply.stop) {
@@ -118,7 +118,7 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
                         BlockContent::Call(call) => {
                             calls.insert(call.id.clone(), call);
                         }
-                        BlockContent::Other(kind) => writeln!(out, "_(a block of kind {})_\n", inline_code(&kind))?,
+                        BlockContent::Other(kind) => writeln!(out, "_(a block of type {})_\n", inline_code(&kind))?,
                     }
                 }
             }
@@ -130,10 +130,10 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
             }
             Event::CallFinished(finished) => {
                 if let Some(at) = open.iter().position(|started| started.call_id == finished.result.call_id) {
-                    // Those before it were asked for earlier, and have no result.
-                    let mut before: Vec<CallStarted> = open.drain(..=at).collect();
-                    before.truncate(at);
-                    write_unanswered_calls(out, &mut before, &calls)?;
+                    // Calls before this one got no result.
+                    let mut earlier: Vec<CallStarted> = open.drain(..=at).collect();
+                    earlier.truncate(at);
+                    write_unanswered_calls(out, &mut earlier, &calls)?;
                 }
                 let failed = if finished.result.is_error { ", failed" } else { "" };
                 let time = run_stats::duration(finished.duration_ms);
@@ -143,7 +143,7 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
                     None => writeln!(out, "### {} ({time}{failed})\n", single_line(&finished.tool))?,
                 }
                 if let Some(times) = child.and_then(|id| compactions.get(id)) {
-                    writeln!(out, "_To make room, its conversation was made shorter {}_\n", run_stats::times(*times))?;
+                    writeln!(out, "_Its conversation was compacted {}_\n", run_stats::times(*times))?;
                 }
                 if let Some(call) = calls.get(&finished.result.call_id) {
                     write_call_input(out, call)?;
@@ -151,14 +151,19 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
                 write_truncated_block(out, "", &finished.result.text)?;
                 writeln!(out)?;
             }
-            Event::NoteSent(told) => {
+            Event::NoteSent(note) => {
                 writeln!(out, "## legwork\n")?;
-                write_truncated_block(out, "", &told.text)?;
+                write_truncated_block(out, "", &note.text)?;
             }
             Event::Retrying(retrying) => {
-                writeln!(out, "_Try {} failed: {}_\n", retrying.retry.attempt, single_line(&retrying.retry.reason))?;
+                writeln!(
+                    out,
+                    "_Attempt {} failed: {}_\n",
+                    retrying.retry.attempt,
+                    single_line(&retrying.retry.reason)
+                )?;
             }
-            Event::ReplyDiscarded(dropped) => writeln!(out, "_Asked again: {}_\n", single_line(&dropped.reason))?,
+            Event::ReplyDiscarded(dropped) => writeln!(out, "_Reply discarded: {}_\n", single_line(&dropped.reason))?,
             Event::LimitReached(limit) => {
                 writeln!(out, "_Limit {}: {}_\n", inline_code(&limit.limit), single_line(&limit.message))?;
             }
@@ -168,33 +173,33 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
             Event::RequestFailed(failed) => writeln!(out, "_No reply: {}_\n", single_line(&failed.reason))?,
             Event::Resumed(_) => {
                 write_unanswered_calls(out, &mut open, &calls)?;
-                attempt.write_unfinished(out, story.plan)?;
+                attempt.write_unfinished(out, transcript.plan)?;
                 writeln!(out, "\n## Resumed at {}\n", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC"))?;
             }
             Event::RequestStarted(asked) => {
-                summing_up = asked.kept_turns.is_some();
-                closing = !asked.tools_allowed && !summing_up;
+                is_summary = asked.kept_turns.is_some();
+                is_final = !asked.tools_allowed && !is_summary;
             }
-            Event::ResultsTruncated(shortened) => {
-                writeln!(out, "_To make room, {}_\n", run_stats::truncation_summary(&shortened))?
+            Event::ResultsTruncated(truncated) => {
+                writeln!(out, "_Compaction: {}_\n", run_stats::truncation_summary(&truncated))?
             }
-            Event::ContextCompacted(summed_up) => {
-                writeln!(out, "## Summary of what went before\n")?;
-                writeln!(out, "_To make room, {}_\n", run_stats::compaction_summary(&summed_up))?;
-                write_truncated_block(out, "", &summed_up.summary)?;
+            Event::ContextCompacted(compacted) => {
+                writeln!(out, "## Conversation summary\n")?;
+                writeln!(out, "_Compaction: {}_\n", run_stats::compaction_summary(&compacted))?;
+                write_truncated_block(out, "", &compacted.summary)?;
                 writeln!(out)?;
             }
             Event::CheckStarted(started) => {
                 write_unanswered_calls(out, &mut open, &calls)?;
                 attempt.write_start(out, started)?;
             }
-            Event::CheckFinished(finished) => attempt.write_end(out, story.plan, &finished)?,
+            Event::CheckFinished(finished) => attempt.write_end(out, transcript.plan, &finished)?,
             Event::WorkspaceChanged(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
                 write_unanswered_calls(out, &mut open, &calls)?;
                 writeln!(out, "\n## Files changed\n")?;
                 write_truncated_block(out, "", &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES))?;
                 if !changed.patch.is_empty() {
-                    writeln!(out, "\nLine by line: [changes.patch](changes.patch)")?;
+                    writeln!(out, "\nFull diff: [changes.patch](changes.patch)")?;
                 }
             }
             Event::WorkspaceChanged(_) => {}
@@ -205,10 +210,63 @@ fn transcript(story: &mut Transcript<'_>, out: &mut dyn Write) -> io::Result<()>
         }
     }
     write_unanswered_calls(out, &mut open, &calls)?;
-    attempt.write_unfinished(out, story.plan)
+    attempt.write_unfinished(out, transcript.plan)
 }
 
-/// What was begun and never answered: the run ended before.
+/// The checks in a transcript: the current attempt, and the check that is running.
+#[derive(Default)]
+struct CheckAttempt {
+    number: u32,
+    running: Option<CheckStarted>,
+}
+
+impl CheckAttempt {
+    /// Starts a check. The first of an attempt gets a heading.
+    fn write_start(&mut self, out: &mut dyn Write, started: CheckStarted) -> io::Result<()> {
+        if self.number != started.attempt {
+            self.number = started.attempt;
+            match started.attempt {
+                1 => writeln!(out, "\n## Checks\n")?,
+                attempt => writeln!(out, "\n## Checks, attempt {attempt}\n")?,
+            }
+        }
+        self.running = Some(started);
+        Ok(())
+    }
+
+    /// Writes a check that has finished.
+    fn write_end(&mut self, out: &mut dyn Write, plan: &Plan, finished: &CheckFinished) -> io::Result<()> {
+        self.running = None;
+        let time = run_stats::duration(finished.duration_ms);
+        writeln!(out, "### {}: {} ({time})\n", single_line(&finished.name), run_stats::check_verdict(finished))?;
+        write_check_command(out, plan, &finished.name)?;
+        if !finished.output.trim().is_empty() {
+            write_truncated_block(out, "", &finished.output)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a check that started and never finished, since the run ended or was interrupted.
+    fn write_unfinished(&mut self, out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
+        let Some(started) = self.running.take() else { return Ok(()) };
+        writeln!(out, "### {} (not finished)\n", single_line(&started.name))?;
+        write_check_command(out, plan, &started.name)
+    }
+}
+
+fn write_check_command(out: &mut dyn Write, plan: &Plan, name: &str) -> io::Result<()> {
+    match plan.checks.iter().find(|check| check.name == name) {
+        None => Ok(()),
+        Some(check) if check.run.contains(['\n', '\r', '`']) || check.run.len() > 100 => {
+            write_truncated_block(out, "sh", check.run.trim_end())?;
+            writeln!(out)
+        }
+        Some(check) => writeln!(out, "- run: {}\n", inline_code(&check.run)),
+    }
+}
+
+/// Writes the calls that never finished.
 fn write_unanswered_calls(
     out: &mut dyn Write,
     open: &mut Vec<CallStarted>,
@@ -224,8 +282,8 @@ fn write_unanswered_calls(
     Ok(())
 }
 
-/// What the model said, as Markdown in which nothing is live. Its code blocks are written anew, so that none of them stays
-/// open and swallows what follows, and no reader sees another end of one.
+/// Writes text of a model, with Markdown outside of code blocks neutralized. Code blocks get new fences, so that none stays
+/// open, or ends elsewhere in another Markdown reader.
 fn write_model_text(out: &mut dyn Write, text: &str) -> io::Result<()> {
     let mut open: Option<(&str, &str, Vec<&str>)> = None;
     for line in text.trim_end().split('\n') {
@@ -251,7 +309,7 @@ fn write_model_text(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The language of a code block, where readers only colour it. From others they draw figures with links and images.
+/// The language of a code block; empty for those that Markdown readers render, such as diagrams with links and images.
 fn language_of(info: &str) -> &str {
     const RENDERED_LANGUAGES: [&str; 5] = ["mermaid", "math", "geojson", "topojson", "stl"];
     let word = info.split_whitespace().next().unwrap_or_default();
@@ -259,7 +317,7 @@ fn language_of(info: &str) -> &str {
     if is_name && !RENDERED_LANGUAGES.contains(&word.to_ascii_lowercase().as_str()) { word } else { "" }
 }
 
-/// A call's input: a command or a prompt as text, a plan as a list, anything else as JSON.
+/// Writes the input of a call: text as text, todo items as a list, everything else as JSON.
 fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
     let value: serde_json::Value = serde_json::from_str(call.input.get()).unwrap_or_default();
     let fields = value.as_object().filter(|fields| !fields.is_empty());
@@ -281,7 +339,7 @@ fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
                     let name = single_line(name);
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     let is_block = text.contains(['\n', '\r', '`']) || text.len() > 100;
-                    // Right below a list item it would be read as a part of that.
+                    // Directly after a list item, it would be part of that item.
                     if after_block.is_some_and(|after_block| after_block || is_block) {
                         writeln!(out)?;
                     }
@@ -299,36 +357,30 @@ fn write_call_input(out: &mut dyn Write, call: &ToolCall) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A code block, its content cut where it is very long.
+/// Writes a code block, truncated if it is very long.
 fn write_truncated_block(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
     match text.char_indices().nth(MAX_BLOCK_CHARS) {
         None => write_code_block(out, language, text),
         Some((cut, _)) => {
             let more = text[cut..].chars().count();
             let cut = &text[..cut];
-            write_code_block(out, language, &format!("{cut}\n[{more} more characters are in events.jsonl]"))
+            write_code_block(out, language, &format!("{cut}\n[{more} more characters in events.jsonl]"))
         }
     }
 }
 
-/// A code block that its content can't leave.
+/// Writes a code block that its content can't end.
 fn write_code_block(out: &mut dyn Write, language: &str, text: &str) -> io::Result<()> {
-    let fence = fence(text);
+    let fence = code_fence(text);
     writeln!(out, "{fence}{language}\n{}\n{fence}", replace_control_chars(text).trim_end_matches('\n'))
 }
 
-/// What a text in between can't pass for.
-fn fence(text: &str) -> String {
-    let longest_run = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
-    "`".repeat(longest_run.max(2) + 1)
-}
-
-/// A foreign text on one line, in which nothing is live.
+/// Puts untrusted text on one line and neutralizes Markdown in it.
 fn single_line(text: &str) -> String {
     neutralize_markdown_line(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// A subagent's summary with its figures as YAML front matter; data comes as a block of JSON, before what was said.
+/// Renders the summary of a subagent with its statistics as YAML front matter. A result comes before the text, as JSON.
 pub fn subagent_summary(finished: &AgentFinished) -> String {
     #[derive(Serialize)]
     struct FrontMatter<'a> {
@@ -365,7 +417,7 @@ pub fn subagent_summary(finished: &AgentFinished) -> String {
     };
     let front: String = front.lines().map(marked).collect();
     let mut body = Vec::new();
-    // Nothing fails in memory.
+    // Writing to memory can't fail.
     if let Some(data) = &finished.result {
         let _ = write_code_block(&mut body, "json", &format!("{data:#}")).and_then(|()| writeln!(body));
     } else if finished.text.trim().is_empty() {
