@@ -62,7 +62,7 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn what_is_no_file_is_refused_without_opening_it() {
+fn special_files_are_rejected_without_opening_them() {
     let folder = TestFolder::new();
     folder.write("full/notes.txt", "x");
     symlink("loop.yaml", folder.at("loop.yaml")).unwrap();
@@ -85,7 +85,7 @@ fn what_is_no_file_is_refused_without_opening_it() {
 }
 
 #[test]
-fn what_is_no_text_is_refused_at_its_first_byte_that_is_none() {
+fn binary_files_are_rejected_at_the_first_invalid_byte() {
     let utf16 = |bytes: fn(u16) -> [u8; 2]| HEAD.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
     assert_only_error([b"\xff\xfe".as_slice(), &utf16(u16::to_le_bytes)].concat(), "not-utf8", 1, 1);
     assert_only_error([b"\xfe\xff".as_slice(), &utf16(u16::to_be_bytes)].concat(), "not-utf8", 1, 1);
@@ -97,7 +97,7 @@ fn what_is_no_text_is_refused_at_its_first_byte_that_is_none() {
 }
 
 #[test]
-fn what_is_no_job_is_refused() {
+fn files_that_are_not_jobs_are_rejected() {
     assert_only_error("", "empty-file", 1, 1);
     assert_only_error("\u{feff}", "empty-file", 1, 1);
     assert_only_error("# one\n\n# two", "empty-file", 1, 1);
@@ -108,7 +108,7 @@ fn what_is_no_job_is_refused() {
 }
 
 #[test]
-fn what_nests_without_end_is_refused_where_it_gets_too_deep() {
+fn deep_nesting_is_rejected_where_it_exceeds_the_limit() {
     assert_only_error("[".repeat(200_000), "too-deep", 1, 65);
     assert_only_error(format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)), "too-deep", 1, 65);
     assert_only_error("{a: ".repeat(200_000), "too-deep", 1, 257);
@@ -121,7 +121,7 @@ fn what_nests_without_end_is_refused_where_it_gets_too_deep() {
 }
 
 #[test]
-fn aliases_of_aliases_are_counted_before_they_are_followed() {
+fn nested_aliases_are_counted_before_they_are_expanded() {
     let ten = |name: String| vec![name; 10].join(", ");
     let bomb = lines(30, |level| match level {
         0 => format!("a0: &a0 [{}]\n", ten("x".to_owned())),
@@ -137,7 +137,7 @@ fn aliases_of_aliases_are_counted_before_they_are_followed() {
 }
 
 #[test]
-fn mistakes_without_end_are_counted() {
+fn very_many_mistakes_are_counted() {
     assert_error_among(&format!("{HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))), "unknown-key", 6, 1);
     assert_error_among(&format!("{HEAD}{}", lines(20_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
     let wrong =
@@ -151,7 +151,7 @@ fn mistakes_without_end_are_counted() {
 }
 
 #[test]
-fn tools_variables_and_rules_without_end_are_looked_at_once() {
+fn very_many_tools_variables_and_rules_are_visited_once() {
     let listed = |count: usize, item: fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
     assert_error_among(
         &HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))),
@@ -163,7 +163,7 @@ fn tools_variables_and_rules_without_end_are_looked_at_once() {
 }
 
 #[test]
-fn inputs_without_end_are_too_many_values_or_unused() {
+fn very_many_inputs_are_bounded() {
     let inputs =
         |count| format!("{HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
     assert_only_error(inputs(100_000), "too-large", 62_503, 11);
@@ -172,7 +172,7 @@ fn inputs_without_end_are_too_many_values_or_unused() {
 }
 
 #[test]
-fn tags_without_end_are_walked_once() {
+fn very_many_tags_are_visited_once() {
     let prompt = |count: usize, line: fn(usize) -> String| {
         HEAD.replace(" Go.", &format!(" |\n{}", lines(count, line).trim_end()))
     };
@@ -183,7 +183,7 @@ fn tags_without_end_are_walked_once() {
 }
 
 #[test]
-fn a_name_of_four_mebibytes_is_soon_found_to_be_none() {
+fn a_name_of_four_mebibytes_is_rejected_quickly() {
     let long = "x".repeat(3_900_000);
     for (text, code, line, column) in [
         (HEAD.replace("[]", &format!("[{long}]")), "unknown-tool", 5, 11),
@@ -200,7 +200,7 @@ fn a_name_of_four_mebibytes_is_soon_found_to_be_none() {
 }
 
 #[test]
-fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
+fn a_mistake_in_a_line_of_four_mebibytes_is_shown_with_its_context() {
     let long = "x".repeat(4_000_000);
     assert_only_error(format!("{HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
     let folder = TestFolder::new();

@@ -196,7 +196,7 @@ impl BypassFixture {
 }
 
 #[test]
-fn there_are_many_ways_and_each_is_another() {
+fn the_corpus_has_many_distinct_bypasses() {
     let corpus = corpus();
     let of = |verdict| corpus.ways.iter().filter(|way| way.verdict == verdict).count();
     assert!(of(Verdict::Denied) > 200 && of(Verdict::Contained) > 30);
@@ -209,7 +209,7 @@ fn there_are_many_ways_and_each_is_another() {
 
 /// Without this, the other tests would say little: a way that leads nowhere leaves no mark anyhow.
 #[test]
-fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
+fn each_bypass_leaves_a_marker_in_a_plain_shell() {
     let ground = BypassFixture::new();
     let mut without = Vec::new();
     for way in corpus().ways.iter().filter(|way| way.marks && way.can_be_tried()) {
@@ -231,7 +231,7 @@ fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
 }
 
 #[test]
-fn the_rules_deny_every_way_but_a_programs_own() {
+fn the_rules_deny_every_bypass_except_those_of_the_program_itself() {
     let ground = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
@@ -248,7 +248,7 @@ fn the_rules_deny_every_way_but_a_programs_own() {
 
 /// As they stand, and as the tail of what is allowed.
 #[test]
-fn an_allowed_command_before_it_changes_nothing() {
+fn an_allowed_command_in_front_does_not_help_a_bypass() {
     let ground = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
@@ -265,7 +265,7 @@ fn an_allowed_command_before_it_changes_nothing() {
 }
 
 #[test]
-fn what_the_rules_let_pass_leaves_no_mark_outside() {
+fn allowed_commands_leave_no_marker_outside_of_the_workspace() {
     let ground = BypassFixture::new();
     let corpus = corpus();
     let ways: Vec<&BypassAttempt> =

@@ -56,7 +56,7 @@ fn run(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
 }
 
 #[test]
-fn a_case_that_passes_leaves_nothing() {
+fn a_passing_case_leaves_no_files() {
     let expect = "outcome: completed\nexit_code: 0\nmax_turns: 3\nsubagents: 1\nfailed_calls: 0\n\
         text: { is: I wrote hello., contains: [hello, I], lacks: bye, matches: '^I .*\\.$', snapshot: true }\n\
         files: { a.txt: snapshot, b.txt: absent, ./a.txt: exists }\n\
@@ -105,7 +105,7 @@ const FAILING_EXPECTATIONS: [(&str, &str); 24] = [
 ];
 
 #[test]
-fn whatever_isnt_as_expected_is_said_with_its_place() {
+fn every_difference_is_reported_with_its_position() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     for (number, (expect, _)) in FAILING_EXPECTATIONS.iter().enumerate() {
@@ -153,7 +153,7 @@ fn replies_that_dont_fit_fail_the_case() {
 }
 
 #[test]
-fn checks_are_held_against_how_they_ended_last() {
+fn checks_are_compared_with_their_last_attempt() {
     let folder = with_case("checks: { tests: passed, style: not_run }\n");
     let checks = "checks:\n- { name: tests, run: grep hello a.txt }\n\
                   - { name: style, run: 'false', when: \"{{ workspace == 'x' }}\" }\n";
@@ -195,7 +195,7 @@ fn accept_renews_snapshots_and_nothing_else() {
 }
 
 #[test]
-fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
+fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
     let folder = with_case("outcom: completed\nfiles: { ../x: exists }\ntools: { bahs: never }\n");
     case(&folder, "two", "outcome: completed\n");
     folder.write("jobs/tests/job/two/script.yaml", "parent:\n  - text: a\nsubagents: { reader-1: [] }\n");
@@ -229,7 +229,7 @@ fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
 
 /// Cases that hold one another up pass only where both run at once, and share nothing but what they were told to.
 #[test]
-fn cases_run_side_by_side_in_folders_of_their_own() {
+fn cases_run_in_parallel_in_separate_folders() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let meeting = folder.at("meeting");
@@ -248,7 +248,7 @@ fn cases_run_side_by_side_in_folders_of_their_own() {
 }
 
 #[test]
-fn the_cases_of_the_jobs_here_pass() {
+fn the_cases_of_the_repositorys_jobs_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = TestFolder::new();
     let ended = test(&folder, &["--format", "json"]).arg(root.join("jobs")).run();

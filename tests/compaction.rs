@@ -89,7 +89,7 @@ fn events_of_type_in(events: &[Value], kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
+fn long_conversations_are_compacted_with_every_provider() {
     for (model, api) in MODELS {
         let folder = folder(&with_window(model), "");
         let server = Server::start(reader(20));
@@ -140,7 +140,7 @@ fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
 
 /// A subagent's conversation is in no transcript, so the place of its call says it, and its summary's figures.
 #[test]
-fn room_that_a_subagent_made_is_told_where_it_was_called() {
+fn a_subagents_compaction_is_reported_to_the_parent() {
     let folder = TestFolder::new();
     let model = with_window("openai-chat/local");
     let job = format!(
@@ -176,7 +176,7 @@ fn room_that_a_subagent_made_is_told_where_it_was_called() {
 }
 
 #[test]
-fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
+fn a_prompt_that_the_provider_rejects_as_too_long_is_compacted() {
     for (model, _) in MODELS {
         // Where no window is known, the provider's refusal is all there is to go by.
         let model = match model.split_once('/') {
@@ -220,7 +220,7 @@ fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
 }
 
 #[test]
-fn a_reply_that_is_cut_by_the_window_is_asked_for_again() {
+fn a_reply_cut_by_the_context_window_is_requested_again() {
     let folder = folder("anthropic/claude-haiku-4-5", "");
     let asked = AtomicUsize::new(0);
     let server = Server::start(move |request: &Request| {
@@ -243,7 +243,7 @@ fn a_reply_that_is_cut_by_the_window_is_asked_for_again() {
 }
 
 #[test]
-fn results_alone_are_shortened_where_the_job_says_so() {
+fn compaction_results_truncates_only_results() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "compaction: results\n");
     let server = Server::start(reader(20));
     let ended = run(&folder, &server);
@@ -259,7 +259,7 @@ fn results_alone_are_shortened_where_the_job_says_so() {
 
 /// OpenAI keeps a part of the window for the reply, so that a prompt may have less than the rest of it.
 #[test]
-fn room_is_made_where_a_prompt_reaches_its_own_limit() {
+fn compaction_starts_at_the_models_prompt_limit() {
     for (model, limit) in [("openai/gpt-6-sol", 922_000), ("openai/gpt-5.1", 272_000)] {
         for (used, makes_room) in [(limit - 20_000, false), (limit + 2_000, true)] {
             let folder = folder(model, "");
@@ -299,7 +299,7 @@ fn an_empty_summary_ends_the_run() {
 }
 
 #[test]
-fn new_results_that_no_window_holds_are_shortened_too() {
+fn new_results_larger_than_the_window_are_truncated() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     folder.write("notes.txt", lines().repeat(5));
     let read = ("read_file", json!({ "path": "notes.txt" }));
@@ -321,7 +321,7 @@ fn new_results_that_no_window_holds_are_shortened_too() {
 }
 
 #[test]
-fn a_limit_that_has_no_room_for_a_summary_ends_the_run_as_it_does_elsewhere() {
+fn a_limit_without_room_for_a_summary_ends_the_run() {
     let job = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let server = Server::start(reader(20));
     let whole = run(&job, &server).run_folder().events();
@@ -352,7 +352,7 @@ fn sum(usage: &Value) -> u64 {
 }
 
 #[test]
-fn a_subagent_goes_on_in_the_same_way() {
+fn a_subagents_conversation_is_compacted() {
     let folder = TestFolder::new();
     let model = with_window("anthropic/claude-haiku-4-5");
     folder.write(
@@ -382,7 +382,7 @@ fn a_subagent_goes_on_in_the_same_way() {
 }
 
 #[test]
-fn a_secret_in_a_summary_is_masked() {
+fn a_secret_in_a_summary_is_redacted() {
     let folder =
         folder(&with_window("anthropic/claude-haiku-4-5"), "inputs: { token: { type: string, secret: true } }\n");
     let (reads, asked) = (reader(10), Arc::new(AtomicUsize::new(0)));

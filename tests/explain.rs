@@ -17,7 +17,7 @@ fn rules() -> Vec<Value> {
 }
 
 #[test]
-fn a_code_is_explained_for_its_reader() {
+fn explain_prints_the_page_of_a_code() {
     let folder = TestFolder::new();
     let text = folder.legwork(&["explain", "unknown-tool", "duplicate-env", "--format", "text"]).run();
     text.assert_code(0)
@@ -40,7 +40,7 @@ fn a_code_is_explained_for_its_reader() {
 }
 
 #[test]
-fn without_a_code_all_are_listed() {
+fn all_codes_are_listed_without_an_argument() {
     let rules = rules();
     let codes: Vec<&str> = rules.iter().filter_map(|rule| rule["code"].as_str()).collect();
     assert!(codes.is_sorted() && codes.contains(&"yaml-syntax") && codes.contains(&"missing-input"), "{codes:?}");
@@ -53,7 +53,7 @@ fn without_a_code_all_are_listed() {
 }
 
 #[test]
-fn an_unknown_code_is_refused_with_the_nearest() {
+fn an_unknown_code_gets_a_suggestion() {
     let folder = TestFolder::new();
     let near = folder.legwork(&["explain", "unknown_tol"]).run();
     near.assert_code(2)
@@ -163,7 +163,7 @@ fn findings_by_example(folder: &TestFolder) -> BTreeMap<String, BTreeSet<String>
 }
 
 #[test]
-fn every_bad_example_gives_findings_of_its_rule_alone() {
+fn every_bad_example_has_findings_of_its_rule_only() {
     let examples = examples("Bad");
     let folder = write_examples(&examples);
     let found = findings_by_example(&folder);
@@ -189,7 +189,7 @@ fn every_bad_example_gives_findings_of_its_rule_alone() {
 }
 
 #[test]
-fn no_good_example_gives_a_finding() {
+fn no_good_example_has_a_finding() {
     let examples = examples("Good");
     let folder = write_examples(&examples);
     let found = findings_by_example(&folder);
@@ -203,7 +203,7 @@ fn no_good_example_gives_a_finding() {
 }
 
 #[test]
-fn every_page_has_its_form() {
+fn every_page_has_the_required_sections() {
     let rules = rules();
     let mut codes = BTreeSet::new();
     for rule in &rules {

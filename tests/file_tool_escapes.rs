@@ -61,7 +61,7 @@ fn run_with_mount(folder: &TestFolder, mount: &str) -> ProgramOutput {
 }
 
 #[test]
-fn five_hundred_calls_while_a_folder_and_a_link_change_places() {
+fn five_hundred_calls_while_a_folder_is_swapped_with_a_link() {
     const SECRET: &str = "the secret of outside";
     let call = |number: usize| match number % 6 {
         // A run ends when nothing succeeds any more.
@@ -124,7 +124,7 @@ fn exchange(one: &Path, other: &Path) {
 }
 
 #[test]
-fn a_system_folder_that_is_mounted_in_the_workspace_tells_nothing() {
+fn system_folders_mounted_in_the_workspace_cannot_be_read() {
     if !unshare_works() {
         return;
     }
@@ -162,7 +162,7 @@ fn a_system_folder_that_is_mounted_in_the_workspace_tells_nothing() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_old_file_and_nothing_beside_it() {
+fn a_full_disk_leaves_the_old_file_and_no_other() {
     if !unshare_works() {
         return;
     }
@@ -188,7 +188,7 @@ fn a_full_disk_leaves_the_old_file_and_nothing_beside_it() {
 }
 
 #[test]
-fn a_kill_in_the_middle_of_a_write_leaves_nothing_half() {
+fn a_kill_during_a_write_leaves_no_partial_file() {
     let content = "x".repeat(1 << 16);
     let call = |number: usize| ("write_file", json!({ "path": format!("w/{number}"), "content": content }));
     let calls: Vec<_> = (0..40).map(call).collect();
@@ -213,7 +213,7 @@ fn a_kill_in_the_middle_of_a_write_leaves_nothing_half() {
 }
 
 #[test]
-fn what_the_job_is_made_of_stays_though_it_was_missing_at_the_start() {
+fn files_of_the_job_are_protected_even_if_missing_at_the_start() {
     let paths = [
         "job.yaml",
         "script.yaml",
@@ -250,7 +250,7 @@ fn what_the_job_is_made_of_stays_though_it_was_missing_at_the_start() {
 
 /// In a root file system of its own, as small as it can be: what else is on the machine doesn't count.
 #[test]
-fn the_whole_system_as_a_workspace_hangs_on_nothing() {
+fn the_root_folder_as_workspace_does_not_hang() {
     if !unshare_works() {
         return;
     }
@@ -287,7 +287,7 @@ fn the_whole_system_as_a_workspace_hangs_on_nothing() {
 }
 
 #[test]
-fn records_right_in_the_workspace_are_read_only_and_hidden_too() {
+fn records_at_the_top_of_the_workspace_are_read_only_and_hidden() {
     let calls = vec![
         ("write_file", json!({ "path": "job/latest/result.json", "content": "{}" })),
         ("write_file", json!({ "path": "job/new", "content": "" })),
@@ -303,7 +303,7 @@ fn records_right_in_the_workspace_are_read_only_and_hidden_too() {
 }
 
 #[test]
-fn a_repository_that_commands_make_is_told_of() {
+fn a_new_repository_is_reported() {
     let make = "mkdir -p sub/x.git/objects sub/x.git/refs && touch sub/x.git/HEAD && mkdir more && touch more/.git";
     let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
     folder.commit_all();
@@ -316,7 +316,7 @@ fn a_repository_that_commands_make_is_told_of() {
 }
 
 #[test]
-fn a_repository_that_commands_make_behind_many_files_is_told_of() {
+fn a_new_repository_behind_many_files_is_reported() {
     // More than a search of the nearest 50,000 would see.
     let make = "for folder in $(seq 120); do mkdir -p a/$folder; (cd a/$folder && touch $(seq 430)); done; \
                 mkdir -p z/y/x/w/v/u && git init -q z/y/x/w/v/u";
@@ -327,7 +327,7 @@ fn a_repository_that_commands_make_behind_many_files_is_told_of() {
 }
 
 #[test]
-fn what_other_programs_take_orders_from_is_read_only_but_for_what_the_job_opens() {
+fn configuration_of_other_programs_is_read_only_unless_the_job_allows_it() {
     let refused = [
         ".github/workflows/ci.yml",
         ".github/workflows/new.yml",

@@ -49,7 +49,7 @@ fn without_times(transcript: &str) -> String {
 }
 
 #[test]
-fn calls_that_run_side_by_side_are_shown_in_the_order_in_which_they_were_asked() {
+fn parallel_calls_are_shown_in_request_order() {
     let runs = ["a", "b"].map(|last| (last, run_with_last(last)));
     for (last, (folder, ended)) in &runs {
         let record = ended.run_folder();
@@ -69,7 +69,7 @@ fn calls_that_run_side_by_side_are_shown_in_the_order_in_which_they_were_asked()
 }
 
 #[test]
-fn a_transcript_keeps_the_inputs_of_a_call_apart() {
+fn a_transcript_separates_the_inputs_of_a_call() {
     let folder = folder_with("parent: { prompt: Go., tools: [edit_file, grep, glob, read_file] }\n");
     folder.write("src/a.txt", "one\ntwo\n");
     let script = json!({ "parent": [
@@ -108,7 +108,7 @@ fn suggested_command(ended: &ProgramOutput) -> Vec<String> {
 }
 
 #[test]
-fn a_run_that_can_go_on_ends_with_the_command_for_that() {
+fn a_resumable_run_prints_the_resume_command() {
     let peer = TcpPeer::start(PeerBehaviour::Silent);
     let server = Server::start(|_: &Request| Answer::text("At last."));
     for (number, out) in ["runs", "my runs", "it's", "-x"].into_iter().enumerate() {
@@ -126,7 +126,7 @@ fn a_run_that_can_go_on_ends_with_the_command_for_that() {
 }
 
 #[test]
-fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_name() {
+fn a_provider_error_names_the_resume_command() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(ScriptedAgents::of([
         Answer::status(400).error("invalid_request_error", "no credit"),
@@ -147,7 +147,7 @@ fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_n
 }
 
 #[test]
-fn a_job_without_its_ending_or_its_folder_is_pointed_to() {
+fn a_job_named_without_extension_or_folder_is_suggested() {
     let folder = TestFolder::new();
     let job = "model: anthropic/claude-sonnet-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 1000 }\n";
     folder.write("jobs/first.yaml", job).write("second.yml", job).write("jobs/third.script.yaml", "parent: []\n");
@@ -165,7 +165,7 @@ fn a_job_without_its_ending_or_its_folder_is_pointed_to() {
 }
 
 #[test]
-fn a_path_that_is_not_utf8_is_refused_before_there_is_a_record() {
+fn a_path_that_is_not_utf8_is_rejected_before_the_record_is_created() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash] }\n");
     folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
     let odd = folder.path().join(OsStr::from_bytes(b"odd\xff"));
@@ -182,7 +182,7 @@ fn a_path_that_is_not_utf8_is_refused_before_there_is_a_record() {
 }
 
 #[test]
-fn a_run_from_a_script_is_not_told_what_it_might_cost() {
+fn a_run_from_a_script_has_no_cost_warning() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
     let told = |model: &str| folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();

@@ -46,7 +46,7 @@ fn greeting(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_job_is_checked_mended_and_saved_and_an_edited_prompt_shows() {
+fn a_job_is_validated_fixed_run_saved_and_edited() {
     let folder = prepared();
     let server = Server::start(
         ScriptedAgents::new()

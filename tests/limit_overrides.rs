@@ -23,7 +23,7 @@ fn scripted(job: &str, script: &Value) -> TestFolder {
 }
 
 #[test]
-fn a_limit_takes_the_place_of_the_jobs_in_the_plan_and_in_the_record() {
+fn an_override_replaces_the_jobs_limit_in_plan_and_record() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [task, glob]\nsubagents:\n  explorer: { tools: [glob] }\nlimits: { tokens: 1000 }\n",
     );
@@ -58,7 +58,7 @@ fn a_limit_takes_the_place_of_the_jobs_in_the_plan_and_in_the_record() {
 }
 
 #[test]
-fn a_limit_that_cannot_be_is_refused_with_what_is_expected() {
+fn an_invalid_limit_is_rejected_with_the_expected_form() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { explorer: { tools: [] } }\n");
     let server = Server::start(ScriptedAgents::of([]));
     for (given, message, hint) in [
@@ -89,7 +89,7 @@ fn a_limit_that_cannot_be_is_refused_with_what_is_expected() {
 }
 
 #[test]
-fn a_run_that_used_its_turns_goes_on_with_more() {
+fn a_run_out_of_turns_resumes_with_more() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\n  max_turns: 2\n");
     let server = Server::with(
         Checks::AllowRepeats,
@@ -196,7 +196,7 @@ fn delegating() -> Value {
 const WORK: &str = "one\ntwo\nthree\nfour\nfive\nparent\n";
 
 #[test]
-fn subagents_and_calls_that_a_limit_had_stopped_go_on_too() {
+fn subagents_and_calls_stopped_by_a_limit_resume() {
     let folder = scripted(DELEGATING, &delegating());
     let cut = folder.legwork(&["run", "job.yaml"]).run();
     cut.assert_code(4).assert_stdout("So far.\n");
@@ -227,7 +227,7 @@ fn subagents_and_calls_that_a_limit_had_stopped_go_on_too() {
 }
 
 #[test]
-fn a_run_that_is_killed_while_it_goes_on_from_a_limit_goes_on() {
+fn a_run_killed_after_a_raised_limit_resumes() {
     for order in ["LEGWORK_KILL_AFTER", "LEGWORK_KILL_AT"] {
         let mut number = 1;
         loop {
@@ -262,7 +262,7 @@ fn a_run_that_is_killed_while_it_goes_on_from_a_limit_goes_on() {
 }
 
 #[test]
-fn a_run_that_used_its_tokens_goes_on_and_a_reply_that_was_cut_is_asked_for_again() {
+fn a_run_out_of_tokens_resumes_and_requests_the_cut_reply_again() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\nlimits: { tokens: 6000 }\n");
     let answers = Mutex::new(
         [
@@ -290,7 +290,7 @@ fn a_run_that_used_its_tokens_goes_on_and_a_reply_that_was_cut_is_asked_for_agai
 }
 
 #[test]
-fn a_run_whose_time_was_up_goes_on_with_more() {
+fn a_run_out_of_time_resumes_with_more() {
     let folder = scripted(
         "parent: { prompt: Go., tools: [bash] }\nlimits: { wall_clock: 1s }\n",
         &json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": "sleep 300"}}]}, {"text": "Done."}]}),
@@ -309,7 +309,7 @@ fn a_run_whose_time_was_up_goes_on_with_more() {
 }
 
 #[test]
-fn what_a_raised_limit_needs_is_kept_until_the_run_has_ended_for_good() {
+fn journals_are_kept_while_a_raised_limit_can_resume_the_run() {
     let folder = scripted(&format!("{DELEGATING}keep: never\n"), &delegating());
     let cut = folder.legwork(&["run", "job.yaml"]).run();
     cut.assert_code(4);

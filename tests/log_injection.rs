@@ -79,7 +79,7 @@ fn hostile_run() -> (TestFolder, Server) {
 }
 
 #[test]
-fn a_run_in_which_everything_is_hostile_steers_nothing() {
+fn a_run_with_hostile_text_everywhere_injects_nothing() {
     for format in ["text", "json", "jsonl"] {
         let (folder, server) = hostile_run();
         let run = folder
@@ -119,7 +119,7 @@ fn a_run_in_which_everything_is_hostile_steers_nothing() {
 }
 
 #[test]
-fn an_error_of_a_server_steers_nothing() {
+fn a_server_error_injects_nothing() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", HOSTILE_TEXT));
     let ended = in_actions(folder.legwork(&["run", "job.yaml"]).anthropic(&server)).run();
@@ -128,7 +128,7 @@ fn an_error_of_a_server_steers_nothing() {
 }
 
 #[test]
-fn an_answer_is_byte_for_byte_where_it_is_kept_or_handed_to_a_program() {
+fn an_answer_is_exact_in_files_and_pipes() {
     let (folder, server) = hostile_run();
     let run =
         folder.legwork(&["run", "job.yaml", "--set-env", "title=TITLE"]).env("TITLE", HOSTILE_TEXT).anthropic(&server);
@@ -143,7 +143,7 @@ fn an_answer_is_byte_for_byte_where_it_is_kept_or_handed_to_a_program() {
 }
 
 #[test]
-fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
+fn a_hostile_job_or_command_line_injects_nothing() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
@@ -176,7 +176,7 @@ fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
 }
 
 #[test]
-fn no_name_of_a_file_or_a_job_steers_any_command() {
+fn file_and_job_names_inject_nothing() {
     const NAME: &str = "::stop-commands::tok";
     let folder = TestFolder::new();
     let text = "model: replay/::stop-commands::tok.script.yaml\nparent: { prompt: { file: '::stop-commands::p.md' }, Tools: [], tools: [Read] }\n";
@@ -225,7 +225,7 @@ fn no_name_of_a_file_or_a_job_steers_any_command() {
 }
 
 #[test]
-fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
+fn a_diff_in_a_log_is_sanitized_and_marked_as_not_a_patch() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: anthropic/claude-sonnet-4-6\nparent:\n  prompt: |\n    ::error::x\n  toolz: []\nlimits: { tokens: 9 }\n");
     let arguments = ["validate", "job.yaml", "--diff"];
@@ -241,7 +241,7 @@ fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
 }
 
 #[test]
-fn other_systems_are_known_by_their_own_variables() {
+fn other_ci_systems_are_detected_by_their_variables() {
     for (variable, value, is_ci) in [
         ("CI", "true", true),
         ("CI", "false", false),
@@ -258,7 +258,7 @@ fn other_systems_are_known_by_their_own_variables() {
 }
 
 #[test]
-fn a_step_has_a_summary_that_is_shown_as_it_is() {
+fn a_github_step_summary_is_written() {
     let (folder, server) = hostile_run();
     folder.write("summary.md", "before\n");
     let run =
@@ -290,7 +290,7 @@ fn a_step_has_a_summary_that_is_shown_as_it_is() {
 }
 
 #[test]
-fn a_summary_is_bounded_and_no_tool_sees_where_it_is() {
+fn a_step_summary_is_bounded_and_hidden_from_tools() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash, task] }\nlimits: { subagents: 200 }\n");
     let tasks = (0..70).fold(Answer::calls(&[("bash", json!({ "command": "env" }))]), |answer, _| {
         answer.then_call("task", &json!({ "prompt": "Look.", "description": "d".repeat(5_000) }))
@@ -310,7 +310,7 @@ fn a_summary_is_bounded_and_no_tool_sees_where_it_is() {
 
 /// Whoever writes a record by hand is bound by no rule for names.
 #[test]
-fn no_name_in_a_record_steers_any_command() {
+fn names_in_a_record_inject_nothing() {
     const NAME: &str = "::error::x\r##[group]y ##vso[z]\u{1b}]52;c;eA==\u{7}\u{202e}";
     let folder = TestFolder::new();
     let bash = json!({ "tool": "bash", "input": { "command": "echo hi > made" } });
@@ -376,7 +376,7 @@ fn visible_markdown(markdown: &str) -> String {
 }
 
 #[test]
-fn nothing_in_a_transcript_is_live() {
+fn a_transcript_has_no_active_content() {
     let live = format!(
         "{HOSTILE_TEXT}\n![a](http://evil/a.png) [safe](http://evil) <img src=http://evil/b.png> [c]\n\n[c]: http://evil\n\
          - x\n  ```mermaid\n  click a http://evil\n```\n![d](http://evil)\n```sh\nls [1](2) $x | <b>\n``` \n> ~~~\n![e](http://evil)\n\

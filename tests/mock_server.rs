@@ -133,7 +133,7 @@ fn answer_with_two_calls() -> Answer {
 }
 
 #[test]
-fn a_whole_conversation_over_one_connection_is_in_order() {
+fn a_conversation_uses_one_connection_in_order() {
     let thinking = json!({"type": "thinking", "thinking": "Hm: äöü", "signature": "c2lnbmVk"});
     let script = ScriptedAgents::of([
         Answer::calls(&[("bash", json!({"command": "ls"}))]).thinking("Hm: äöü", "c2lnbmVk"),
@@ -203,7 +203,7 @@ fn a_stream_has_the_events_of_the_real_one() {
 }
 
 #[test]
-fn an_answer_can_come_whole_in_pieces_or_not_to_its_end() {
+fn a_reply_can_be_sent_whole_in_pieces_or_cut() {
     let text = "ä".repeat(40);
     let answers = [
         Answer::text(&text).non_streaming().stop("max_tokens"),
@@ -242,7 +242,7 @@ fn an_answer_can_come_whole_in_pieces_or_not_to_its_end() {
 }
 
 #[test]
-fn an_answer_that_hangs_ends_with_the_server_or_the_client() {
+fn a_hanging_reply_ends_with_the_server_or_the_client() {
     let script = ScriptedAgents::new()
         .agent("never", [Answer::text("never").hang()])
         .agent("half", [Answer::text("half").cut_after_events(3).hang()]);
@@ -277,7 +277,7 @@ impl Client {
 }
 
 #[test]
-fn connections_are_answered_side_by_side() {
+fn connections_are_served_in_parallel() {
     let all = Arc::new(Barrier::new(8));
     let meeting = Arc::clone(&all);
     let server = Server::with(Checks::None, move |request: &Request| {

@@ -48,7 +48,7 @@ fn rates(answer: &ProgramOutput) -> Vec<Value> {
 }
 
 #[test]
-fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
+fn a_model_is_shown_with_its_price_source_window_and_rates() {
     let folder = TestFolder::new();
     let shown = prices(&folder, &["anthropic/claude-sonnet-4-5-20250929"]);
     shown.assert_code(0).assert_stderr("");
@@ -84,7 +84,7 @@ fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
 }
 
 #[test]
-fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
+fn an_unknown_price_is_reported_with_a_reason() {
     let folder = TestFolder::new();
     let near = prices(&folder, &["anthropic/claude-haiku-4-6", "anthropic/claude-haiku-4-5"]);
     near.assert_code(1).assert_stdout_contains("unknown: the table has no such model").assert_stdout_contains("5.00");
@@ -102,7 +102,7 @@ fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
 }
 
 #[test]
-fn prices_hold_at_other_addresses_which_are_told() {
+fn prices_at_other_addresses_name_the_address() {
     let folder = folder("[models.\"local/own\"]\ninput = 1\noutput = 2\n");
     std::fs::write(
         folder.home().join(".config/legwork/providers.toml"),
@@ -127,7 +127,7 @@ fn prices_hold_at_other_addresses_which_are_told() {
 }
 
 #[test]
-fn a_model_behind_a_gateway_has_its_makers_price_over_any_api() {
+fn a_model_behind_a_gateway_has_its_vendors_price_over_any_api() {
     let folder = folder("");
     let server =
         |name: &str, api: &str, base: &str| format!("[providers.{name}]\napi = \"{api}\"\nbase_url = \"{base}\"\n");
@@ -189,7 +189,7 @@ fn all_models_are_listed_or_those_of_a_provider() {
 
 /// What a provider's list names, the same command says the price of; and no provider's list names another's models.
 #[test]
-fn a_list_and_a_single_model_give_one_answer() {
+fn a_list_and_a_single_model_agree() {
     let folder = TestFolder::new();
     for provider in ["openai", "gemini", "anthropic"] {
         let list = prices(&folder, &[provider, "--format", "json"]).json();
@@ -206,7 +206,7 @@ fn a_list_and_a_single_model_give_one_answer() {
 
 /// The table has the models of 47 providers, which are known by their addresses.
 #[test]
-fn a_server_in_the_table_is_known_by_its_address() {
+fn a_server_in_the_price_table_is_recognized_by_its_address() {
     let folder = folder("");
     let server = |name: &str, base: &str| {
         format!("[providers.{name}]\napi = \"openai-chat\"\nbase_url = \"{base}\"\nkey_env = \"KEY\"\n")
@@ -237,7 +237,7 @@ fn a_server_in_the_table_is_known_by_its_address() {
 }
 
 #[test]
-fn own_prices_hold_at_any_address() {
+fn user_prices_apply_at_any_address() {
     let folder = folder(OWN);
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(100, 10).cache(400, 0));
     let run = |limits: &str| {
@@ -262,7 +262,7 @@ fn own_prices_hold_at_any_address() {
 }
 
 #[test]
-fn a_long_prompt_is_paid_at_its_tier() {
+fn a_long_prompt_costs_the_rates_of_its_tier() {
     let folder = folder(OWN);
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(1_001, 10));
     folder.write("job.yaml", job("tokens: 100000"));
@@ -289,7 +289,7 @@ fn the_example_of_the_book_is_right() {
 }
 
 #[test]
-fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
+fn lints_use_the_users_prices_and_xdg_config_home() {
     let folder = TestFolder::new();
     folder.write("job.yaml", job("cost_usd: 1")).write("config/legwork/prices.toml", OWN);
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("unknown-price");
@@ -301,7 +301,7 @@ fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
 }
 
 #[test]
-fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
+fn a_price_for_an_unknown_provider_is_an_error() {
     let folder = folder("[models.\"loacl/qwen3-8b\"]\ninput = 1\noutput = 2\n");
     folder.write("job.yaml", job("tokens: 1000"));
     let found = |ended: &ProgramOutput, code: i32| {
@@ -320,7 +320,7 @@ fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
 }
 
 #[test]
-fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
+fn mistakes_in_the_users_prices_are_reported_before_anything_is_spent() {
     let folder = folder("[models.\"openai-chat/some-model\"]\ninput = -1\nouput = 2\n[model]\n");
     folder.write("job.yaml", job("cost_usd: 1"));
     let server = Server::start(|_: &Request| Answer::text("Done."));
@@ -344,7 +344,7 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
 }
 
 #[test]
-fn a_run_goes_on_only_where_its_limit_on_cost_can_be_kept() {
+fn a_run_resumes_only_if_its_cost_limit_can_be_enforced() {
     let folder = TestFolder::new();
     folder.write("job.yaml", job("cost_usd: 1").replace("tools: []", "tools: [glob]"));
     let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {

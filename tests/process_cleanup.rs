@@ -55,7 +55,7 @@ fn run_in_all_tiers(tool: &str, command: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
+fn no_process_of_a_command_survives_its_call() {
     for command in [
         // In the background, with the pipe held.
         "sleep 411 & echo $! >>pids; echo over",
@@ -80,7 +80,7 @@ fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
+fn a_command_that_times_out_is_killed_with_its_processes() {
     let command = "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 412; touch never' & \
                    echo $$ >>pids; echo begun; kill -STOP $$; sleep 412";
     for result in run_in_all_tiers("{ bash: { timeout: 4s } }", command) {
@@ -90,7 +90,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
 
 /// A chain of three hundred: each waits for the end of the one before it, and has the next one ready by then.
 #[test]
-fn processes_that_start_anew_when_others_are_killed_end_all_the_same() {
+fn processes_that_respawn_when_killed_are_killed() {
     let command = "export LINK='echo $$ >>pids; trap \"\" TERM HUP INT; read; \
                    [ $(wc -l <pids || echo 999) -gt 300 ] && exit; exec 4> >(setsid bash -c \"$LINK\" link); exec sleep 415'; \
                    exec 4> >(setsid bash -c \"$LINK\" link); \
@@ -102,7 +102,7 @@ fn processes_that_start_anew_when_others_are_killed_end_all_the_same() {
 
 /// Seven generations of two children each: 255 processes at most, each in a session of its own, whose parents don't wait.
 #[test]
-fn a_fork_bomb_of_bounded_size_is_ended_whole() {
+fn a_fork_bomb_is_killed_completely() {
     let bomb = "export BOMB='echo $$ >>pids; [ $1 -gt 0 ] || exec sleep 413; \
                 setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & \
                 [ $(($1 % 2)) = 0 ] && exit; trap \"\" TERM; sleep 413'; ";
@@ -133,7 +133,7 @@ fn count_zombies(running: &RunningProgram) -> (usize, usize) {
 }
 
 #[test]
-fn what_a_command_leaves_is_reaped_while_the_command_goes_on() {
+fn orphans_are_reaped_while_their_command_runs() {
     let command = "for each in $(seq 300); do (true &); (setsid true &); done; touch over; \
                    while ! [ -e go ]; do sleep 0.01; done";
     for tier in TIERS {
@@ -152,7 +152,7 @@ fn what_a_command_leaves_is_reaped_while_the_command_goes_on() {
 
 /// Nothing is left of a command whose run is killed, and the run doesn't go on before that.
 #[test]
-fn a_killed_run_takes_its_commands_with_it() {
+fn commands_end_with_a_killed_run() {
     let command = "trap '' TERM HUP INT; sleep 417 & setsid sleep 417 & env -i setsid /bin/sleep 417 & \
                    ( ( setsid setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 417; touch never' & ) & ); \
                    while ! [ -s pids ]; do sleep 0.01; done; touch begun; sleep 417; touch never";
@@ -178,7 +178,7 @@ fn a_killed_run_takes_its_commands_with_it() {
 
 /// The same where nobody resumes.
 #[test]
-fn a_killed_run_ends_its_commands_though_it_is_not_resumed() {
+fn commands_of_a_killed_run_end_without_a_resume() {
     for tier in TIERS {
         let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
         let command = format!("{HOLD_LOCK}(env -i setsid /bin/sleep 418 &); touch begun; sleep 418");
@@ -200,7 +200,7 @@ fn with_descriptors(folder: &TestFolder, server: &Server, tier: &str, most: &str
 }
 
 #[test]
-fn a_hundred_children_with_few_descriptors_lose_no_command() {
+fn a_hundred_subagents_with_few_descriptors_lose_no_command() {
     const CHILDREN: usize = 110;
     for tier in ["auto", "off"] {
         let folder = folder_with(
@@ -265,7 +265,7 @@ fn a_command_that_cannot_be_started_ends_the_run() {
 
 /// Bubblewrap that works when it is tried, and not any more later; and a command that says and returns the same.
 #[test]
-fn a_sandbox_that_cannot_be_made_is_not_the_commands_failure() {
+fn a_sandbox_failure_is_not_a_failure_of_the_command() {
     let real = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].into_iter().find(|path| std::path::Path::new(path).exists());
     let Some(real) = real else { return report_skipped("there is no bwrap") };
     let broken = "bwrap: Creating new namespace failed: Resource temporarily unavailable";
@@ -344,7 +344,7 @@ fn a_workspace_that_is_moved_or_deleted_ends_the_run() {
 }
 
 #[test]
-fn a_bash_of_the_workspace_is_not_started() {
+fn a_bash_in_the_workspace_is_not_used() {
     for tier in ["auto", "off"] {
         let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
         folder.write("bin/bash", "#!/bin/sh\ntouch planted\n").write("bin/git", "#!/bin/sh\ntouch planted\n");
@@ -367,7 +367,7 @@ fn a_bash_of_the_workspace_is_not_started() {
 }
 
 #[test]
-fn a_background_job_that_holds_the_pipe_delays_no_answer() {
+fn a_background_job_that_holds_the_pipe_does_not_delay_the_result() {
     // Far less than the job would take, and the run's only way to end well.
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\nlimits: { wall_clock: 100s }\n");
     let server = Server::start(ScriptedAgents::of([
@@ -412,7 +412,7 @@ fn enough_memory(bytes: u64) -> Option<u64> {
 }
 
 #[test]
-fn output_takes_no_memory() {
+fn large_output_takes_little_memory() {
     let (Some(little), Some(much)) = (enough_memory(1 << 20), enough_memory(200 << 20)) else { return };
     assert!(much < 60 << 20, "{much} bytes");
     assert!(much < little + (8 << 20), "{little} bytes, and then {much}");
@@ -420,7 +420,7 @@ fn output_takes_no_memory() {
 
 #[test]
 #[ignore = "takes minutes in a debug build"]
-fn three_gigabytes_of_output_take_no_memory() {
+fn three_gigabytes_of_output_take_little_memory() {
     let Some(memory) = enough_memory(3 << 30) else { return };
     eprintln!("{} MiB at most", memory >> 20);
     assert!(memory < 60 << 20, "{memory} bytes");

@@ -95,7 +95,7 @@ fn start_run(folder: &TestFolder, server: &Server, model: &str) -> crate::suppor
 }
 
 #[test]
-fn every_conversation_of_a_run_only_grows() {
+fn requests_of_a_conversation_only_append() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::start(answer);
@@ -108,7 +108,7 @@ fn every_conversation_of_a_run_only_grows() {
 }
 
 #[test]
-fn a_run_that_goes_on_begins_as_it_did() {
+fn a_resumed_run_starts_with_the_same_prefix() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::with(Checks::AllowRepeats, answer);
@@ -125,7 +125,7 @@ fn a_run_that_goes_on_begins_as_it_did() {
 }
 
 #[test]
-fn two_runs_of_a_job_begin_alike() {
+fn two_runs_of_a_job_share_their_prefix() {
     for (model, _) in MODELS {
         let folder = folder();
         let runs = [(), ()].map(|()| {

@@ -105,7 +105,7 @@ fn the_same_job_runs_over_every_provider() {
 }
 
 #[test]
-fn bytes_one_by_one_and_answers_in_one_piece_are_the_same() {
+fn streamed_bytes_and_complete_replies_give_the_same_result() {
     for (model, api) in MODELS {
         for form in [|answer: Answer| answer.chunk(1), |answer: Answer| answer.non_streaming()] {
             let folder = folder();
@@ -145,7 +145,7 @@ fn retries(ended: &ProgramOutput) -> Vec<String> {
 }
 
 #[test]
-fn what_passes_is_tried_again_and_asks_the_same() {
+fn transient_errors_are_retried_with_the_same_request() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = answering([
@@ -165,7 +165,7 @@ fn what_passes_is_tried_again_and_asks_the_same() {
 }
 
 #[test]
-fn ends_of_every_kind_are_told() {
+fn every_stop_reason_is_handled() {
     for (model, _) in MODELS {
         for (answer, code, outcome) in [
             (Answer::text("Half").stop("max_tokens"), 4, "reply_cut"),
@@ -224,7 +224,7 @@ fn the_last_request_lists_the_tools_and_forbids_them() {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_with_what_was_said() {
+fn a_killed_run_resumes_with_the_recorded_replies() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::with(Checks::AllowRepeats, script(|answer| answer));
@@ -241,7 +241,7 @@ const COSTLY: &str =
     "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 0.25 }\n";
 
 #[test]
-fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
+fn a_cost_limit_is_enforced_for_listed_models_on_every_provider() {
     for model in ["anthropic/claude-haiku-4-5", "openai-chat/gpt-5.1", "openai/gpt-5.1", "gemini/gemini-3.8-flash"] {
         let folder = TestFolder::new();
         folder.write("job.yaml", COSTLY);
@@ -260,7 +260,7 @@ fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
 }
 
 #[test]
-fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
+fn an_unlisted_model_runs_at_a_local_address() {
     let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("Done."));
     let told = |ended: &ProgramOutput, code: i32, finding: &str| {
@@ -300,7 +300,7 @@ fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
 }
 
 #[test]
-fn what_is_not_counted_ends_with_what_is() {
+fn the_cost_limit_ends_a_run_with_unpriced_subagents() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
@@ -354,7 +354,7 @@ fn only_openais_own_address_needs_a_key() {
 }
 
 #[test]
-fn thinking_is_asked_for_in_each_providers_words() {
+fn thinking_is_encoded_for_each_provider() {
     let asked = |model: &str| -> Value {
         let folder = TestFolder::new();
         let options = format!("model: {{ name: {model}, thinking: low }}");

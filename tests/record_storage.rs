@@ -53,7 +53,7 @@ fn as_unprivileged_user(folder: &TestFolder, arguments: &[&str]) -> Option<Progr
 }
 
 #[test]
-fn an_out_folder_that_cannot_be_is_refused_before_anything_is_spent() {
+fn an_impossible_out_folder_is_rejected_before_anything_is_spent() {
     for (out, why) in [
         ("file", "Not a directory"),
         ("file/below", "Not a directory"),
@@ -81,7 +81,7 @@ fn an_out_folder_that_cannot_be_is_refused_before_anything_is_spent() {
 }
 
 #[test]
-fn an_out_folder_without_rights_is_refused_before_anything_is_spent() {
+fn an_unwritable_out_folder_is_rejected_before_anything_is_spent() {
     for out in ["closed", "closed/below", "job-closed"] {
         let folder = folder_with(JOB);
         for name in ["closed", "job-closed/job"] {
@@ -114,7 +114,7 @@ fn an_out_folder_behind_a_link_takes_the_record() {
 }
 
 #[test]
-fn what_else_is_called_latest_stays_as_it_is() {
+fn a_file_named_latest_is_not_replaced() {
     for kind in ["file", "folder"] {
         let folder = folder_with(JOB);
         match kind {
@@ -191,7 +191,7 @@ fn a_journal_that_is_deleted_stops_the_run() {
 }
 
 #[test]
-fn eight_runs_at_once_leave_eight_whole_records() {
+fn eight_parallel_runs_leave_eight_complete_records() {
     let folder = scripted();
     let running: Vec<_> =
         (0..8).map(|_| folder.legwork(&["run", "job.yaml", "--out", "new", "--format", "json"]).spawn()).collect();
@@ -231,7 +231,7 @@ fn eight_runs_at_once_leave_eight_whole_records() {
 
 /// A disk of every size, from one that takes nothing to one that takes all, and one with every number of files.
 #[test]
-fn a_disk_that_is_full_at_any_point_leaves_a_whole_record_or_an_error() {
+fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
     let folder = scripted();
     std::fs::create_dir(folder.at("disk")).unwrap();
     let program = env!("CARGO_BIN_EXE_legwork");

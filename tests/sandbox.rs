@@ -78,7 +78,7 @@ fn path_without_bwrap(folder: &TestFolder) -> PathBuf {
 }
 
 #[test]
-fn the_home_folder_is_empty_but_for_toolchains_and_lasts_as_long_as_the_run() {
+fn the_home_folder_has_only_toolchains_and_exists_during_the_run() {
     if !bubblewrap_works() {
         return;
     }
@@ -145,7 +145,7 @@ fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
 }
 
 #[test]
-fn what_is_opened_below_home_is_found_at_home_in_both_tiers() {
+fn paths_allowed_below_home_are_available_in_both_tiers() {
     for bubblewrap in [true, false] {
         if bubblewrap && !self::bubblewrap_works() {
             continue;
@@ -170,7 +170,7 @@ fn what_is_opened_below_home_is_found_at_home_in_both_tiers() {
 }
 
 #[test]
-fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
+fn the_home_folder_is_removed_even_if_the_run_is_killed() {
     if !bubblewrap_works() {
         return;
     }
@@ -189,7 +189,7 @@ fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
 }
 
 #[test]
-fn what_a_run_left_that_was_killed_with_all_its_processes_goes_with_the_next() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     if !bubblewrap_works() {
         return;
     }
@@ -208,7 +208,7 @@ fn what_a_run_left_that_was_killed_with_all_its_processes_goes_with_the_next() {
 }
 
 #[test]
-fn the_workspace_can_lie_anywhere() {
+fn the_workspace_can_be_anywhere() {
     if !bubblewrap_works() {
         return;
     }
@@ -231,7 +231,7 @@ fn the_workspace_can_lie_anywhere() {
 }
 
 #[test]
-fn the_command_line_opens_more_and_read_only_closes_all() {
+fn allow_options_grant_access_and_read_only_removes_write_access() {
     if !bubblewrap_works() {
         return;
     }
@@ -260,7 +260,7 @@ fn the_command_line_opens_more_and_read_only_closes_all() {
 }
 
 #[test]
-fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
+fn a_bwrap_that_commands_can_write_is_not_used() {
     let folder = prepared("", &["true"]);
     let programs = path_without_bwrap(&folder);
     write_executable(&folder.at("bin/bwrap"), "touch planted; exit 0");
@@ -287,7 +287,7 @@ fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
 }
 
 #[test]
-fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
+fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
     for (text, why) in [
         ("echo no such luck >&2; exit 1", "no such luck"),
         ("exit 0", "capabilities"),
@@ -313,7 +313,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
 }
 
 #[test]
-fn bubblewrap_is_tried_once_for_commands_that_write_and_those_that_only_read() {
+fn bubblewrap_is_probed_once_for_read_write_and_read_only() {
     if !bubblewrap_works() {
         return;
     }
@@ -337,7 +337,7 @@ fn bubblewrap_is_tried_once_for_commands_that_write_and_those_that_only_read() {
 }
 
 #[test]
-fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
+fn without_a_sandbox_commands_need_sandbox_off() {
     let folder = prepared("", &["echo ran"]);
     let ended = program(&folder).args(["--sandbox", "off"]).run();
     ended.assert_code(0).assert_stderr_contains("warning: commands are not confined (sandbox: off)");
@@ -352,7 +352,7 @@ fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
 }
 
 #[test]
-fn a_command_is_asked_before_it_is_killed_and_leaves_nothing() {
+fn a_command_gets_sigterm_before_sigkill_and_leaves_no_process() {
     if !bubblewrap_works() {
         return;
     }
@@ -371,7 +371,7 @@ fn a_command_is_asked_before_it_is_killed_and_leaves_nothing() {
 }
 
 #[test]
-fn variables_reach_the_command_and_not_the_program_that_starts_it() {
+fn environment_variables_reach_the_command_and_not_the_sandbox_launcher() {
     if !bubblewrap_works() {
         return;
     }

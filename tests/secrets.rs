@@ -53,7 +53,7 @@ fn no_process_finds_the_key_in_an_environment() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn our_own_process_shows_its_key_to_nobody() {
+fn other_processes_cannot_read_our_key() {
     let folder = folder_with("parent: { prompt: Wait., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::text("never").hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("HARMLESS", "1").spawn();
@@ -72,7 +72,7 @@ fn our_own_process_shows_its_key_to_nobody() {
 }
 
 #[test]
-fn a_secret_is_masked_in_every_form_that_programs_give_it() {
+fn a_secret_is_redacted_in_every_encoding() {
     let folder = folder_with(JOB);
     let hex: String = TOKEN.bytes().map(|byte| format!("{byte:02x}")).collect();
     let command = r#"t=$INPUT_TOKEN
@@ -95,7 +95,7 @@ fn a_secret_is_masked_in_every_form_that_programs_give_it() {
 }
 
 #[test]
-fn a_secret_is_masked_before_anything_is_cut() {
+fn redaction_happens_before_truncation() {
     let folder = folder_with(JOB);
     // Long results keep their head and their tail, long lines their head.
     let flood = "yes \"$INPUT_TOKEN\" | head -n 5000";
@@ -108,7 +108,7 @@ fn a_secret_is_masked_before_anything_is_cut() {
 }
 
 #[test]
-fn the_providers_key_is_masked_wherever_it_shows() {
+fn the_providers_key_is_redacted_everywhere() {
     let folder = folder_with("parent: { prompt: Read it., tools: [read_file] }\n");
     folder.write("settings", format!("key = {KEY}\n"));
     let read = Answer::calls(&[("read_file", json!({ "path": "settings" }))]);
@@ -121,7 +121,7 @@ fn the_providers_key_is_masked_wherever_it_shows() {
 }
 
 #[test]
-fn what_a_server_says_of_its_refusal_is_masked() {
+fn error_messages_of_a_server_are_redacted() {
     let encoded = "c2stYW50LXRlc3QtMGExYjJjM2Q0ZTVmNjc4OQ==";
     // Cut at 600 characters, amid the token.
     let words = format!("no {KEY}, no {encoded}, {}{TOKEN}", "x".repeat(560));
@@ -142,7 +142,7 @@ fn what_a_server_says_of_its_refusal_is_masked() {
 }
 
 #[test]
-fn a_page_in_place_of_an_answer_is_masked_before_it_is_cut() {
+fn an_unexpected_page_is_redacted_before_it_is_truncated() {
     let folder = folder_with(JOB);
     let page = format!("{}{TOKEN}", "y".repeat(190));
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", page.len());
@@ -181,7 +181,7 @@ fn a_reply_with_a_secret_is_the_same_in_the_journal_and_in_every_later_request()
 }
 
 #[test]
-fn a_secret_in_two_blocks_or_in_escapes_shows_nowhere() {
+fn a_secret_split_over_blocks_or_escaped_is_redacted() {
     let folder = folder_with(JOB);
     let escaped: String = TOKEN.chars().map(|letter| format!("\\u{:04x}", u32::from(letter))).collect();
     let call = Answer::empty().then_broken_call("bash", &format!("{{\"command\":\"echo {escaped}\"}}"));
@@ -194,7 +194,7 @@ fn a_secret_in_two_blocks_or_in_escapes_shows_nowhere() {
 }
 
 #[test]
-fn a_mask_is_not_written_in_place_of_a_secret() {
+fn a_placeholder_is_not_written_over_a_secret() {
     let folder = folder_with(JOB);
     folder.write("settings", format!("token = {TOKEN}\n"));
     let write = |content: &str| Answer::calls(&[("write_file", json!({ "path": "settings", "content": content }))]);
@@ -209,7 +209,7 @@ fn a_mask_is_not_written_in_place_of_a_secret() {
 }
 
 #[test]
-fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
+fn a_placeholder_in_a_path_is_rejected_and_a_secret_in_a_path_is_not_stored() {
     let folder = folder_with(JOB);
     folder.write(&format!("w-{TOKEN}/a.txt"), "text\n");
     let input = json!({ "path": "w-[masked:token]", "content": "x" });
@@ -252,7 +252,7 @@ fn short_values_are_left_alone_with_a_warning() {
 }
 
 #[test]
-fn the_lines_of_a_key_file_are_secrets_each() {
+fn each_line_of_a_key_file_is_a_secret() {
     let key =
         "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nAgEAAoIBx9Q=\n-----END PRIVATE KEY-----\n";
     let folder = folder_with(JOB);
@@ -268,7 +268,7 @@ fn the_lines_of_a_key_file_are_secrets_each() {
 }
 
 #[test]
-fn githubs_runner_is_told_what_to_mask_and_files_are_not() {
+fn github_gets_mask_commands_unless_stderr_is_a_file() {
     let folder = folder_with(
         "env: [DEPLOY_TOKEN, CARGO_HOME, SHORT_KEY]\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n",
     );
@@ -291,7 +291,7 @@ fn githubs_runner_is_told_what_to_mask_and_files_are_not() {
 }
 
 #[test]
-fn a_misspelt_secret_is_not_quoted() {
+fn a_misspelled_secret_is_not_quoted() {
     let folder = folder_with(JOB);
     for option in ["--set", "--set-env"] {
         let ended = folder.legwork(&["run", "job.yaml", option, &format!("tokne={TOKEN}")]).run();
@@ -321,7 +321,7 @@ fn a_dry_run_shows_no_secret() {
 }
 
 #[test]
-fn the_password_of_an_address_is_a_secret() {
+fn the_password_in_an_address_is_a_secret() {
     let folder = folder_with("env: [DATABASE]\nparent: { prompt: Go., tools: [bash] }\n");
     let server = Server::start(ScriptedAgents::of([bash("echo $DATABASE"), Answer::text("ok")]));
     let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server);
@@ -333,7 +333,7 @@ fn the_password_of_an_address_is_a_secret() {
 }
 
 #[test]
-fn every_folder_and_file_of_a_record_is_its_owners_alone() {
+fn records_are_readable_by_their_owner_only() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\n");
     let task = Answer::calls(&[("task", json!({ "prompt": "Look." }))]);
     let script = ScriptedAgents::new().agent("Look.", [Answer::text("Seen.")]).agent("Go.", [task, Answer::text("ok")]);
@@ -373,7 +373,7 @@ fn run_with_leaked_secret(arguments: &[&str], old: &str) -> TestFolder {
 }
 
 #[test]
-fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
+fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
     const OLD: &str = "the-old-value-of-it";
     let folder = run_with_leaked_secret(&[], OLD);
     let resume = |arguments: &[&str], token: &str, deploy: Option<&str>| {
@@ -406,7 +406,7 @@ fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
 }
 
 #[test]
-fn a_run_goes_on_with_the_same_secrets_and_keeps_its_patch() {
+fn a_run_resumes_with_the_same_secrets_and_keeps_its_patch() {
     const TOKEN: &str = "the-one-value-of-it";
     let folder = run_with_leaked_secret(&[], TOKEN);
     let resume = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]);

@@ -73,7 +73,7 @@ fn unresponsive_port() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
-fn a_signal_while_it_connects() {
+fn a_signal_during_a_connect() {
     let (address, _listener, _waiting) = unresponsive_port();
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
@@ -85,7 +85,7 @@ fn a_signal_while_it_connects() {
 }
 
 #[test]
-fn a_signal_while_it_waits_for_an_answer() {
+fn a_signal_while_waiting_for_a_reply() {
     let peer = TcpPeer::start(PeerBehaviour::Silent);
     for (at, (signal, code)) in SIGNALS.into_iter().enumerate() {
         let folder = folder_with(JOB);
@@ -113,7 +113,7 @@ fn other_signals_that_end_a_process_count_as_sigterm() {
 }
 
 #[test]
-fn a_signal_amid_a_stream_drops_what_has_come() {
+fn a_signal_during_a_stream_discards_the_reply() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let server = Server::start(|_: &Request| {
@@ -130,7 +130,7 @@ fn a_signal_amid_a_stream_drops_what_has_come() {
 }
 
 #[test]
-fn a_signal_while_it_backs_off() {
+fn a_signal_during_a_backoff() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let server = Server::start(|_: &Request| {
@@ -145,7 +145,7 @@ fn a_signal_while_it_backs_off() {
 }
 
 #[test]
-fn a_signal_in_a_tool_that_hears_none() {
+fn a_signal_during_a_tool_that_ignores_it() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let server = Server::start(|_: &Request| Answer::calls(&[("bash", json!({"command": IGNORES_SIGNALS}))]));
@@ -248,7 +248,7 @@ fn busy_server(folder: &TestFolder) -> Server {
 }
 
 #[test]
-fn a_second_sigint_ends_at_once_with_its_tools() {
+fn a_second_sigint_exits_at_once_and_kills_the_tools() {
     let folder = folder_with(DELEGATING);
     let server = busy_server(&folder);
     let mut child = blocked_run(&folder, &server);
@@ -269,7 +269,7 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
 }
 
 #[test]
-fn one_signal_ends_a_run_that_is_held_up_and_its_tools() {
+fn one_signal_ends_a_blocked_run_and_its_tools() {
     let folder = folder_with(DELEGATING);
     let server = busy_server(&folder);
     let mut child = blocked_run(&folder, &server);
@@ -305,7 +305,7 @@ fn ended(mut child: Child) -> (Option<i32>, String) {
 
 /// Each reply alone is more than a pipe holds.
 #[test]
-fn the_wall_clock_holds_while_nobody_reads_the_output() {
+fn the_wall_clock_applies_while_output_is_blocked() {
     let folder =
         folder_with("parent:\n  prompt: Go.\n  tools: [todo]\n  max_turns: 1000\nlimits: { wall_clock: 2s }\n");
     let server = Server::start(|_: &Request| {
@@ -322,7 +322,7 @@ fn the_wall_clock_holds_while_nobody_reads_the_output() {
 }
 
 #[test]
-fn an_answer_that_nobody_reads_is_given_up_when_the_time_is_up() {
+fn writing_an_unread_answer_times_out() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { wall_clock: 8s }\n");
     let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
     let (code, text) = ended(run_with_unread_stdout(&folder, &server, "text"));
@@ -343,7 +343,7 @@ fn in_a_shell(folder: &TestFolder, line: &str, server: &Server) -> ProgramOutput
 }
 
 #[test]
-fn closed_outputs_are_no_panic_and_no_lost_record() {
+fn closed_outputs_neither_panic_nor_lose_the_record() {
     for closed in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "--format jsonl >&- 2>&-", "--format json >&-"] {
         let folder = folder_with(JOB);
         let server = Server::start(ScriptedAgents::of([
@@ -363,7 +363,7 @@ fn closed_outputs_are_no_panic_and_no_lost_record() {
 }
 
 #[test]
-fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
+fn a_closed_pipe_changes_neither_the_record_nor_the_exit_code() {
     for format in ["text", "json", "jsonl"] {
         let folder = folder_with(JOB);
         let server = Server::start(ScriptedAgents::of([Answer::text(&"long\n".repeat(20_000))]));
@@ -376,7 +376,7 @@ fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
 }
 
 #[test]
-fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
+fn an_answer_that_cannot_be_written_is_not_a_success() {
     if !std::path::Path::new("/dev/full").exists() {
         report_skipped("there is no /dev/full");
         return;
@@ -406,7 +406,7 @@ fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
 }
 
 #[test]
-fn what_a_file_of_bounded_size_does_not_take_is_an_error_and_no_signal() {
+fn exceeding_the_file_size_limit_is_an_error_and_not_a_signal() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\n");
     let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
     let ended = in_a_shell(&folder, "ulimit -f 100; \"$LEGWORK\" run job.yaml", &server);

@@ -71,7 +71,7 @@ fn assert_fixed(folder: &TestFolder) {
 }
 
 #[test]
-fn fix_mends_every_kind_of_file_and_nothing_else_in_it() {
+fn fix_changes_only_what_is_wrong_in_every_kind_of_file() {
     let folder = broken_jobs();
     std::fs::set_permissions(folder.at("jobs/crlf.yml"), std::fs::Permissions::from_mode(0o640)).unwrap();
     let ended = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
@@ -95,7 +95,7 @@ fn fix_mends_every_kind_of_file_and_nothing_else_in_it() {
 }
 
 #[test]
-fn a_diff_is_all_that_stdout_gets_and_changes_nothing() {
+fn diff_prints_only_the_diff_and_changes_nothing() {
     let folder = broken_jobs();
     let all =
         ["jobs/a b.yaml", "jobs/crlf.yml", "jobs/crlf.script.yaml", "jobs/deep/\"öx\"\n.yaml", "jobs/prompts/p.md"];
@@ -125,7 +125,7 @@ fn pipe_diff(folder: &TestFolder, below: &str, arguments: &str, into: &str) -> P
 }
 
 #[test]
-fn a_diff_is_taken_by_git_and_by_patch() {
+fn a_diff_applies_with_git_and_patch() {
     for (in_repository, below, arguments, into) in [
         (true, "", "", "git apply"),
         (true, "", "./jobs", "git apply --index"),
@@ -144,7 +144,7 @@ fn a_diff_is_taken_by_git_and_by_patch() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
+fn an_unwritable_file_stays_unchanged_and_others_are_fixed() {
     let folder = TestFolder::new();
     folder.write("jobs/a.yaml", BAD).write("jobs/b.yaml", BAD).write("shared/c.yaml", BAD);
     std::fs::set_permissions(folder.at("jobs/a.yaml"), std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -166,7 +166,7 @@ fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
 }
 
 #[test]
-fn what_would_do_harm_is_not_mended() {
+fn unsafe_fixes_are_not_applied() {
     let folder = TestFolder::new();
     let text = "model: replay/x\nparent: { prompt: x, tools: [read_file, Read, Grep] }\n";
     folder.write("job.yaml", text);
@@ -176,7 +176,7 @@ fn what_would_do_harm_is_not_mended() {
 }
 
 #[test]
-fn a_fix_never_gives_a_value_to_another_key() {
+fn a_fix_never_moves_a_value_to_another_key() {
     let folder = TestFolder::new();
     let job = |top: &str, parent: &str, limits: &str| {
         format!("model: replay/x\n{top}parent:\n  prompt: x\n  tools: []\n{parent}limits:\n  wall_clock: 1m\n{limits}")
@@ -226,7 +226,7 @@ fn a_fix_never_gives_a_value_to_another_key() {
 }
 
 #[test]
-fn prompts_are_mended_for_all_their_jobs_and_named_once() {
+fn shared_prompts_are_fixed_for_all_jobs_and_reported_once() {
     let folder = TestFolder::new();
     let job = |inputs: &str, path: &str| {
         format!("model: replay/x\ninputs: {inputs}\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n")
@@ -247,7 +247,7 @@ fn prompts_are_mended_for_all_their_jobs_and_named_once() {
 }
 
 #[test]
-fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
+fn a_shared_prompt_is_not_fixed_if_it_breaks_another_job() {
     let folder = TestFolder::new();
     let job = |input: &str, path: &str| {
         format!(
@@ -275,7 +275,7 @@ fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
 }
 
 #[test]
-fn what_is_not_shown_is_counted() {
+fn hidden_findings_are_counted() {
     let folder = TestFolder::new();
     let keys: String = (0..150).map(|number| format!("unknown_{number}: 1\n")).collect();
     let tools: String = (0..150).map(|number| format!("strange_{number}, ")).collect();
@@ -302,7 +302,7 @@ fn what_is_not_shown_is_counted() {
 }
 
 #[test]
-fn a_limit_may_be_none() {
+fn a_limit_can_be_none() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [] }\nlimits: { tokens: none, cost_usd: none, tool_calls: none, wall_clock: none, subagents: none }\n");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0).assert_stdout("");
@@ -314,7 +314,7 @@ fn a_limit_may_be_none() {
 }
 
 #[test]
-fn standard_input_is_a_file_like_any_other() {
+fn standard_input_is_validated_like_a_file() {
     let folder = TestFolder::new();
     folder.write("jobs/p.md", "{{ gone }}").write("here.md", "fine");
     let check = |arguments: &[&str], text: &str| {
@@ -343,7 +343,7 @@ fn standard_input_is_a_file_like_any_other() {
 }
 
 #[test]
-fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
+fn files_with_job_names_are_found_by_name() {
     let folder = TestFolder::new();
     folder.write("jobs/b.yml", BAD).write("jobs/a.yaml", "- list\n").write("jobs/z/y.yaml", BAD);
     folder.write("jobs/a.script.yml", "[]\n").write("jobs/notes.txt", "[").write("jobs/.hidden.yaml", "[");
@@ -386,7 +386,7 @@ fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
 }
 
 #[test]
-fn what_is_no_file_is_an_error_and_hides_nothing() {
+fn a_path_that_is_not_a_file_is_an_error_and_others_are_checked() {
     let folder = TestFolder::new();
     folder.write("good.yaml", GOOD).write("none/notes.txt", "x");
     std::fs::create_dir(folder.at("folder.yaml")).unwrap();
@@ -402,7 +402,7 @@ fn what_is_no_file_is_an_error_and_hides_nothing() {
 }
 
 #[test]
-fn denied_warnings_count() {
+fn denied_warnings_fail() {
     let folder = TestFolder::new();
     let text = "model: replay/x\nparent: { prompt: x, tools: [] }\nsubagents: { a: { description: x, tools: [] } }\n";
     folder.write("job.yaml", text).write("bad.yaml", BAD).write("good.yaml", GOOD);
@@ -414,7 +414,7 @@ fn denied_warnings_count() {
 }
 
 #[test]
-fn a_script_is_checked_against_the_job_beside_it() {
+fn a_script_is_checked_against_its_job() {
     let folder = TestFolder::new();
     let job = "model: replay/x.script.yaml\nparent: { prompt: x, tools: [task] }\nsubagents: { explorer: { description: x, tools: [] } }\n";
     let script = "parent: [{ text: x }]\nsubagents:\n  \"explorre-1\": [{ text: x }]\n";
@@ -433,7 +433,7 @@ fn a_script_is_checked_against_the_job_beside_it() {
 }
 
 #[test]
-fn many_files_and_many_findings_are_printed_to_whoever_listens() {
+fn many_files_with_many_findings_are_printed() {
     let folder = TestFolder::new();
     let many = format!("model: replay/x\nparent: {{ prompt: x, tools: [{}] }}\n", vec!["nonsense"; 150].join(", "));
     for number in 0..100 {
@@ -457,7 +457,7 @@ fn many_files_and_many_findings_are_printed_to_whoever_listens() {
 }
 
 #[test]
-fn the_problem_matcher_takes_a_line_apart() {
+fn the_problem_matcher_parses_a_line() {
     let matcher: Value = serde_json::from_str(&read(".github/legwork-matcher.json")).unwrap();
     let [matcher] = matcher["problemMatcher"].as_array().unwrap().as_slice() else { panic!("one matcher") };
     assert_eq!(matcher["owner"], "legwork");
@@ -487,7 +487,7 @@ fn the_problem_matcher_takes_a_line_apart() {
 }
 
 #[test]
-fn the_pre_commit_hook_runs_for_jobs_and_their_prompts() {
+fn the_pre_commit_hook_matches_jobs_and_prompts() {
     let hooks: serde_yaml::Value = serde_yaml::from_str(&read(".pre-commit-hooks.yaml")).unwrap();
     let hook = &hooks.as_sequence().unwrap()[0];
     assert_eq!(hook["id"].as_str().unwrap(), "legwork-validate");

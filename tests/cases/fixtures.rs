@@ -16,7 +16,7 @@ fn with_command(job: &str, command: &str, expect: &str) -> TestFolder {
 }
 
 #[test]
-fn names_of_gits_own_links_and_modes_are_kept() {
+fn git_file_names_links_and_modes_are_kept() {
     let command = "touch said names; ls -A | sort > names; ./run.sh > said; cat link >> said";
     let folder =
         with_command(JOB, command, "failed_calls: 0\nfiles: { names: snapshot, said: { is: \"ran\\nhi\" } }\n");
@@ -30,7 +30,7 @@ fn names_of_gits_own_links_and_modes_are_kept() {
 }
 
 #[test]
-fn a_repository_is_made_the_same_each_time() {
+fn a_repository_is_created_deterministically() {
     let command =
         "git log --format='%H %an %s%d' > log; git status --short > status; cat old 2>&1 | head -n 1 > old.txt; true";
     let expect = "failed_calls: 0\nfiles: { log: snapshot, status: { is: '?? a.txt\n\n?? log\n\n?? status' } }\ngit:\n\
@@ -82,7 +82,7 @@ fn no_key_and_no_network_reaches_a_case() {
 }
 
 #[test]
-fn a_case_that_takes_too_long_is_ended_with_all_that_it_started() {
+fn a_case_that_times_out_is_killed_with_its_processes() {
     let folder = with_command(JOB, "touch begun; sleep 600", "timeout: 1s\n");
     let ended = run(&folder, &[]);
     ended.assert_code(1).assert_stdout_contains("it took longer than 1 s");
@@ -90,7 +90,7 @@ fn a_case_that_takes_too_long_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn a_workspace_that_cant_be_made_fails_its_case() {
+fn a_workspace_that_cannot_be_created_fails_its_case() {
     let folder = with_command(JOB, "true", "git: [{ message: a }, { message: b, remove: [nothing] }]\n");
     let ended = run(&folder, &[]);
     ended

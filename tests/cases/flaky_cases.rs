@@ -24,7 +24,7 @@ fn run_count(folder: &TestFolder) -> usize {
 const NO_SANDBOX: &str = "--sandbox=off";
 
 #[test]
-fn a_case_is_run_as_often_as_is_asked_for() {
+fn repeat_runs_a_case_several_times() {
     let folder = counting_case("files: { a.txt: exists }\n");
     run(&folder, &[NO_SANDBOX]).assert_code(0);
     assert_eq!(run_count(&folder), 1);
@@ -35,7 +35,7 @@ fn a_case_is_run_as_often_as_is_asked_for() {
 }
 
 #[test]
-fn a_case_that_comes_out_otherwise_is_flaky() {
+fn a_case_with_varying_outcomes_is_flaky() {
     let folder = counting_case("files: { a.txt: { is: '1' } }\n");
     let ended = run(&folder, &[NO_SANDBOX, "--repeat", "5"]);
     ended
@@ -58,7 +58,7 @@ fn a_case_that_comes_out_otherwise_is_flaky() {
 }
 
 #[test]
-fn a_case_that_fails_each_time_is_not_flaky() {
+fn a_case_that_always_fails_is_not_flaky() {
     let folder = counting_case("max_turns: 1\n");
     let ended = run(&folder, &[NO_SANDBOX, "--repeat", "3"]);
     ended.assert_code(1).assert_stdout_contains("the parent took 2 turns, not at most 1").assert_not_printed("flaky");
@@ -66,7 +66,7 @@ fn a_case_that_fails_each_time_is_not_flaky() {
 }
 
 #[test]
-fn a_snapshot_that_is_never_the_same_is_not_accepted() {
+fn a_snapshot_that_varies_is_not_accepted() {
     let folder = counting_case("files: { a.txt: snapshot }\n");
     let before = folder.list();
     let ended = run(&folder, &[NO_SANDBOX, "--accept"]);

@@ -39,7 +39,7 @@ fn comparable_parts(ended: &ProgramOutput) -> (Value, Vec<Value>, Vec<Value>) {
 }
 
 #[test]
-fn a_run_that_is_killed_after_any_event_makes_room_as_it_did() {
+fn a_run_killed_after_any_event_compacts_the_same_way() {
     let whole = scripted();
     let ended = whole.legwork(&["run", "job.yaml"]).run();
     ended.assert_code(0).assert_stdout("All is read.\n");
@@ -60,7 +60,7 @@ fn a_run_that_is_killed_after_any_event_makes_room_as_it_did() {
 }
 
 #[test]
-fn what_a_resumed_run_sends_is_what_it_would_have_sent() {
+fn a_resumed_run_sends_the_same_requests() {
     let sent = |kill: Option<u64>| -> (Vec<Value>, Vec<String>) {
         let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
         let place = folder.path().display().to_string();
@@ -127,7 +127,7 @@ fn by_turn() -> impl Fn(&Request) -> Answer + Send + Sync {
 }
 
 #[test]
-fn a_summary_that_was_being_written_is_asked_for_again() {
+fn an_interrupted_summary_is_requested_again() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let reads = reader(12);
     let hangs = AtomicBool::new(true);

@@ -93,7 +93,7 @@ fn thinking_in(request: &Request) -> usize {
 }
 
 #[test]
-fn thinking_behind_messages_that_have_changed_is_left_out() {
+fn thinking_after_changed_messages_is_dropped() {
     for (model, knows) in [
         ("anthropic/claude-opus-5-5", true),
         ("openai-chat/anthropic/claude-sonnet-5.5", true),
@@ -120,7 +120,7 @@ fn thinking_behind_messages_that_have_changed_is_left_out() {
 
 /// Models without the check keep all of it: older ones of Claude's refuse a turn that lost its thinking.
 #[test]
-fn other_models_get_their_thinking_back_behind_a_summary() {
+fn other_models_keep_their_thinking_after_a_summary() {
     for model in ["anthropic/claude-haiku-4-5", "openai-chat/some-model"] {
         let folder = folder(&with_window(model), "");
         let server = Server::start(super::reader(20));
@@ -133,7 +133,7 @@ fn other_models_get_their_thinking_back_behind_a_summary() {
 }
 
 #[test]
-fn a_run_that_goes_on_after_room_was_made_leaves_the_same_thinking_out() {
+fn a_resumed_run_drops_the_same_thinking_after_compaction() {
     let model = with_window("anthropic/claude-opus-5-5");
     let whole = folder(&model, "");
     let (first, _) = server(20, Checks::All);

@@ -36,7 +36,7 @@ fn a_script_has_the_summary_among_its_replies() {
 }
 
 #[test]
-fn a_script_may_say_where_a_summary_was_made() {
+fn a_script_can_mark_where_a_summary_was_made() {
     let folder = scripted(&json!({ "text": "Done so far.", "kept_turns": 2 }));
     // Without a window nothing else leads to a summary.
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
@@ -54,7 +54,7 @@ fn a_script_may_say_where_a_summary_was_made() {
 }
 
 #[test]
-fn a_saved_case_of_such_a_run_passes() {
+fn a_saved_case_with_compaction_passes() {
     let folder = super::folder(&super::with_window("anthropic/claude-haiku-4-5"), "");
     let server = Server::start(reader(12));
     std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
@@ -73,7 +73,7 @@ fn a_saved_case_of_such_a_run_passes() {
 }
 
 #[test]
-fn an_edited_job_says_where_room_would_be_made_otherwise() {
+fn replay_of_an_edited_job_reports_a_different_compaction() {
     let folder = scripted(&json!({ "text": "The first two are done." }));
     folder.legwork(&["run", "job.yaml"]).run().assert_code(0);
     let job = folder.read("job.yaml");
@@ -102,7 +102,7 @@ fn a_reply_in_a_script_can_fill_the_window() {
 }
 
 #[test]
-fn nothing_happens_where_all_fits() {
+fn nothing_is_compacted_if_the_conversation_fits() {
     let folder = super::folder("{ name: anthropic/claude-haiku-4-5, context: 1000000 }", "");
     let server = Server::start(reader(6));
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
@@ -116,7 +116,7 @@ fn nothing_happens_where_all_fits() {
 }
 
 #[test]
-fn what_a_file_was_when_it_was_read_is_known_after_a_summary() {
+fn file_versions_are_remembered_after_a_summary() {
     let folder = super::folder(&super::with_window("anthropic/claude-haiku-4-5"), "");
     folder.write("job.yaml", folder.read("job.yaml").replace("todo]", "todo, edit_file, bash]"));
     let reads = reader(9);

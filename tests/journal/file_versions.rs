@@ -60,7 +60,7 @@ fn edit_results(folder: &TestFolder, by_subagent: bool) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
+fn editing_a_file_that_changed_since_it_was_read_is_refused_after_a_resume() {
     for by_subagent in [false, true] {
         for name in ["read.txt", "written.txt"] {
             let folder = interrupted_run(by_subagent);
@@ -75,7 +75,7 @@ fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
 }
 
 #[test]
-fn a_file_that_stayed_is_edited_after_a_resumption() {
+fn an_unchanged_file_can_be_edited_after_a_resume() {
     let folder = interrupted_run(false);
     program(&folder, &["resume", "latest"]).run().assert_code(0);
     assert_eq!([folder.read("read.txt"), folder.read("written.txt")], ["new, and hush-hush\n", "new\n"]);
@@ -83,7 +83,7 @@ fn a_file_that_stayed_is_edited_after_a_resumption() {
 
 /// A digest would let a reader of the record try out what the secret is.
 #[test]
-fn nothing_is_kept_of_a_file_that_holds_a_secret() {
+fn files_with_secrets_are_not_stored() {
     let folder = interrupted_run(false);
     let seen = |folder: &TestFolder| -> Vec<Value> {
         let finished = latest(folder).events().into_iter().filter(|event| event["type"] == "call_finished");

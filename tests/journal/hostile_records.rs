@@ -84,7 +84,7 @@ fn a_link_named_subagents_is_not_followed() {
 }
 
 #[test]
-fn a_committed_link_does_not_take_records_jobs_or_cases_elsewhere() {
+fn a_committed_link_does_not_redirect_records_jobs_or_cases() {
     let folder = ended();
     let outside = folder.home().join("outside");
     std::fs::create_dir(&outside).unwrap();

@@ -55,7 +55,7 @@ const ALL: &[&str] = &[
 ];
 
 #[test]
-fn a_record_comes_back_byte_for_byte() {
+fn a_record_is_rebuilt_byte_for_byte() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     assert_rebuilt(&folder, ALL);
@@ -64,7 +64,7 @@ fn a_record_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn the_record_of_a_run_that_went_on_comes_back() {
+fn the_record_of_a_resumed_run_is_rebuilt() {
     for after in [9, 17, 25, 33] {
         let folder = prepared();
         folder.legwork(RUN).env("LEGWORK_KILL_AFTER", after.to_string()).run();
@@ -74,7 +74,7 @@ fn the_record_of_a_run_that_went_on_comes_back() {
 }
 
 #[test]
-fn a_record_comes_back_without_the_subagents_journals() {
+fn a_record_is_rebuilt_without_the_subagent_journals() {
     let folder = prepared();
     folder.write("job.yaml", format!("{JOB}keep: never\n"));
     folder.legwork(RUN).run().assert_code(0);
@@ -83,7 +83,7 @@ fn a_record_comes_back_without_the_subagents_journals() {
 }
 
 #[test]
-fn what_a_provider_or_a_signal_ended_comes_back_with_its_costs() {
+fn runs_ended_by_a_provider_or_a_signal_are_rebuilt_with_their_costs() {
     let folder = folder_with("parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\n");
     let answer = |text: &str| Answer::text(text).usage(1_234_567, 7_919).cache(77_777, 333);
     let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.prompt().as_str() {
@@ -109,7 +109,7 @@ fn what_a_provider_or_a_signal_ended_comes_back_with_its_costs() {
 }
 
 #[test]
-fn what_was_edited_is_put_right() {
+fn edited_artifacts_are_rebuilt() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
@@ -128,7 +128,7 @@ fn what_was_edited_is_put_right() {
 
 /// A run that was cut off, without `plan.json` and `job.yaml`.
 #[test]
-fn a_run_goes_on_from_its_journals_alone() {
+fn a_run_resumes_from_its_journals_alone() {
     let folder = prepared();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "17").run();
     let record = latest(&folder);
@@ -145,7 +145,7 @@ fn a_run_goes_on_from_its_journals_alone() {
 }
 
 #[test]
-fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it() {
+fn a_changed_journal_is_reported_with_its_line_and_nothing_is_rebuilt() {
     for name in ["events.jsonl", "subagents/worker-2.events.jsonl"] {
         let folder = prepared();
         folder.legwork(RUN).run().assert_code(0);
@@ -167,7 +167,7 @@ fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it
 }
 
 #[test]
-fn a_torn_tail_is_said_and_what_stands_before_it_is_used() {
+fn a_torn_tail_is_reported_and_the_rest_is_used() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
@@ -189,7 +189,7 @@ fn a_torn_tail_is_said_and_what_stands_before_it_is_used() {
 }
 
 #[test]
-fn nothing_is_made_again_while_the_run_goes_on_nor_before_it_began() {
+fn nothing_is_rebuilt_while_the_run_is_active_or_before_it_started() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::empty().hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();

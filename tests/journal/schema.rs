@@ -189,7 +189,7 @@ fn write_other_format(folder: &TestFolder, format: u64) {
 }
 
 #[test]
-fn a_record_of_another_format_is_refused_everywhere() {
+fn records_of_other_formats_are_rejected_by_every_command() {
     let folder = prepared();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
     write_other_format(&folder, 1);
@@ -209,7 +209,7 @@ fn a_record_of_another_format_is_refused_everywhere() {
 }
 
 #[test]
-fn a_result_of_another_format_is_refused() {
+fn results_of_other_formats_are_rejected() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let path = folder.at("runs/job/latest/result.json");

@@ -85,7 +85,7 @@ fn with_failure_at(operation: u64) -> Option<([FailureCounts; 3], usize)> {
 }
 
 #[test]
-fn an_intent_is_flushed_before_the_effect_and_the_end_written_after_it() {
+fn call_starts_are_flushed_before_the_call_and_its_end_is_written_after_it() {
     let threads: Vec<_> = (1..=4)
         .map(|first| std::thread::spawn(move || (first..300).step_by(4).map_while(with_failure_at).collect::<Vec<_>>()))
         .collect();

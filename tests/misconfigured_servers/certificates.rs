@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_certificate_that_does_not_hold_says_why() {
+fn an_invalid_certificate_is_explained() {
     let trusting = |model: &str, certificate: &str| {
         run_against(model, "https", tls::start(certificate, "{}")).env("SSL_CERT_FILE", tls::file("authority.pem"))
     };
@@ -28,7 +28,7 @@ fn a_certificate_that_does_not_hold_says_why() {
 }
 
 #[test]
-fn a_private_authoritys_certificate_holds_where_it_is_known() {
+fn a_private_authority_can_be_trusted() {
     let reply = r#"{"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]}"#;
     for (certificate, known) in [("right.pem", "authority.pem"), ("self-signed.pem", "self-signed.pem")] {
         let program = run_against("openai-chat/some-model", "https", tls::start(certificate, reply));
@@ -74,7 +74,7 @@ fn fixed_reply_server(answer: &'static [u8]) -> SocketAddr {
 }
 
 #[test]
-fn the_wrong_scheme_is_named() {
+fn the_wrong_scheme_is_reported() {
     for (model, _) in MODELS {
         let program = run_against(model, "https", plaintext_server()).env("SSL_CERT_FILE", tls::file("authority.pem"));
         let ended = program.expect_outcome(5, "provider_rejected");

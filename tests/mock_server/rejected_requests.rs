@@ -14,7 +14,7 @@ fn violations(change: impl FnOnce(&mut Value)) -> Vec<String> {
 }
 
 #[test]
-fn a_body_that_the_api_would_refuse_is_refused() {
+fn bodies_that_the_api_rejects_are_rejected() {
     type Change = fn(&mut Value);
     let history = |body: &mut Value, more: Value| {
         body["messages"] = more;
@@ -89,7 +89,7 @@ fn a_body_that_the_api_would_refuse_is_refused() {
 }
 
 #[test]
-fn a_head_that_the_api_would_refuse_is_refused() {
+fn headers_that_the_api_rejects_are_rejected() {
     let good = [
         "POST /v1/messages HTTP/1.1",
         "host: x",
@@ -138,7 +138,7 @@ fn violations_of_second_request(answer: Answer, messages: &[Value]) -> Vec<Strin
 }
 
 #[test]
-fn a_conversation_that_does_more_than_grow_is_refused() {
+fn a_conversation_that_changes_earlier_messages_is_rejected() {
     let calls = json!([call("toolu_a"), call("toolu_b")]);
     let results = json!([result("toolu_a", "1"), result("toolu_b", "2")]);
     let good = [user("go"), assistant(calls.clone()), user(results.clone())];
@@ -167,7 +167,7 @@ fn a_conversation_that_does_more_than_grow_is_refused() {
 }
 
 #[test]
-fn a_whole_answer_is_asked_for_once_and_a_setup_stays() {
+fn a_complete_reply_is_requested_once_and_the_setup_is_constant() {
     let turns = [user("go"), assistant(json!([call("toolu_a")])), user(json!([result("toolu_a", "1")]))];
     let answers = |request: &Request| match request.turn() {
         0 => Answer::empty().then_call_as("toolu_a", "bash", &json!({"command": "true"})),
@@ -190,7 +190,7 @@ fn a_whole_answer_is_asked_for_once_and_a_setup_stays() {
 }
 
 #[test]
-fn a_paused_reply_goes_on_in_the_same_message() {
+fn a_paused_reply_continues_in_the_same_message() {
     let text = |text: &str| json!({"type": "text", "text": text});
     let script = ScriptedAgents::of([
         Answer::text("one").stop("pause_turn"),
@@ -209,7 +209,7 @@ fn a_paused_reply_goes_on_in_the_same_message() {
 }
 
 #[test]
-fn a_script_knows_its_agents_and_wants_all_of_its_answers_asked_for() {
+fn a_server_script_requires_that_all_replies_are_used() {
     let script = ScriptedAgents::new()
         .agent("list the files", [Answer::text("child")])
         .agent("go", [Answer::text("parent"), Answer::text("never")]);
@@ -237,7 +237,7 @@ fn violations_at(path: &str, answer: Answer, requests: &[Value]) -> Vec<String> 
 }
 
 #[test]
-fn chat_completions_are_checked_as_their_api_does() {
+fn chat_completions_requests_are_checked() {
     let path = "/v1/chat/completions";
     let function = json!({"name": "bash", "description": "Runs.", "parameters": {"type": "object"}});
     let good = json!({"model": "m", "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true},
@@ -273,7 +273,7 @@ fn chat_completions_are_checked_as_their_api_does() {
 }
 
 #[test]
-fn responses_are_checked_as_their_api_does() {
+fn responses_requests_are_checked() {
     let path = "/v1/responses";
     let tool = json!({"type": "function", "name": "bash", "description": "Runs.", "parameters": {"type": "object"},
         "strict": false});

@@ -12,7 +12,7 @@ use crate::runs::folder_with;
 use crate::support::server::{Answer, EventTransform, Request, ScriptedAgents, Server};
 
 #[test]
-fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
+fn a_cut_stream_is_discarded_and_retried() {
     let cut_before = Mutex::new(HashSet::new());
     let cuts_seen = Arc::new(AtomicUsize::new(0));
     let cuts_made = Arc::clone(&cuts_seen);
@@ -55,7 +55,7 @@ fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
 }
 
 #[test]
-fn an_error_in_a_stream_means_what_its_kind_means() {
+fn errors_in_a_stream_are_classified_by_type() {
     for (kind, code, outcome, requests) in [
         ("overloaded_error", 75, "provider_failed", MAX_TRIES),
         ("rate_limit_error", 75, "provider_failed", MAX_TRIES),
@@ -86,7 +86,7 @@ fn text(event: &[u8]) -> String {
 }
 
 #[test]
-fn every_form_that_the_standard_allows_is_read() {
+fn every_event_stream_syntax_is_accepted() {
     let forms: [EventTransform; 6] = [
         |event| event.iter().map(|byte| if *byte == b'\n' { b'\r' } else { *byte }).collect(),
         |event| text(event).replace('\n', "\r\n").into_bytes(),
@@ -152,7 +152,7 @@ fn a_call_after_the_end_of_the_reply_does_not_run() {
 }
 
 #[test]
-fn a_stream_that_lacks_only_its_last_event_is_whole() {
+fn a_stream_without_its_last_event_is_complete() {
     let form: EventTransform =
         |event| if event.starts_with(b"event: message_stop") { Vec::new() } else { event.to_vec() };
     let answers = [call("echo once >>ran"), Answer::text("There.")].map(|answer| answer.transform_events(form));
@@ -164,7 +164,7 @@ fn a_stream_that_lacks_only_its_last_event_is_whole() {
 }
 
 #[test]
-fn nonsense_in_a_stream_is_dropped_and_tried_again() {
+fn invalid_streams_are_discarded_and_retried() {
     let forms: [EventTransform; 5] = [
         |event| text(event).replace('}', "").into_bytes(),
         // All indices one too high for their block, but not of its start.
@@ -191,7 +191,7 @@ fn nonsense_in_a_stream_is_dropped_and_tried_again() {
 }
 
 #[test]
-fn an_event_without_an_end_is_not_read_to_its_end() {
+fn an_endless_event_is_not_read_to_its_end() {
     let endless: EventTransform = |event| {
         let mut long = event.to_vec();
         long.truncate(long.len() - 2);
@@ -206,7 +206,7 @@ fn an_event_without_an_end_is_not_read_to_its_end() {
 }
 
 #[test]
-fn pings_for_ever_end_with_the_total_and_slow_ones_with_the_idle_timeout() {
+fn endless_pings_hit_the_total_timeout_and_slow_ones_the_idle_timeout() {
     for (every, idle, total, why) in [(5, "10000", "150", "within 150ms"), (60_000, "50", "60000", "nothing for 50ms")]
     {
         let pings = Answer::text("never").cut_after_events(3).pings(Duration::from_millis(every));
@@ -229,7 +229,7 @@ fn deep_event() -> Vec<u8> {
 }
 
 #[test]
-fn an_event_nested_ten_thousand_deep_is_nonsense() {
+fn an_event_nested_ten_thousand_levels_deep_is_invalid() {
     let server = answers_then(vec![], Answer::text("x").transform_events(|_| deep_event()));
     FinishedRun::against(&server).assert_outcome(75, "provider_failed");
     assert_eq!(server.finish().len(), MAX_TRIES);

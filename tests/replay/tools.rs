@@ -4,7 +4,7 @@ use super::{JOB, SCRIPT, record_run};
 use crate::support::test_folder::TestFolder;
 
 #[test]
-fn real_tools_in_a_workspace_as_it_was_give_the_same() {
+fn real_tools_in_the_original_workspace_give_the_same_results() {
     let (folder, _) = record_run(JOB, SCRIPT);
     let fresh = TestFolder::new();
     fresh.write("notes.txt", "hello\n");
@@ -19,7 +19,7 @@ fn real_tools_in_a_workspace_as_it_was_give_the_same() {
 }
 
 #[test]
-fn what_differs_is_shown_and_the_replay_goes_on() {
+fn differences_are_shown_and_the_replay_continues() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.write("notes.txt", "goodbye\n");
     std::fs::remove_file(folder.at("out.txt")).unwrap();
@@ -31,7 +31,7 @@ fn what_differs_is_shown_and_the_replay_goes_on() {
 }
 
 #[test]
-fn checks_run_for_real_as_well() {
+fn checks_run_for_real() {
     let job = format!("{JOB}checks: [{{ name: there, run: test -f out.txt }}]\n");
     let (folder, _) = record_run(&job, SCRIPT);
     std::fs::remove_file(folder.at("out.txt")).unwrap();

@@ -208,7 +208,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn journals_that_are_cut_anywhere_go_on_or_say_why_not(cuts in prop::collection::vec(any::<Option<Index>>(), 5)) {
+    fn journals_cut_anywhere_resume_or_are_rejected_with_a_reason(cuts in prop::collection::vec(any::<Option<Index>>(), 5)) {
         let [ran, _] = BaselineRun::short();
         let mut journals = ran.journals.clone();
         for ((_, bytes), cut) in journals.iter_mut().zip(&cuts) {
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_journals_go_on_or_say_why_not(damages in prop::collection::vec(damage(), 1..4)) {
+    fn damaged_journals_resume_or_are_rejected_with_a_reason(damages in prop::collection::vec(damage(), 1..4)) {
         let [ran, other] = BaselineRun::short();
         let journals = damages.iter().fold(ran.journals.clone(), |journals, damage| damaged(journals, &other.journals, damage));
         let folder = ran.with(&journals);
@@ -235,7 +235,7 @@ proptest! {
 
 #[test]
 #[ignore = "takes minutes: each journal of a run, cut at every byte"]
-fn a_journal_that_is_cut_at_every_byte_goes_on_or_says_why_not() {
+fn a_journal_cut_at_any_byte_resumes_or_is_rejected_with_a_reason() {
     let ran = BaselineRun::new(Workload::tiny());
     for (name, bytes) in &ran.journals {
         for_each_parallel(0..=bytes.len() as u64, |end| {
@@ -248,7 +248,7 @@ fn a_journal_that_is_cut_at_every_byte_goes_on_or_says_why_not() {
 
 /// At the end of each event and in its midst.
 #[test]
-fn a_journal_with_checks_that_is_cut_anywhere_goes_on() {
+fn a_journal_with_checks_cut_anywhere_resumes() {
     let ran = BaselineRun::new(Workload::checked());
     let journal = &ran.journals[PARENT];
     let ends = journal.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at as u64 + 1);
@@ -271,7 +271,7 @@ fn interrupted_in_subagent() -> (TestFolder, std::path::PathBuf) {
 }
 
 #[test]
-fn a_journal_that_is_missing_says_so() {
+fn a_missing_journal_is_reported() {
     let (folder, run) = interrupted_in_subagent();
     let before = effects(&folder);
     std::fs::remove_file(run.join("subagents/worker-1.events.jsonl")).unwrap();
@@ -285,7 +285,7 @@ fn a_journal_that_is_missing_says_so() {
 }
 
 #[test]
-fn a_journal_of_a_subagent_that_nobody_began_says_so() {
+fn a_journal_of_a_subagent_that_was_never_started_is_reported() {
     let (folder, run) = interrupted_in_subagent();
     let journal = std::fs::read(run.join("subagents/worker-1.events.jsonl")).unwrap();
     std::fs::write(run.join("subagents/worker-2.events.jsonl"), &journal).unwrap();
@@ -302,7 +302,7 @@ fn a_journal_of_a_subagent_that_nobody_began_says_so() {
 }
 
 #[test]
-fn what_the_journal_holds_is_made_again_where_it_is_missing_or_was_changed() {
+fn missing_or_changed_artifacts_are_rebuilt_from_the_journal() {
     for (from, to) in [
         ("\"Go.\"", "\"Go on.\""),
         ("\"max_turns\": 60", "\"max_turns\": 0"),
@@ -323,7 +323,7 @@ fn what_the_journal_holds_is_made_again_where_it_is_missing_or_was_changed() {
 }
 
 #[test]
-fn journals_that_go_on_otherwise_than_planned_end_where_they_part() {
+fn journals_that_differ_from_the_plan_end_at_the_first_difference() {
     let (folder, run) = interrupted_in_subagent();
     let (before, path) = (effects(&folder), run.join("events.jsonl"));
     let journal = std::fs::read_to_string(&path).unwrap();

@@ -69,7 +69,7 @@ fn operations(work: &Workload) -> u64 {
 }
 
 #[test]
-fn a_run_that_is_killed_after_an_event_goes_on() {
+fn a_run_killed_after_an_event_resumes() {
     let work = Workload::short();
     let events = work.events();
     assert!(events > 60, "{events}");
@@ -81,7 +81,7 @@ fn a_run_that_is_killed_after_an_event_goes_on() {
 
 /// Before, amid and between checks, and when their output has gone back.
 #[test]
-fn a_run_that_is_killed_at_its_checks_goes_on() {
+fn a_run_killed_during_its_checks_resumes() {
     let work = Workload::checked();
     let events = work.events();
     assert!(events > 20, "{events}");
@@ -92,7 +92,7 @@ fn a_run_that_is_killed_at_its_checks_goes_on() {
 }
 
 #[test]
-fn a_run_that_is_killed_amid_an_operation_goes_on() {
+fn a_run_killed_during_an_operation_resumes() {
     let work = Workload::short();
     for_each_parallel((1..120).step_by(7), |number| {
         let again = (number % 2 == 0).then(|| pseudo_random(number, 60));
@@ -102,7 +102,7 @@ fn a_run_that_is_killed_amid_an_operation_goes_on() {
 
 /// With journals that are dropped at the end of the run, and the writing of result.json.
 #[test]
-fn a_run_that_is_killed_at_its_very_end_goes_on() {
+fn a_run_killed_at_its_very_end_resumes() {
     let work = Workload::tiny().keep("never");
     let all = operations(&work);
     for_each_parallel(all - 10..=all, |number| {
@@ -112,7 +112,7 @@ fn a_run_that_is_killed_at_its_very_end_goes_on() {
 }
 
 #[test]
-fn a_run_that_goes_on_can_be_cut_off_again_and_again() {
+fn a_resumed_run_can_be_interrupted_repeatedly() {
     let work = Workload::short();
     let folder = work.folder();
     let mut next: &[&str] = RUN;
@@ -129,7 +129,7 @@ fn a_run_that_goes_on_can_be_cut_off_again_and_again() {
 
 #[test]
 #[ignore = "takes minutes: fifty turns, killed after each event and again while it goes on"]
-fn a_long_run_that_is_killed_after_any_event_goes_on() {
+fn a_long_run_killed_after_any_event_resumes() {
     let work = Workload::long();
     let events = work.events();
     assert!(events > 400, "{events}");
@@ -140,7 +140,7 @@ fn a_long_run_that_is_killed_after_any_event_goes_on() {
 
 #[test]
 #[ignore = "takes minutes: fifty turns, killed amid each operation and again while it goes on"]
-fn a_long_run_that_is_killed_amid_any_operation_goes_on() {
+fn a_long_run_killed_during_any_operation_resumes() {
     let work = Workload::long();
     let all = operations(&work);
     for_each_parallel(1..=all, |number| {

@@ -219,12 +219,12 @@ fn check(user: User) {
 }
 
 #[test]
-fn whoever_runs_the_tests_gets_nowhere() {
+fn attacks_as_the_current_user_fail() {
     check(User::Current);
 }
 
 #[test]
-fn an_ordinary_user_gets_nowhere() {
+fn attacks_as_an_ordinary_user_fail() {
     check(User::Unprivileged);
 }
 
@@ -247,7 +247,7 @@ fn an_open_network_does_not_open_abstract_sockets() {
 
 /// What commands do to the files around the workspace: the file, and what it shows.
 #[test]
-fn no_mark_is_left_outside() {
+fn no_marker_is_left_outside() {
     let mut seen_without = 0;
     for user in super::USERS {
         let known = tiers(user);

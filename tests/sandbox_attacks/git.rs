@@ -142,7 +142,7 @@ fn git_folders_are_read_only_by_default_and_reading_works() {
 }
 
 #[test]
-fn commits_branches_tags_and_merges_work_where_the_job_says_so() {
+fn commits_branches_tags_and_merges_work_with_git_commit() {
     for (user, tier) in users_and_tiers() {
         let place = git_fixture(user, "commit");
         let git = "git -c user.name=a -c user.email=a@b.example";
@@ -166,7 +166,7 @@ fn commits_branches_tags_and_merges_work_where_the_job_says_so() {
 }
 
 #[test]
-fn a_repository_can_be_made_where_there_is_none_and_holds_no_orders() {
+fn git_init_works_and_the_new_repository_runs_no_programs() {
     let git = "git -c user.name=a -c user.email=a@b.example";
     for (user, tier) in users_and_tiers() {
         let place = git_fixture(user, "commit");

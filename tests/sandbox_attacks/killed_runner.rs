@@ -97,7 +97,7 @@ fn attacks(tier: Tier) -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn what_is_protected_is_restored_when_the_run_is_killed_amid_a_command() {
+fn protected_paths_are_restored_if_the_run_is_killed_during_a_command() {
     for (user, tier) in users_and_tiers() {
         for attack in attacks(tier) {
             kill_during(user, tier, attack, |_, running| {
@@ -108,7 +108,7 @@ fn what_is_protected_is_restored_when_the_run_is_killed_amid_a_command() {
 }
 
 #[test]
-fn what_is_protected_is_restored_when_the_run_is_killed_before_it_has_compared() {
+fn protected_paths_are_restored_if_the_run_is_killed_before_the_comparison() {
     for (user, tier) in users_and_tiers() {
         for attack in attacks(tier) {
             kill_during(user, tier, attack, |place, running| {
@@ -134,7 +134,7 @@ fn is_zombie(process: u32) -> bool {
 }
 
 #[test]
-fn what_the_user_changes_after_a_run_has_ended_stays() {
+fn changes_by_the_user_after_a_run_are_kept() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         place.run(tier, &["PATH=/usr/bin:/bin; touch made".to_owned()]).assert_code(0);

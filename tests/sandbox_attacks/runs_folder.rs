@@ -46,7 +46,7 @@ fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn the_folder_of_runs_stays_as_it_is() {
+fn the_runs_folder_does_not_change() {
     for (user, tier) in users_and_tiers() {
         for attack in ATTACKS {
             let place = AttackFixture::new(user).unwrap();
@@ -80,7 +80,7 @@ fn the_folder_of_runs_stays_as_it_is() {
 }
 
 #[test]
-fn another_run_that_begins_meanwhile_is_no_attack() {
+fn another_run_that_starts_meanwhile_is_not_an_attack() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let runs = place.workspace().join("runs");
@@ -111,7 +111,7 @@ fn another_run_that_begins_meanwhile_is_no_attack() {
 
 /// The record is told by its folder's lock, which moves with it, and written on wherever its files are.
 #[test]
-fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
+fn a_moved_or_replaced_record_ends_the_run() {
     for (user, tier) in users_and_tiers() {
         for attack in [
             "mv OWN/events.jsonl OWN/e; cp OWN/e OWN/events.jsonl",
@@ -134,7 +134,7 @@ fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
 
 /// A run of the same job that begins and ends while a command runs.
 #[test]
-fn another_run_that_has_ended_meanwhile_is_no_attack() {
+fn another_run_that_ends_meanwhile_is_not_an_attack() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let wait = "PATH=/usr/bin:/bin; touch begun; until [ -e seen ]; do sleep 0.01; done; echo done";

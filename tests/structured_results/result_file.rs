@@ -21,7 +21,7 @@ fn scripted(data: Option<serde_json::Value>) -> TestFolder {
 const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml", "--result", "out.json"];
 
 #[test]
-fn it_holds_the_data_alone() {
+fn the_file_contains_only_the_data() {
     let folder = scripted(Some(valid_data()));
     folder.write("out.json", "an older one, and longer than any result of these tests will ever come to be by itself");
     let ended = folder.legwork(RUN).run();
@@ -44,7 +44,7 @@ fn it_holds_the_data_alone() {
 }
 
 #[test]
-fn its_folder_is_made_where_it_is_missing() {
+fn missing_folders_are_created() {
     let folder = scripted(Some(valid_data()));
     let run = ["run", "job.yaml", "--model", "replay/replies.yaml", "--result", "out/of/it.json"];
     folder.legwork(&run).arg("--dry-run").run().assert_code(0);
@@ -57,7 +57,7 @@ fn its_folder_is_made_where_it_is_missing() {
 }
 
 #[test]
-fn a_run_without_a_result_leaves_none_even_where_one_was() {
+fn a_run_without_a_result_removes_an_old_result_file() {
     for data in [None, Some(json!({ "verdict": 1 }))] {
         let folder = scripted(data);
         folder.write("out.json", "{}");
@@ -71,7 +71,7 @@ fn a_run_without_a_result_leaves_none_even_where_one_was() {
 }
 
 #[test]
-fn a_dry_run_leaves_it_alone_and_shows_what_is_asked_for() {
+fn a_dry_run_does_not_write_the_file_and_shows_the_schema() {
     let folder = scripted(Some(valid_data()));
     folder.write("out.json", "{}");
     let ended = folder.legwork(RUN).args(["--dry-run", "--verbose"]).run();
@@ -86,7 +86,7 @@ fn a_dry_run_leaves_it_alone_and_shows_what_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_such_a_file_is_refused_before_anything_is_spent() {
+fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
     let folder = scripted(Some(valid_data()));
     folder.write("text.yaml", "model: replay/replies.yaml\nparent: { prompt: Go., tools: [] }\n");
     std::fs::create_dir(folder.at("folder")).unwrap();

@@ -18,7 +18,7 @@ fn planted(folder: &TestFolder) -> String {
 }
 
 #[test]
-fn nothing_that_the_repository_names_is_run() {
+fn programs_named_by_the_repository_are_not_run() {
     let folder = prepared();
     folder.write("job.yaml", "").write("filtered.txt", "1\n").commit_all();
     let program = planted(&folder);
@@ -69,7 +69,7 @@ fn nothing_that_the_repository_names_is_run() {
 }
 
 #[test]
-fn a_git_that_the_run_can_write_is_not_started() {
+fn a_git_that_the_run_can_write_is_not_used() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = planted(&folder);
@@ -86,7 +86,7 @@ fn a_git_that_the_run_can_write_is_not_started() {
 }
 
 #[test]
-fn an_object_that_a_command_forged_is_not_believed() {
+fn forged_git_objects_are_detected() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let object = folder.git(&["rev-parse", "HEAD:a.txt"]);
@@ -105,7 +105,7 @@ fn an_object_that_a_command_forged_is_not_believed() {
 }
 
 #[test]
-fn what_git_answers_is_hashed_again() {
+fn objects_from_git_are_hashed_again() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = folder.home().join("programs/git");
@@ -121,7 +121,7 @@ fn what_git_answers_is_hashed_again() {
 }
 
 #[test]
-fn links_are_not_followed_and_pipes_not_opened() {
+fn links_are_not_followed_and_pipes_are_not_opened() {
     let folder = TestFolder::new();
     let outside = folder.home().join("outside");
     std::fs::create_dir(&outside).unwrap();
@@ -141,7 +141,7 @@ fn links_are_not_followed_and_pipes_not_opened() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_an_object_holds_nothing_up_for_long() {
+fn a_pipe_in_place_of_an_object_does_not_block() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let object = folder.git(&["rev-parse", "HEAD:a.txt"]);
@@ -157,7 +157,7 @@ fn a_pipe_in_the_place_of_an_object_holds_nothing_up_for_long() {
 }
 
 #[test]
-fn an_ignore_file_of_the_runs_own_hides_nothing_silently() {
+fn an_ignore_file_written_by_the_run_does_not_hide_changes_silently() {
     let folder = prepared();
     write_job_with_commands(
         &folder,
@@ -175,7 +175,7 @@ fn an_ignore_file_of_the_runs_own_hides_nothing_silently() {
 }
 
 #[test]
-fn a_secret_is_neither_in_the_patch_nor_in_the_start() {
+fn secrets_are_neither_in_the_patch_nor_in_the_baseline() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     // Not ignored and not tracked: its content is kept at the start.
