@@ -1,4 +1,5 @@
-//! Files that are no jobs, or made to hurt: each is an error with its place, in bounded memory and time, and no panic.
+//! Files that are not jobs, or are hostile: each is an error with a position, in bounded memory and time, without a
+//! panic.
 
 use std::ffi::CString;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,13 +10,13 @@ use serde_json::Value;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
-/// The memory that the program may have for its data, in KiB.
+/// The limit on the program's data, in KiB.
 const MAX_DATA_KIB: u32 = 100_000;
 
-/// What is right in a job.
+/// The valid part of a job.
 const HEAD: &str = "model: anthropic/claude-sonnet-4-6\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
 
-/// The program with its data bounded, and with an end: nothing here takes as long if it is linear.
+/// Runs the program with bounded data and a timeout. Linear work never takes that long.
 fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     let program = env!("CARGO_BIN_EXE_legwork");
     let limited = format!("ulimit -d {MAX_DATA_KIB} && exec \"$0\" \"$@\"");
@@ -23,7 +24,7 @@ fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     folder.program("/bin/sh", &shell).timeout(Duration::from_secs(120)).run()
 }
 
-/// What is found in a file, which must be an error: code, line and column of each.
+/// The findings of a file, which must be rejected: code, line and column of each.
 #[track_caller]
 fn errors_in(text: impl AsRef<[u8]>) -> Vec<(String, u64, u64)> {
     let folder = TestFolder::new();
@@ -42,13 +43,13 @@ fn errors(folder: &TestFolder, path: &str) -> Vec<(String, u64, u64)> {
     errors.map(|error| (error["code"].as_str().unwrap().to_owned(), place(error).0, place(error).1)).collect()
 }
 
-/// The only error, at its place.
+/// Asserts that a file has exactly one error, at this position.
 #[track_caller]
 fn assert_only_error(text: impl AsRef<[u8]>, code: &str, line: u64, column: u64) {
     assert_eq!(errors_in(text), [(code.to_owned(), line, column)]);
 }
 
-/// The first of many errors of one kind, which are counted in the end.
+/// Asserts that a file has many errors of one kind, the last of which counts the rest.
 #[track_caller]
 fn assert_error_among(text: &str, code: &str, line: u64, column: u64) {
     let found = errors_in(text);
@@ -78,7 +79,7 @@ fn special_files_are_rejected_without_opening_them() {
     }
     folder.write("shut.yaml", HEAD);
     std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();
-    // Root may read everything.
+    // Root can read everything.
     if std::fs::File::open(folder.at("shut.yaml")).is_err() {
         assert_eq!(errors(&folder, "shut.yaml"), [("unreadable".to_owned(), 1, 1)]);
     }
@@ -143,7 +144,7 @@ fn very_many_mistakes_are_counted() {
     let wrong =
         format!("{HEAD}subagents:\n{}", lines(70_000, |n| format!("  agent-{n}: {}\n", "long text ".repeat(4))));
     assert!(wrong.len() > 3 << 20);
-    // Each of them takes another round, and so not all of them are looked for in a large file.
+    // Each of them takes another pass, so in a large file not all of them are searched.
     let found = errors_in(wrong);
     assert!(found.len() > 5, "{found:?}");
     assert!(found[..found.len() - 1].iter().all(|(code, ..)| code == "wrong-type"), "{found:?}");
@@ -213,13 +214,13 @@ fn a_mistake_in_a_line_of_four_mebibytes_is_shown_with_its_context() {
     }
 }
 
-/// The address space that a rendering may need, in KiB.
+/// The limit on the address space for rendering, in KiB.
 const MAX_ADDRESS_SPACE_KIB: u32 = 1_000_000;
 
 #[test]
 fn an_oversized_template_is_refused_early() {
     for (number, text) in include_str!("oversized_templates.txt").lines().enumerate() {
-        // Known when the file is checked, and known only when the input is given.
+        // The first is known when the file is checked, the second only when the input is given.
         let text = if number % 2 == 0 { text.to_owned() } else { format!("{{{{ inputs.x }}}}{text}") };
         let folder = TestFolder::new();
         let inputs = "inputs: { x: { type: string } }\n";

@@ -1,4 +1,4 @@
-//! What a run spends stays within its limits, and near their end there is a last word.
+//! A run's spending stays within its limits, and near a limit there is a final request.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn tokens(result: &Value) -> u64 {
     result["usage"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// A parent that asks three children at once.
+/// A parent that starts three subagents at once.
 fn three_children(limits: &str) -> TestFolder {
     folder_with(&format!(
         "parent:\n  prompt: Ask three.\n  tools: [task]\nsubagents:\n  child: {{ tools: [] }}\nlimits: {{ {limits} }}\n"
@@ -73,7 +73,7 @@ fn waiting_for_reserved_tokens_ends_with_the_wall_clock_or_a_signal() {
 fn parallel_subagents_do_not_exceed_the_limit() {
     let greedy = |request: &Request| {
         let asked = request.max_tokens();
-        // As many prompt tokens as the request has, at four bytes each.
+        // As many prompt tokens as the request has bytes, divided by four.
         let prompt = request.bytes().len() as u64 / 4;
         match request.prompt().as_str() {
             "Ask three." if request.turn() == 0 => ask_three().usage(prompt, 100),

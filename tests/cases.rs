@@ -1,4 +1,4 @@
-//! `legwork test`: cases through the real binary, and what of them is left.
+//! `legwork test`: cases through the real binary, and what they leave.
 
 mod fixtures;
 mod flaky_cases;
@@ -16,7 +16,7 @@ const JOB: &str = "model: anthropic/claude-sonnet-4-6\n\
                    parent: { prompt: Go., tools: [read_file, write_file, bash, task], max_turns: 5 }\n\
                    subagents: { helper: { tools: [read_file] } }\nlimits: { cost_usd: 1 }\n";
 
-/// Writes `hello` into a file that was `hi`, by way of a subagent, and says so.
+/// Replaces `hi` in a file by `hello` through a subagent, and reports it.
 const SCRIPT: &str = "parent:\n\
     \x20 - calls: [{ tool: task, input: { agent: helper, prompt: Look. } }]\n\
     \x20 - calls: [{ tool: write_file, input: { path: a.txt, content: \"hello\\n\" } }]\n\
@@ -39,13 +39,13 @@ fn case(folder: &TestFolder, name: &str, expect: &str) {
     folder.write(&at("script.yaml"), SCRIPT).write(&at("expect.yaml"), expect).write(&at("workspace/a.txt"), "hi\n");
 }
 
-/// `legwork test`, with a place for temporary files that can be looked at.
+/// `legwork test` with its own folder for temporary files.
 fn test(folder: &TestFolder, arguments: &[&str]) -> Program {
     std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
     folder.legwork(&["test"]).args(arguments).env("TMPDIR", folder.home().join("tmp"))
 }
 
-/// What lies in the place for temporary files.
+/// The content of the folder for temporary files.
 fn leftover_files(folder: &TestFolder) -> Vec<String> {
     let entries = std::fs::read_dir(folder.home().join("tmp")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -76,7 +76,7 @@ fn a_passing_case_leaves_no_files() {
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
 }
 
-/// Expectations that don't hold of [`SCRIPT`], and what is said of each.
+/// Expectations that [`SCRIPT`] doesn't meet, and the message for each.
 const FAILING_EXPECTATIONS: [(&str, &str); 24] = [
     ("outcome: turn_limit", "1:10: the outcome is `completed`, not `turn_limit`"),
     ("exit_code: 4", "1:12: the exit code is 0, not 4"),
@@ -218,7 +218,7 @@ fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
         .assert_stderr_contains("there is no job `gone` beside the folder `tests`")
         .assert_stderr_contains("colour");
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
-    // A broken job is told of once, whatever the number of its cases.
+    // A broken job is reported once, however many cases it has.
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "max_turns: 3\n");
     folder.write("jobs/job.yaml", JOB.replace("bash", "bahs"));
@@ -227,7 +227,7 @@ fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
     assert_eq!(ended.stderr.matches("error[").count(), 1, "{}", ended.stderr);
 }
 
-/// Cases that hold one another up pass only where both run at once, and share nothing but what they were told to.
+/// Cases that wait for each other pass only if both run at once, and they share only what they were given.
 #[test]
 fn cases_run_in_parallel_in_separate_folders() {
     let folder = TestFolder::new();

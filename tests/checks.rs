@@ -1,4 +1,4 @@
-//! What a job's own checks do: pass, fail, send the parent back to work, and end.
+//! The checks of a job: pass, fail, send the parent back to work, and end.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,12 +19,12 @@ fn folder(more: &str, texts: &[&str]) -> TestFolder {
     folder
 }
 
-/// Without a sandbox, which has its own test here and takes its time with each command.
+/// Without a sandbox, which makes each command slower and has its own test here.
 fn program(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"])
 }
 
-/// Each check's name, attempt, whether it passed, and exit code.
+/// Name, attempt, result and exit code of each check.
 fn recorded_checks(ended: &ProgramOutput) -> Vec<(String, u64, bool, Value)> {
     let result = ended.run_folder().result();
     let told = |check: &Value| {
@@ -39,14 +39,14 @@ fn expected_check(name: &str, attempt: u64, exit_code: impl Into<Value>) -> (Str
     (name.to_owned(), attempt, exit_code == 0, exit_code)
 }
 
-/// What the last event of a check says that it printed.
+/// The recorded output of a check's last event.
 fn output(ended: &ProgramOutput, name: &str) -> String {
     let events = ended.run_folder().events();
     let of = |event: &&Value| event["type"] == "check_finished" && event["data"]["name"] == name;
     events.iter().rfind(of).unwrap()["data"]["output"].as_str().unwrap().to_owned()
 }
 
-/// Everything but the journals follows from them.
+/// Removes everything except the journals, from which the rest can be rebuilt.
 fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
     let run = ended.run_folder();
     let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
@@ -157,7 +157,7 @@ fn failures_are_sent_to_the_parent_in_the_same_conversation() {
     assert_rebuilds(&ended, &folder);
 }
 
-/// A reply without a block is no message that could be sent back.
+/// A reply without blocks can't be sent back as a message.
 #[test]
 fn an_empty_answer_is_repaired() {
     let folder = folder_with(
@@ -313,7 +313,7 @@ fn checks_run_in_the_same_sandbox_as_bash() {
         eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
         return;
     }
-    // Where there is a folder of its own in the place of /tmp, it may even have written there.
+    // With a private /tmp, the command may have written there.
     assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.full_output());
     assert_ne!(ended.run_folder().result()["sandbox"], "unused");
 }
@@ -327,7 +327,7 @@ fn checks_cannot_change_protected_paths() {
         eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
         return;
     }
-    // Refused by one sandbox, put back by the other, which ends the run.
+    // One sandbox prevents the change; the other undoes it, which ends the run.
     assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.full_output());
     assert_eq!(folder.read("job.yaml"), before);
     assert!(recorded_checks(&ended).iter().all(|check| !check.2));

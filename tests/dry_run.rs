@@ -1,4 +1,4 @@
-//! What `run --dry-run` shows: everything that would happen, and nothing that steers a terminal.
+//! What `run --dry-run` shows: everything that would happen, without escapes for a terminal.
 
 use serde_json::Value;
 

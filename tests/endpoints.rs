@@ -1,4 +1,4 @@
-//! Where the key goes: to the endpoint that the environment names, and nowhere else.
+//! The key goes to the endpoint that the environment names, and nowhere else.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,8 +11,8 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent: { prompt: Go., tools: [] }\n";
 
-/// A proxy that grants every tunnel, and tells what came over each connection until it was closed or said as much as a
-/// TLS client says first.
+/// A proxy that grants every tunnel and reports what came over each connection, until it was closed or has sent as
+/// much as the first message of a TLS client.
 fn recording_proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
@@ -69,7 +69,7 @@ fn a_proxy_sees_a_tunnel_and_no_key() {
         assert!(text.starts_with("connect models.example.test:443 http/1.1\r\n"), "{text}");
         assert!(text.contains("\r\nproxy-authorization: basic bwu6ahvzac1odxnolwh1c2g=\r\n"), "{text}");
         assert!(!text.contains(KEY) && !text.contains("x-api-key"), "{text}");
-        // The tunnel begins with a TLS handshake.
+        // The tunnel starts with a TLS handshake.
         let end = came.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
         assert_eq!(came.get(end..end + 2), Some([0x16, 3].as_slice()), "{text}");
     }
@@ -131,7 +131,7 @@ fn a_plain_http_address_bypasses_the_proxy_with_a_warning() {
     let folder = folder_with(JOB);
     let (address, connections) = recording_proxy();
     let server = Server::start(ScriptedAgents::of([Answer::text("ok")]));
-    // Leads to loopback, and isn't known for it.
+    // Resolves to the loopback interface, but isn't recognizable as such.
     let url = format!("http://0.0.0.0:{}", server.address().port());
     let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("ANTHROPIC_BASE_URL", &url);
     let proxy = format!("http://{address}");

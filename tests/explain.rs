@@ -1,4 +1,4 @@
-//! What findings mean: the command that says so, and its pages.
+//! `legwork explain` and its pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::house::source::files;
 
 use crate::support::test_folder::TestFolder;
 
-/// The whole output of `legwork explain --format json`: all rules.
+/// The output of `legwork explain --format json`: all rules.
 fn rules() -> Vec<Value> {
     let printed = TestFolder::new().legwork(&["explain", "--format", "json"]).run();
     printed.assert_code(0).assert_stderr("");
@@ -77,7 +77,7 @@ fn findings_say_where_to_learn_more() {
     assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.full_output());
 }
 
-/// Rules that no text can show, each with its reason.
+/// Rules that no example can show, each with its reason.
 const WITHOUT_EXAMPLES: [(&str, &str); 12] = [
     ("bad-set-argument", "the command line is refused before"),
     ("api-key-in-file", "it is about no job"),
@@ -103,14 +103,14 @@ fn example<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
     Some(block)
 }
 
-/// What an example consists of: files by their names, and a command to run.
+/// The parts of an example: files by name, and a command to run.
 struct Example {
     files: Vec<(String, String)>,
     command: Option<Vec<String>>,
 }
 
-/// Reads an example: `job.yaml`, then each further file behind a line `# NAME`, then a line `$ COMMAND`. One that
-/// begins with `# NAME` has no `job.yaml`.
+/// Parses an example: `job.yaml`, further files after a line `# NAME`, then a line `$ COMMAND`. An example that
+/// starts with `# NAME` has no `job.yaml`.
 fn parse_example(block: &str) -> Example {
     let mut files = vec![("job.yaml".to_owned(), String::new())];
     let mut command = None;
@@ -140,7 +140,7 @@ fn examples(heading: &str) -> BTreeMap<String, Example> {
     rules().iter().filter_map(of).collect()
 }
 
-/// Writes examples, each in a folder that is called as its rule.
+/// Writes each example into a folder named like its rule.
 fn write_examples(examples: &BTreeMap<String, Example>) -> TestFolder {
     let folder = TestFolder::new();
     for (code, example) in examples {

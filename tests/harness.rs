@@ -1,4 +1,4 @@
-//! The harness itself: what a program sees in it, and that every wait ends.
+//! Tests of the test harness: the environment of a program, and that every wait ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What people read of a run: the transcript and its order, the progress, and what to do next.
+//! What people read about a run: the transcript and its order, the progress, and what to do next.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,10 +12,10 @@ use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
 use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
 use crate::support::test_folder::TestFolder;
 
-/// A parent that asks two subagents at once.
+/// A parent that starts two subagents at once.
 const TWO_SUBAGENTS_JOB: &str = "parent: { system: Be brief., prompt: Ask both., tools: [task] }\nsubagents: { a: { tools: [bash] }, b: { tools: [bash] } }\n";
 
-/// Runs [`TWO`] so that this subagent ends last: it waits for the other one's end, which is on the disk by then.
+/// Runs [`TWO`] so that this subagent ends last: it waits until the other one's end is on the disk.
 fn run_with_last(last: &str) -> (TestFolder, ProgramOutput) {
     let folder = folder_with(TWO_SUBAGENTS_JOB);
     let child = |name: &str| {
@@ -38,7 +38,7 @@ fn run_with_last(last: &str) -> (TestFolder, ProgramOutput) {
     (folder, ended)
 }
 
-/// A transcript without what no two runs have in common: its id and its times.
+/// A transcript without its id and times, which differ between runs.
 fn without_times(transcript: &str) -> String {
     let line = |line: &str| match line.strip_prefix("### ") {
         Some(heading) => format!("### {}\n", heading.split(" (").next().unwrap_or_default()),
@@ -99,7 +99,7 @@ fn a_transcript_separates_the_inputs_of_a_call() {
     }
 }
 
-/// The command that the last line on stderr names.
+/// The command in the last line on stderr.
 fn suggested_command(ended: &ProgramOutput) -> Vec<String> {
     let last = ended.stderr.lines().last().unwrap_or_default();
     let command = last.strip_prefix("resume: legwork ").unwrap_or_else(|| panic!("{last:?}\n{}", ended.full_output()));

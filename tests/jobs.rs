@@ -19,7 +19,7 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// A small crate under git, with the jobs in it.
+/// A small crate in a git repository, with the jobs in it.
 pub(crate) fn repository(commits: usize) -> TestFolder {
     let folder = TestFolder::new();
     folder
@@ -97,7 +97,7 @@ fn the_tour_writes_its_report_and_delegates_in_parallel() {
     assert_eq!(tasks, ["call_started", "call_started", "call_finished", "call_finished"], "both at once");
 }
 
-/// What the repository shows to begin with names models that go on; one that doesn't is warned of, in a job or not.
+/// Examples name models that still exist. A retired one gets a warning, in a job or elsewhere.
 #[test]
 fn no_job_uses_a_retired_model() {
     let folder = repository(1);

@@ -1,4 +1,4 @@
-//! `--limit`: limits from the command line, and runs that go on after a limit had ended them.
+//! `--limit`: limits from the command line, and runs that resume after a limit ended them.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use crate::runs::folder_with;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What a request says of the limit, where it is the last one.
+/// What the final request says about the limit.
 const FINAL_REQUEST_TEXT: &str = "The work ends here";
 
 fn glob() -> (&'static str, Value) {
@@ -79,7 +79,7 @@ fn an_invalid_limit_is_rejected_with_the_expected_form() {
         ended.assert_code(2).assert_stdout("").assert_stderr_contains(message).assert_stderr_contains(hint);
         assert!(!folder.exists("runs"), "{given}");
     }
-    // A cost that nobody can count isn't bounded.
+    // An unknown cost isn't bounded.
     folder.write(
         "job.yaml",
         "model: anthropic/claude-unheard-of # legwork: allow unknown-model\nparent: { prompt: Go., tools: [] }\n",
@@ -169,7 +169,7 @@ fn a_limit_can_be_raised_twice_and_lowered_below_what_was_used() {
     assert_eq!(ended.run_folder().result()["turns"], 4, "what was made stays made, and is followed by the end");
 }
 
-/// A parent and two subagents, of which the second uses up what there is.
+/// A parent and two subagents, of which the second uses up the limit.
 const DELEGATING: &str = "parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\nlimits: { tool_calls: 5, parallel_subagents: 1 }\n";
 
 fn delegating() -> Value {
@@ -218,7 +218,7 @@ fn subagents_and_calls_stopped_by_a_limit_resume() {
     assert_eq!(outcomes, ["completed", "completed"]);
     let replayed = folder.legwork(&["replay", "latest"]).run();
     replayed.assert_code(0);
-    // As a model, the record answers without what the limit had made its agents say.
+    // If the record is the model, its replies don't include what the limit made the agents say.
     std::fs::remove_file(folder.path().join("log")).unwrap();
     let model = format!("replay/{}", record.path().display());
     let again = folder.legwork(&["run", "job.yaml", "--limit", "tool_calls=20", "--model", &model]).run();
@@ -240,7 +240,8 @@ fn a_run_killed_after_a_raised_limit_resumes() {
                 break;
             }
             let record = killed.run_folder();
-            // Killed before it went on, it has still ended; behind its last operation, it has ended for good.
+            // If it is killed before it resumes, the run has still ended; after its last operation, it has ended for
+            // good.
             let ended = match record.has("result.json").then(|| record.result()["outcome"].clone()) {
                 Some(Value::String(outcome)) if outcome == "completed" => None,
                 Some(_) => Some(raise().run()),

@@ -1,4 +1,4 @@
-//! Limits of the whole tree, each at its edge.
+//! Limits of the whole run, each at its boundary.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
     folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
 }
 
-/// Its outcome and exit code, and the record is whole.
+/// Checks outcome and exit code, and that the record is complete.
 #[track_caller]
 fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
     ended.assert_code(code);
@@ -150,7 +150,7 @@ fn a_final_request_before_any_turn_is_reported_as_such() {
     let requests = server.finish();
     assert!((256..2000).contains(&requests[0].max_tokens()));
 
-    // After a turn, too, it is no second one of the same number.
+    // After a turn, the final request doesn't count as a second turn with the same number.
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_turns: 1\n");
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("glob", json!({"pattern": "*"}))]),
@@ -183,7 +183,7 @@ fn results_are_truncated_to_make_room_for_the_final_request() {
 fn the_cost_of_partly_failed_requests_counts() {
     let folder =
         folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { cost_usd: 0.03 }\n");
-    // 0.0045 dollars each, and what another try may cost no longer fits behind the fifth.
+    // Each costs 0.0045 dollars, and after the fifth there is no room for another attempt.
     let server = Server::start(|_: &Request| Answer::text("lost").usage(1_500, 0).cut_after_events(4));
     let ended = run(&folder, &server);
     ended.assert_stdout("");
@@ -199,7 +199,7 @@ fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
     let read = |path: String| ("read_file", json!({ "path": path }));
     let folder = folder_with(job);
     let server = Server::start(move |request: &Request| {
-        // Each fifth time but one it succeeds once, up to a point.
+        // Four of five calls fail, up to a point.
         let turn = request.turn();
         Answer::calls(&[if turn == 19 { read("job.yaml".into()) } else { read(format!("missing-{turn}")) }])
     });
@@ -208,7 +208,7 @@ fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
     assert!(result["error"]["message"].as_str().unwrap().contains("20 calls failed in a row"), "{result}");
     assert_eq!(server.finish().len(), 40, "nineteen, one that succeeded, and twenty");
 
-    // Five of the same within one reply are as many.
+    // Five equal calls in one reply count as five.
     let folder = folder_with(job);
     let server = Server::start(move |_: &Request| Answer::calls(&[(); 5].map(|()| read("missing".into()))));
     let ended = run(&folder, &server);
@@ -216,7 +216,7 @@ fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
     assert!(result["error"]["message"].as_str().unwrap().contains("`read_file` failed 5 times"), "{result}");
     assert_eq!(server.finish().len(), 1);
 
-    // Four of the same, again and again, are none.
+    // Four equal calls, repeatedly, are not stuck.
     let folder = folder_with(job);
     let server = Server::start(move |request: &Request| match request.turn() {
         10 => Answer::text("Enough."),

@@ -1,4 +1,4 @@
-//! Servers that aren't what they are taken for: each is named as what it is, with its address and with what to do.
+//! Servers that aren't what the user expects: each is identified, with its address and a suggestion.
 
 mod certificates;
 
@@ -16,7 +16,7 @@ use crate::support::tls;
 
 const JOB: &str = "parent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
 
-/// A model of each API, and the path that is asked.
+/// A model of each API, and the path of its requests.
 const MODELS: [(&str, &str); 4] = [
     ("anthropic/some-model", "/v1/messages"),
     ("openai/some-model", "/v1/responses"),
@@ -24,7 +24,7 @@ const MODELS: [(&str, &str); 4] = [
     ("gemini/some-model", "/v1beta/models/some-model:streamGenerateContent"),
 ];
 
-/// A run that hasn't begun, in its folder.
+/// A prepared run, in its folder.
 struct PreparedRun(TestFolder, Program);
 
 impl PreparedRun {
@@ -32,7 +32,7 @@ impl PreparedRun {
         Self(self.0, self.1.env(name, value))
     }
 
-    /// It ends so, and shows nothing that it mustn't.
+    /// Asserts the outcome, and that no secret is shown.
     #[track_caller]
     fn expect_outcome(self, code: i32, outcome: &str) -> FinishedRun {
         let ended = self.1.run();
@@ -48,7 +48,7 @@ impl PreparedRun {
     }
 }
 
-/// A run that has ended, and its folder.
+/// A finished run and its folder.
 struct FinishedRun {
     ended: ProgramOutput,
     _folder: TestFolder,
@@ -62,7 +62,7 @@ impl std::ops::Deref for FinishedRun {
     }
 }
 
-/// A run against what stands at an address, which is given with credentials and a query that nobody may see.
+/// Runs against an address, which is given with credentials and a query that must not be shown.
 fn run_against(model: &str, scheme: &str, address: SocketAddr) -> PreparedRun {
     let folder = folder_with(JOB);
     let base = format!("{scheme}://me:hush-hush@{address}/v1?tenant=hush-hush");
@@ -73,7 +73,7 @@ fn run_against(model: &str, scheme: &str, address: SocketAddr) -> PreparedRun {
     PreparedRun(folder, program)
 }
 
-/// The run that comes of every request's getting this answer.
+/// Runs against a server that gives every request this answer.
 #[track_caller]
 fn run_with_answer(model: &str, code: i32, outcome: &str, answer: Answer) -> FinishedRun {
     let server = Server::with(Checks::None, move |_: &Request| answer.clone());
@@ -131,7 +131,7 @@ fn responses_that_are_not_from_an_api_are_identified() {
             .assert_stderr_contains("): null");
         rejected(ok("text/html", "<style>a</style><h1>504 Gateway\nTime-out</h1>"))
             .assert_stderr_contains("): a page: 504 Gateway Time-out");
-        // By whatever name it comes.
+        // Whatever its content type is.
         let page = "\n<!doctype html><title lang=en>Sign in</title>";
         for kind in ["application/json", "text/plain", "text/event-stream"] {
             rejected(ok(kind, page))
@@ -177,7 +177,7 @@ fn an_html_page_during_a_run_is_retried() {
 #[test]
 fn a_connection_timeout_is_reported() {
     for (model, _) in MODELS {
-        // It takes the connection and never speaks TLS.
+        // It accepts the connection and never speaks TLS.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let program = run_against(model, "https", listener.local_addr().unwrap());
         let program = program.env("SSL_CERT_FILE", tls::file("authority.pem"));
@@ -189,7 +189,7 @@ fn a_connection_timeout_is_reported() {
     }
 }
 
-/// An answer of each API: whole, and as the beginning of a stream; what it is called, and what to do.
+/// A reply of each API: complete, and as the start of a stream; its name, and the suggestion.
 fn foreign_api_answers() -> Vec<(&'static str, Value, Value, &'static str, &'static str)> {
     vec![
         (

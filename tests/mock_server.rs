@@ -1,4 +1,4 @@
-//! The server that stands in for a provider: what it says, and that it sees what is wrong.
+//! The test server: what it sends, and that it detects wrong requests.
 
 mod rejected_requests;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
 
-/// A client that knows nothing and checks nothing.
+/// A client without any checks.
 struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -20,7 +20,7 @@ struct Response {
     status: u16,
     headers: Vec<String>,
     body: String,
-    /// Whether the body ended as its head had said.
+    /// Whether the body was as long as its headers said.
     whole: bool,
 }
 
@@ -46,7 +46,7 @@ impl Client {
         self.response()
     }
 
-    /// As a client of OpenAI's APIs.
+    /// Sends requests as a client of OpenAI's APIs.
     fn post_at(&mut self, path: &str, body: &Value) -> Response {
         let text = body.to_string();
         let head = format!(
@@ -149,7 +149,7 @@ fn a_conversation_uses_one_connection_in_order() {
     messages.push(user(json!([result("toolu_0_1", "a.txt"), {"type": "text", "text": "and now?"}])));
     let refused = client.post(&ask(&messages));
     assert_eq!((refused.status, &refused.json()["error"]["type"]), (529, &json!("overloaded_error")));
-    // Marks may move from request to request.
+    // Cache marks can move from request to request.
     messages[2]["content"][1]["cache_control"] = json!({"type": "ephemeral"});
     assert!(client.post(&ask(&messages)).whole);
     assert_eq!(server.connections(), 1);

@@ -1,4 +1,4 @@
-//! What a job asks of its models beyond the defaults.
+//! The options of models in a job.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn job(model: &str) -> String {
     format!("model: {model}\nparent: {{ prompt: Go., tools: [], max_tokens: 700 }}\nlimits: {{ tokens: 100000 }}\n")
 }
 
-/// The request of a job with that model, and the run's record.
+/// The request of a job with this model, and the run's record.
 fn request_and_record(model: &str) -> (Value, Value) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job(model));
@@ -120,7 +120,7 @@ limits: { tokens: 100000 }
         let program = folder.legwork(&["run", "job.yaml"]).args(model.iter().flat_map(|model| ["--model", model]));
         let ended = program.anthropic(&server).openai(&server).run();
         ended.assert_code(0);
-        // Of the model that is replaced, nothing else stays.
+        // Nothing else of the replaced model is kept.
         assert_eq!(
             ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't asked of"),
             model.is_some()

@@ -1,6 +1,6 @@
-//! What holds for every job, good or bad, on texts that are made at random and are the same each time.
+//! Properties of every job, valid or not, on pseudo-random texts that are the same each time.
 //!
-//! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` others.
+//! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` tries others.
 
 mod damaged_jobs;
 mod generated_jobs;
@@ -31,12 +31,12 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// A fixture and what happens to it.
+/// A fixture and the damage to it.
 fn fixture() -> impl Strategy<Value = (usize, Vec<Damage>)> {
     (0..FIXTURES.len(), prop::collection::vec(damage(), 0..4))
 }
 
-/// A job in which nothing is wrong, and its text.
+/// A valid job and its text.
 fn generated_job() -> impl Strategy<Value = GeneratedJob> {
     prop::collection::vec(any::<u8>(), 0..600).prop_map(|bytes| {
         let mut dice = Choices(bytes.iter());
@@ -66,7 +66,7 @@ fn findings(text: &str) -> Vec<Diagnostic> {
 
 type ComparableFinding = (String, [(usize, usize); 2], Vec<[(usize, usize); 2]>);
 
-/// Findings with their places moved down by so many lines; some are about the file as a whole.
+/// Findings moved down by a number of lines. Some are about the file as a whole.
 fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFinding> {
     let one = |finding: &Diagnostic| {
         let Diagnostic { code, message, help, span: place, .. } = finding;
@@ -79,7 +79,7 @@ fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFi
     findings.iter().map(one).collect()
 }
 
-/// Keys of a job, each with its mapping.
+/// The keys of a job, each with its mapping.
 const KEYS: [(&str, &str); 13] = [
     ("", "name"),
     ("", "model"),
@@ -96,10 +96,10 @@ const KEYS: [(&str, &str); 13] = [
     ("limits", "wall_clock"),
 ];
 
-/// How many ways there are to write a key wrongly.
+/// The number of ways to misspell a key.
 const MISTAKES: usize = 6;
 
-/// Keys as they are meant and as they are written, no two of one mapping written alike.
+/// Keys as meant and as written, no two equal within a mapping.
 fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'static str, &'static str, String)> {
     let mut keys: Vec<(&str, &str, String)> = Vec::new();
     for (pick, mistake, at) in picks {
@@ -122,7 +122,7 @@ fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'stat
     keys
 }
 
-/// A job with these keys, each with a number of its own as its value.
+/// A job with these keys, each with its own number as value.
 fn job_of(keys: &[(&str, &str, String)]) -> String {
     let of = |level: &str| {
         let own = keys.iter().enumerate().filter(|(_, (other, ..))| *other == level);

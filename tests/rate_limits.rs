@@ -1,4 +1,4 @@
-//! Subagents side by side under a rate limit: they wait for it together, and none of them ends the run.
+//! Parallel subagents under a rate limit wait for it together, and none of them ends the run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::support::test_folder::TestFolder;
 const JOB: &str = "parent: { prompt: Go., tools: [task] }\nsubagents: { worker: { tools: [glob] } }\nlimits: \
                    { parallel_subagents: 20 }\n";
 
-/// A parent that starts so many subagents, each of which takes two turns.
+/// A parent that starts a number of subagents, each of which takes two turns.
 fn reply(request: &Request, children: usize) -> Answer {
     let task = |child| ("task", json!({ "agent": "worker", "prompt": format!("Child {child}.") }));
     match (request.prompt().starts_with("Child"), request.turn()) {

@@ -1,4 +1,4 @@
-//! Records are resumed only where they were made, with what was granted there, and only once.
+//! Records are resumed only where they were made, with the options that were given there, and only once.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
 const KILL_AFTER_VARIABLE: &str = "LEGWORK_KILL_AFTER";
-/// A long enough key.
+/// A key that is long enough.
 const RECORD_KEY: &str = "a key of a whole cluster";
 const TEXT_ONLY_JOB: &str = "model: replay/r.yaml\nparent: { prompt: Go., tools: [] }\n";
 
@@ -20,7 +20,7 @@ fn text_only_job() -> TestFolder {
     folder
 }
 
-/// A job that was cut off before its command.
+/// A job that was interrupted before its command.
 fn interrupted_run(arguments: &[&str]) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -49,7 +49,7 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
         .assert_stdout("")
         .assert_stderr_contains("wasn't made here")
         .assert_stderr_contains("--trust-record");
-    // What it grants is to be seen before anybody trusts it.
+    // The error shows what the job is allowed before the user trusts it.
     ended
         .assert_stderr_contains("the record grants:")
         .assert_stderr_contains("DEPLOY_TOKEN")
@@ -70,7 +70,7 @@ fn a_record_with_a_changed_job_is_rejected_unless_it_is_trusted() {
         folder.allow_forged_records();
         std::fs::write(&journal, with_checksums(&text.replacen(from, to, 1))).unwrap();
         assert_refused(&resume(&folder, &[]), &folder);
-        // Without its seal it isn't this machine's either.
+        // Without its seal, the record isn't this machine's either.
         let bare = text.lines().next().unwrap().split_once(",\"mac\":").unwrap().0;
         let rest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
         std::fs::write(&journal, with_checksums(&format!("{bare},\"sum\":\"\"}}\n{rest}"))).unwrap();
@@ -146,7 +146,7 @@ fn the_key_is_private_and_not_readable_by_tools() {
     );
 }
 
-/// A command could read it there, or it came with the checkout, together with a record that it fits.
+/// A command could read such a key, or it came with the checkout, together with a record that it fits.
 #[test]
 fn a_key_in_the_workspace_or_its_repository_is_not_used() {
     let folder = interrupted_run(&[]);
@@ -223,7 +223,7 @@ fn a_copied_record_is_rejected_and_a_moved_one_is_accepted() {
     folder.legwork(&["resume"]).arg(&moved).run().assert_code(0).assert_stdout("Done.\n");
 }
 
-/// What a run that went on was given, as its journal says.
+/// The options of a resumed run, from its journal.
 fn options(folder: &TestFolder) -> Value {
     let journal = std::fs::read_to_string(record(folder).join("events.jsonl")).unwrap();
     let mut lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -268,7 +268,7 @@ fn sandbox_off_persists_until_the_command_line_changes_it() {
     assert_eq!(options(&folder), json!({"sandbox": "auto"}));
 }
 
-/// Whoever trusts a record trusts its job, not what another command line gave it.
+/// Trusting a record means trusting its job, not the options of another command line.
 #[test]
 fn a_trusted_record_does_not_apply_its_command_line_options() {
     let folder = interrupted_run(&["--sandbox", "off"]);

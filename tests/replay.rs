@@ -1,5 +1,5 @@
-//! `legwork replay`: a recorded run is run again from its folder alone, and compared. (That every run of every test replays
-//! as equal is looked at where the tests' folders are dropped.)
+//! `legwork replay`: a recorded run is repeated from its folder alone, and compared. (When the folder of a test is
+//! dropped, every run in it is checked to replay as equal.)
 
 mod edited;
 mod scripts;
@@ -42,7 +42,7 @@ subagents:
   reader-2: [{ text: Nothing more. }]
 "#;
 
-/// A run that is recorded, and its record.
+/// A recorded run and its record.
 fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job).write("replies.yaml", script).write("notes.txt", "hello\n");
@@ -51,7 +51,7 @@ fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     (folder, run)
 }
 
-/// Changes a journal so that its sums fit.
+/// Changes a journal and corrects its checksums.
 fn edit_journal(run: &RunFolder, journal: &str, from: &str, to: &str) {
     let text = run.file(journal);
     assert!(text.contains(from), "{from} isn't in {text}");
@@ -85,7 +85,7 @@ fn a_copied_record_is_enough_and_nothing_is_written() {
 fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
-    // What another version would have said to the model.
+    // As if another version had sent another text to the model.
     edit_journal(&run, "events.jsonl", "there is no tool `todoo`", "todoo? No.");
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended
@@ -164,7 +164,7 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
             .collect();
     let lines = |text: &str| text.lines().count();
     for (name, text) in &whole {
-        // The first line of the parent's journal holds the plan.
+        // The first line of the parent's journal contains the plan.
         for end in 1..lines(text) {
             let cut: String = text.split_inclusive('\n').take(end).collect();
             std::fs::write(run.path().join(name), format!("{cut}{{\"seq\":")).unwrap();

@@ -1,4 +1,4 @@
-//! Runs that are cut off anywhere and go on.
+//! Runs that are interrupted anywhere and resume.
 
 mod damaged_journals;
 mod disk_failures;
@@ -13,7 +13,7 @@ use self::workload::{RUN, Workload};
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// The job as far as a loopback server answers it: `Answer`s in turn, one agent.
+/// The job for a loopback server that sends `Answer`s in turn to one agent.
 fn served(tools: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -36,7 +36,7 @@ fn a_kill_during_a_tool_call_is_reported_to_the_model_without_repeating_requests
             Answer::text("Gone on."),
         ]),
     );
-    // A sandbox would keep the command from it.
+    // A sandbox would prevent the command from doing so.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(!cut.run_folder().has("result.json"));
@@ -164,7 +164,7 @@ fn a_secret_input_must_be_given_again() {
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $(cut -d' ' -f4 /proc/$PPID/stat) } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
     let given = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush");
     let give = |line: &[&str]| given(line).run();
-    // A sandbox would keep the command from it.
+    // A sandbox would prevent the command from doing so.
     assert_eq!(given(RUN).run().signal(), Some(9));
     folder.legwork(&["resume", "latest"]).run().assert_code(3).assert_stderr_contains("--set-env token=VARIABLE");
     folder
@@ -194,7 +194,7 @@ fn a_changed_journal_is_rejected() {
     assert!(!folder.exists("log") || folder.read("log") == "one\n");
 }
 
-/// The command waits until it has seen the sign of life change, so that time passes, however slow the machine is.
+/// The command waits for the heartbeat to change, so that time passes however slow the machine is.
 #[test]
 fn time_in_a_killed_command_counts() {
     let folder = TestFolder::new();
@@ -203,7 +203,7 @@ fn time_in_a_killed_command_counts() {
                    do sleep 0.05; done; done; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)";
     let script = json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": command}}]}, {"text": "Over."}]});
     folder.write("r.yaml", script.to_string());
-    // A sandbox would keep the command from it.
+    // A sandbox would prevent the command from doing so.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(cut.run_folder().has("heartbeat"));
@@ -231,7 +231,7 @@ fn changes_are_complete_after_a_kill_between_the_last_steps() {
         let patch = record.file("changes.patch");
         assert!(!changes.as_array().unwrap().is_empty());
         assert!(!record.has("workspace.start"), "it goes last");
-        // As a kill leaves it that came before the result was written.
+        // As after a kill before the result was written.
         std::fs::remove_file(record.path().join("result.json")).unwrap();
         if left == "result.json" {
             std::fs::write(record.path().join("workspace.start"), "").unwrap();

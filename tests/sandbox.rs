@@ -1,4 +1,4 @@
-//! What commands find in the sandbox, and how the best tier is chosen. (What they can't do there is in `attacks`.)
+//! What commands find in the sandbox, and how the tier is chosen. `sandbox_attacks` tests what they can't do.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
-/// Whether bubblewrap works on this machine; says so on stderr where it doesn't.
+/// Whether bubblewrap works on this machine. If it doesn't, a note on stderr says so.
 fn bubblewrap_works() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| {
@@ -45,7 +45,7 @@ fn program(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"])
 }
 
-/// What the commands printed, one text each.
+/// The output of each command.
 fn command_outputs(ended: &ProgramOutput) -> Vec<String> {
     let events = ended.run_folder().events();
     let finished = events.iter().filter_map(|entry| match entry["type"] == "call_finished" {
@@ -59,7 +59,7 @@ fn sandbox(ended: &ProgramOutput) -> String {
     ended.run_folder().result()["sandbox"].as_str().unwrap().to_owned()
 }
 
-/// Makes an executable script.
+/// Creates an executable script.
 fn write_executable(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -212,7 +212,7 @@ fn the_workspace_can_be_anywhere() {
     if !bubblewrap_works() {
         return;
     }
-    // In the home folder, which is hidden otherwise.
+    // In the home folder, which is otherwise hidden.
     let folder = prepared("", &["pwd; echo new > file; ls -A .."]);
     std::fs::write(folder.home().parent().unwrap().join("secret"), "").unwrap();
     let above = folder.path().parent().unwrap().to_owned();
@@ -276,7 +276,7 @@ fn a_bwrap_that_commands_can_write_is_not_used() {
             .assert_stderr_contains("bwrap");
         assert!(!folder.exists("planted"), "{path}");
     }
-    // A folder that anyone may write to.
+    // A folder that everyone can write to.
     let shared = folder.home().parent().unwrap().join("shared");
     write_executable(&shared.join("bwrap"), "touch planted; exit 0");
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -299,7 +299,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
         write_executable(&programs.join("bwrap"), text);
         let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
         ended.assert_code(5).assert_stderr_contains("--sandbox off");
-        // As root, capabilities are missed first.
+        // Root fails first because of missing capabilities.
         assert!(ended.stderr.contains(why) || ended.stderr.contains("capabilities"), "{}", ended.full_output());
         let ended = program(&folder).env("PATH", &programs).run();
         match ended.stderr.contains("landlock can't be used") {
@@ -342,7 +342,7 @@ fn without_a_sandbox_commands_need_sandbox_off() {
     let ended = program(&folder).args(["--sandbox", "off"]).run();
     ended.assert_code(0).assert_stderr_contains("warning: commands are not confined (sandbox: off)");
     assert_eq!((sandbox(&ended).as_str(), command_outputs(&ended)), ("off", vec!["ran".to_owned()]));
-    // A job without commands needs none.
+    // A job without commands needs no sandbox.
     let folder = prepared("", &[]);
     let programs = path_without_bwrap(&folder);
     folder.write("job.yaml", folder.read("job.yaml").replace("bash: { timeout: 20s }", "glob"));
@@ -356,7 +356,7 @@ fn a_command_gets_sigterm_before_sigkill_and_leaves_no_process() {
     if !bubblewrap_works() {
         return;
     }
-    // By a number that no other test has, of whoever else runs tests here.
+    // With a number that no other test of any user here has.
     let sleep = format!("sleep 177.{}", std::process::id());
     let command = format!("trap 'echo asked; exit 3' TERM; (setsid {sleep} &); echo begun; {sleep} & wait");
     let folder = prepared("", &[&command]);

@@ -1,4 +1,4 @@
-//! Secrets: who sees them, and that nothing that is kept, shown or sent holds one.
+//! Secrets: who can read them, and that nothing that is stored, shown or sent contains one.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// As long as a GitHub token: `base64` breaks it in two.
+/// As long as a GitHub token: `base64` wraps it into two lines.
 const TOKEN: &str = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
 
 const JOB: &str = "inputs: { token: { type: string, secret: true } }\nparent: { prompt: Use it., tools: [bash, read_file, write_file] }\n";
@@ -23,7 +23,7 @@ fn run(folder: &TestFolder, server: &Server, format: &str) -> ProgramOutput {
     run.anthropic(server).env("MY_TOKEN", TOKEN).run()
 }
 
-/// Nothing of the text or of a part of it was printed, recorded or sent.
+/// Asserts that neither the text nor a part of it was printed, recorded or sent.
 #[track_caller]
 fn assert_absent(ended: &ProgramOutput, requests: &[std::sync::Arc<Request>], texts: &[&str]) {
     for text in texts {
@@ -43,7 +43,7 @@ fn no_process_finds_the_key_in_an_environment() {
     let ended =
         folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("AWS_SECRET_ACCESS_KEY", "aws/aws/aws").run();
     ended.assert_code(0);
-    // It could look: its own environment is there.
+    // The command can look: its own environment is there.
     assert!(server.finish()[1].results()[0].text.contains("HOME="), "{}", ended.full_output());
     for file in ["own", "parents"] {
         let found = String::from_utf8_lossy(&std::fs::read(folder.at(file)).unwrap()).into_owned();
@@ -97,7 +97,7 @@ fn a_secret_is_redacted_in_every_encoding() {
 #[test]
 fn redaction_happens_before_truncation() {
     let folder = folder_with(JOB);
-    // Long results keep their head and their tail, long lines their head.
+    // Long results keep their start and end, long lines their start.
     let flood = "yes \"$INPUT_TOKEN\" | head -n 5000";
     let line = "for i in $(seq 300); do printf '%s' \"$INPUT_TOKEN\"; done > line; wc -c line";
     let read = Answer::calls(&[("read_file", json!({ "path": "line" }))]);
@@ -123,7 +123,7 @@ fn the_providers_key_is_redacted_everywhere() {
 #[test]
 fn error_messages_of_a_server_are_redacted() {
     let encoded = "c2stYW50LXRlc3QtMGExYjJjM2Q0ZTVmNjc4OQ==";
-    // Cut at 600 characters, amid the token.
+    // Truncated at 600 characters, within the token.
     let words = format!("no {KEY}, no {encoded}, {}{TOKEN}", "x".repeat(560));
     for (status, kind, outcome) in [
         (401, "authentication_error", "provider_rejected"),
@@ -213,7 +213,7 @@ fn a_placeholder_in_a_path_is_rejected_and_a_secret_in_a_path_is_not_stored() {
     let folder = folder_with(JOB);
     folder.write(&format!("w-{TOKEN}/a.txt"), "text\n");
     let input = json!({ "path": "w-[masked:token]", "content": "x" });
-    // A command that stays leaves what the run had kept of the workspace.
+    // The killed command leaves the run's baseline of the workspace behind.
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("write_file", input)]),
         bash(
@@ -354,7 +354,7 @@ fn records_are_readable_by_their_owner_only() {
     }
 }
 
-/// A run whose command left its secret in the workspace, cut off behind that.
+/// A run whose command wrote its secret into the workspace, killed after that.
 fn run_with_leaked_secret(arguments: &[&str], old: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", format!("model: replay/r.yaml\nenv: [DEPLOY_TOKEN]\n{JOB}"));
@@ -392,7 +392,7 @@ fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
         .assert_stderr_contains("--force");
     resume(&[], OLD, Some("deploy-2-deploy")).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
     resume(&[], OLD, None).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
-    // Cut off once more: it stays as it was forced.
+    // Killed once more, the run keeps the forced options.
     let forced = resume(&["--force"], "the-new-value-of-it", Some(first)).env("LEGWORK_KILL_AFTER", "1").run();
     assert_eq!(forced.signal(), Some(9), "{}", forced.full_output());
     resume(&[], OLD, Some(first)).run().assert_code(2).assert_stderr_contains(": token\n");
@@ -414,7 +414,7 @@ fn a_run_resumes_with_the_same_secrets_and_keeps_its_patch() {
     ended.assert_code(0);
     assert!(ended.run_folder().file("changes.patch").contains("[masked:token] [masked:DEPLOY_TOKEN]"));
     ended.run_folder().assert_absent(TOKEN);
-    // Equal values of two secrets or two runs can't be told from what stands for them.
+    // Equal values of two secrets or two runs can't be distinguished by their placeholders.
     let marks = |folder: &TestFolder| {
         let journal = std::fs::read_to_string(folder.at("runs/job/latest/events.jsonl")).unwrap();
         let started: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();

@@ -24,7 +24,7 @@ result:
       findings: { type: array, items: { type: object, required: [line], properties: { line: { type: integer } } } }
 ";
 
-/// A job whose parent has these tools, and ends with data of this schema.
+/// A job whose parent has these tools and ends with data of this schema.
 fn job(tools: &str, result: &str) -> TestFolder {
     let folder = TestFolder::new();
     let head = "model: anthropic/claude-haiku-4-5\nlimits: { tokens: 1000000 }\n";
@@ -90,7 +90,7 @@ fn a_missing_result_is_requested_once_more() {
     let folder = job("", FINDINGS);
     let server = Server::start(ScriptedAgents::of([Answer::text("Good."), submit(&valid_data()), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
-    // The last reply says nothing, so the data is the answer.
+    // The last reply is empty, so the data is the answer.
     ended.assert_code(0);
     assert_eq!(ended.json(), valid_data());
     assert!(!ended.stderr.contains("the answer is empty"), "{}", ended.stderr);
@@ -113,7 +113,7 @@ fn a_missing_result_is_requested_once_more() {
     assert_eq!(ended.run_folder().result()["error"]["code"], "result_invalid");
     server.finish();
 
-    // An answer of nothing at all goes into no message.
+    // An empty reply isn't added to the messages.
     let server = Server::start(ScriptedAgents::of([Answer::empty(), submit(&json!({})), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
     ended.assert_code(1).assert_stdout("");
@@ -133,7 +133,7 @@ fn the_last_submission_counts_also_among_other_calls() {
     ]);
     let server = Server::start(ScriptedAgents::of([beside, submit(&json!({})), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
-    // Nothing was said, so that the data is the answer.
+    // There is no text, so the data is the answer.
     ended.assert_code(0).assert_stdout("{\n  \"verdict\": \"bad\",\n  \"findings\": []\n}\n");
     assert_eq!(outcome(&ended), (json!("completed"), bad));
     let results = server.finish()[1].results();
@@ -186,7 +186,7 @@ fn repeating_the_same_wrong_submission_is_stuck() {
 fn a_secret_in_a_result_is_redacted_everywhere() {
     let folder = job("", "result: { schema: { type: object } }\nenv: [DEPLOY_TOKEN]\n");
     let data = json!({ "note": "it is hunter2-hunter2", "hunter2-hunter2": 1 });
-    // What is masked comes back to the provider in another form.
+    // Redacted text is sent back to the provider in another form.
     let server = Server::start(ScriptedAgents::of([submit(&data).allow_changed_echo(), Answer::empty()]));
     let ended = folder
         .legwork(JSON)

@@ -1,4 +1,4 @@
-//! A subagent has exactly its own tools and rules; what bounds the run bounds it as well.
+//! A subagent has exactly its own tools and rules, and the limits of the run apply to it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The program's own memory while tools work on files that are made to take much of it.
+//! The program's own memory while tools read files that are built to take much of it.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
-/// The memory that the program may have for its data, in KiB.
+/// The limit on the program's data, in KiB.
 const MAX_DATA_KIB: u32 = 500_000;
 
-/// Makes the calls in one reply each, with the program's memory bounded.
+/// Makes the calls, one per reply, with bounded memory.
 fn run_calls(folder: &TestFolder, tools: &str, calls: &[(&str, Value)]) -> ProgramOutput {
     folder.write("job.yaml", format!("model: replay/script.yaml\nparent:\n  prompt: Go.\n  tools: [{tools}]\n"));
     let replies = calls.iter().map(|(tool, input)| json!({ "calls": [{ "tool": tool, "input": input }] }));

@@ -1,4 +1,4 @@
-//! `--untrusted`: what a job from a stranger can't have.
+//! `--untrusted`: what a job of an untrusted author can't have.
 
 use crate::runs::folder_with;
 use crate::support::server::{Answer, KEY, Request, Server};
@@ -111,7 +111,7 @@ fn cases_of_an_untrusted_job_get_no_more_than_the_job() {
     test(&["modest.yaml", "--untrusted"]).assert_code(3).assert_stderr_contains("is a symbolic link");
 }
 
-/// A repository can bring links with it, and what is checked or tested is printed.
+/// A repository can contain links, and what is validated or tested is printed.
 #[test]
 fn links_out_of_the_repository_are_not_quoted() {
     use std::os::unix::fs::symlink;
@@ -142,7 +142,7 @@ fn links_out_of_the_repository_are_not_quoted() {
     ] {
         folder.legwork(arguments).run().assert_code(3).assert_not_printed(KEY).assert_not_printed("hush");
     }
-    // Within the repository a link is a file like any other.
+    // A link within the repository is treated like any other file.
     folder.write("shared/bad.yaml", "modell: x\n");
     symlink("../shared/bad.yaml", folder.at("jobs/bad.yaml")).unwrap();
     folder.legwork(&["validate", "jobs/bad.yaml"]).run().assert_code(3).assert_stdout_contains("modell: x");

@@ -1,4 +1,4 @@
-//! `legwork validate`: which files it checks, what it mends, and what it says of all that.
+//! `legwork validate`: which files it checks, what it fixes, and what it prints.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ fn pair(file: &str, code: &str) -> (String, String) {
     (file.to_owned(), code.to_owned())
 }
 
-/// A folder with something to mend in all kinds of files.
+/// A folder with something to fix in all kinds of files.
 fn broken_jobs() -> TestFolder {
     let folder = TestFolder::new();
     folder
@@ -54,7 +54,7 @@ fn broken_jobs() -> TestFolder {
     folder
 }
 
-/// What is in the files of [`broken`] when they are mended.
+/// The content of the files of [`broken`] after the fixes.
 fn assert_fixed(folder: &TestFolder) {
     assert_eq!(folder.read("jobs/good.yaml"), GOOD);
     assert_eq!(folder.read("jobs/a b.yaml"), BAD.trim_end().replace("Read", "read_file"));
@@ -198,7 +198,7 @@ fn a_fix_never_moves_a_value_to_another_key() {
         folder.write("job.yaml", &text);
         folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(3);
         let now = folder.read("job.yaml");
-        // The typo in a value may go; no key changes.
+        // The typo in a value can be fixed; no key changes.
         assert_eq!(now.replace("network: open", "network: opn"), text);
     }
     folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
@@ -237,7 +237,7 @@ fn shared_prompts_are_fixed_for_all_jobs_and_reported_once() {
     let ended = folder.legwork(&["validate", "--format", "json"]).run();
     let place = |line, column| ("jobs/p.md".to_owned(), line, column, "undefined-variable".to_owned());
     assert_eq!(findings(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
-    // To another job `topic` is nothing, and `inputs.topic` is nothing either.
+    // For the other job, neither `topic` nor `inputs.topic` exists.
     folder.write("jobs/c.yaml", job("{ topik: { type: string } }", "p.md")).write("jobs/p.md", "{{ inputs.topik }}\n");
     folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix left out");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topik }}\n");
@@ -290,7 +290,7 @@ fn hidden_findings_are_counted() {
     let github = folder.legwork(&["validate", "--format", "github"]).run();
     github.assert_code(3).assert_stdout_contains("::error::591 more errors, which are in the step's log\n");
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("::error file=")).count(), 9);
-    // The nine and all others that are found, each file's last one with the number of those beyond.
+    // The nine findings and all others; the last one of each file counts the rest.
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("jobs/")).count(), 2 * 101 - 9);
     github.assert_stdout_contains("jobs/b.yaml:2:").assert_stdout_contains("too-many-findings]: 200 more findings");
     let many_warnings = format!(
@@ -353,7 +353,7 @@ fn files_with_job_names_are_found_by_name() {
         .write("jobs/.gitignore", "drafts/\n")
         .write("jobs/.ignore", "ignored.yaml\n")
         .write("jobs/ignored.yaml", "[");
-    // What only this machine ignores is checked.
+    // Files that only this machine ignores are checked.
     std::fs::create_dir_all(folder.home().join(".config/git")).unwrap();
     std::fs::write(folder.home().join(".config/git/ignore"), "*.yml\n").unwrap();
     symlink("nowhere", folder.at("jobs/link.yaml")).unwrap();
@@ -423,7 +423,7 @@ fn a_script_is_checked_against_its_job() {
     assert_eq!(findings(ended.assert_code(3)), [("x.script.yaml".to_owned(), 3, 3, "unknown-subagent".to_owned())]);
     folder.legwork(&["validate", ".", "--fix"]).run().assert_code(0);
     assert_eq!(folder.read("x.script.yaml"), script.replace("explorre", "explorer"));
-    // Without a job, or with one that can't be understood, only the form counts.
+    // Without a job, or with one that can't be parsed, only the form is checked.
     folder.write("x.script.yaml", script).write("x.yml", job.replace("tools: [task]", "tools: 7"));
     folder.legwork(&["validate", "x.script.yaml"]).run().assert_code(0);
     std::fs::remove_file(folder.at("x.yml")).unwrap();
@@ -444,7 +444,7 @@ fn many_files_with_many_findings_are_printed() {
         .assert_code(3)
         .assert_stdout_contains("50 more findings are not shown")
         .assert_stdout_contains("1500 errors\n");
-    // The reader goes away after the first line.
+    // The reader closes the pipe after the first line.
     let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["validate", "--diff"])
         .current_dir(folder.path())

@@ -1,4 +1,4 @@
-//! Which files a run has changed: what `result.json` and `changes.patch` say of it.
+//! The files that a run has changed, in `result.json` and `changes.patch`.
 
 mod hostile_workspace;
 mod workspace_locations;
@@ -15,12 +15,12 @@ use crate::support::test_folder::TestFolder;
 
 pub(crate) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/../home/replies.yaml", "--out", "../home/runs"];
 
-/// The run's record, which lies outside of the workspace.
+/// The run's record, which is outside of the workspace.
 pub(crate) fn record(folder: &TestFolder) -> RunFolder {
     RunFolder::new(folder.home().join("runs/job/latest").canonicalize().expect("a run"))
 }
 
-/// A job whose parent runs these commands, one a turn.
+/// A job whose parent runs these commands, one per turn.
 pub(crate) fn write_job_with_commands(folder: &TestFolder, commands: &[&str]) {
     let turn = |command: &&str| json!({ "calls": [{ "tool": "bash", "input": { "command": command } }] });
     let turns: Vec<Value> = commands.iter().map(turn).chain([json!({ "text": "done" })]).collect();
@@ -29,7 +29,7 @@ pub(crate) fn write_job_with_commands(folder: &TestFolder, commands: &[&str]) {
     folder.write("job.yaml", job);
 }
 
-/// Copies the workspace, runs the commands, and looks whether the patch makes the copy what the workspace has become.
+/// Copies the workspace, runs the commands, and checks that the patch turns the copy into the new workspace.
 #[track_caller]
 fn changed_by(folder: &TestFolder, list: &[&str]) -> (ProgramOutput, Value) {
     write_job_with_commands(folder, list);
@@ -83,7 +83,7 @@ fn sh(command: &str) {
     assert!(output.status.success(), "{command}\n{said}");
 }
 
-/// `path change +added -removed`, a line each.
+/// `path change +added -removed`, one line each.
 fn change_lines(changes: &Value) -> Vec<String> {
     let number = |value: &Value| value.as_u64().map_or("?".to_owned(), |number| number.to_string());
     let line = |change: &Value| {
@@ -119,7 +119,7 @@ const CHANGE_COMMANDS: &[&str] = &[
     "src/moved.txt deleted +0 -2",
 ];
 
-/// What the copy can't have by the patch.
+/// What the patch can't restore in the copy.
 fn without_ignored(folder: &TestFolder) {
     for name in ["ignored", "a.log"] {
         sh(&format!("rm -rf {}", folder.at(name).display()));

@@ -1,4 +1,4 @@
-//! What a case's workspace is made of, and what its run is kept from.
+//! The workspace of a case, and what its run can't reach.
 
 use super::{JOB, case, leftover_files, run, test};
 use crate::support::test_folder::TestFolder;
@@ -37,7 +37,7 @@ fn a_repository_is_created_deterministically() {
                   - { message: One, folder: first, tag: v1 }\n- { message: 'Two; $(three)', folder: second, remove: [old] }\n";
     let folder = with_command(JOB, command, expect);
     folder.write("jobs/tests/job/one/first/old", "x\n").write("jobs/tests/job/one/second/new", "y\n");
-    // Nothing of this machine's own configuration counts.
+    // This machine's own configuration has no effect.
     std::fs::write(
         folder.home().join(".gitconfig"),
         "[user]\nname = me\n[commit]\ngpgSign = true\n[init]\ndefaultBranch = x\n",
@@ -72,7 +72,7 @@ fn no_key_and_no_network_reaches_a_case() {
         return crate::support::report_skipped("bubblewrap doesn't work here");
     }
     ended.assert_code(0);
-    // Without a script or a record there is no way around --offline.
+    // Without a script or a record, nothing bypasses --offline.
     folder.write("job.yaml", JOB);
     let ended = folder.legwork(&["run", "job.yaml", "--offline"]).env("ANTHROPIC_API_KEY", "sk-x").run();
     ended

@@ -1,4 +1,4 @@
-//! What the command line asks for, and what becomes of the outputs.
+//! Command-line options of `test`, and its outputs.
 
 use rustix::process::Signal;
 
@@ -15,7 +15,7 @@ fn cases_can_be_selected_by_file_folder_and_name() {
     folder
         .write(&of_other("workspace/a.txt"), "hi\n")
         .write(&of_other("workspace/tests/job/x/expect.yaml"), "no case\n");
-    // Somebody else's tests.
+    // Tests of other programs.
     folder.write("src/tests/unit/data/input.yaml", "x: 1\n");
     let count = |arguments: &[&str]| {
         let ended = run(&folder, arguments);
@@ -50,7 +50,7 @@ fn it_is_an_error_if_there_are_no_cases() {
     run(&folder, &["--jobs", "0"]).assert_code(2);
 }
 
-/// The elements of a document, in order, with their attributes; fails where it isn't well-formed.
+/// The elements of an XML document, in order, with their attributes. Panics if it isn't well-formed.
 fn elements(xml: &str) -> Vec<(String, String)> {
     assert!(xml.chars().all(|letter| letter >= ' ' || letter == '\n' || letter == '\t'), "{xml:?}");
     let body = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").expect("a declaration");
@@ -132,7 +132,7 @@ fn a_closed_pipe_is_not_an_error() {
 #[test]
 fn a_record_can_be_a_case() {
     let folder = with_case("failed_calls: 0\nmax_turns: 3\nfiles: { a.txt: { is: hello } }\n");
-    // A path of the recorded workspace means the fresh copy.
+    // A path of the recorded workspace stands for the fresh copy.
     let path = folder.at("a.txt").display().to_string();
     folder.write("a.txt", "hi\n").write("script.yaml", SCRIPT.replace("path: a.txt", &format!("path: {path}")));
     let ended = folder.legwork(&["run", "jobs/job.yaml", "--model", "replay/script.yaml"]).run();

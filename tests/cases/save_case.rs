@@ -1,4 +1,4 @@
-//! `legwork run --save-case`: what a real run becomes.
+//! `legwork run --save-case`: a real run becomes a case.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Summaries that are none, or more than was asked for; prompts and results that are too long from the beginning.
+//! Invalid or oversized summaries, and prompts and results that are too long from the start.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A long run whose every summary is this one.
+/// A long run that always gets this summary.
 fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>) {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let (reads, summary) = (reader(9), summary.clone());
@@ -70,7 +70,7 @@ fn an_uncounted_prompt_is_sent_to_the_provider() {
     let (ended, requests) = ask(30_000);
     ended.assert_code(0);
     assert_eq!(requests, 1, "its 300 kB may be 75,000 tokens");
-    // One that can't fit isn't sent, for there are servers that would cut it without a word.
+    // A request that can't fit isn't sent, because some servers would truncate it silently.
     let (ended, requests) = ask(70_000);
     ended
         .assert_code(4)

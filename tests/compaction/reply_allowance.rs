@@ -1,4 +1,4 @@
-//! What the window leaves for a reply, and windows that only a server knows.
+//! The space that the context window leaves for a reply, and windows that only a server knows.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn folder(model: &str, max_tokens: u64) -> TestFolder {
     folder
 }
 
-/// One turn that reads, with so many words and tokens in its reply, then the end.
+/// One turn that reads, with a reply of this many words and tokens, then the end.
 fn reader(words: usize, output: u64) -> impl Fn(&Request) -> Answer + Send + Sync {
     move |request: &Request| match request.turn() {
         0 => {
@@ -33,7 +33,7 @@ fn a_reply_allowance_shrinks_with_the_window() {
     const WINDOW: u64 = 6_000;
     for (model, _) in MODELS {
         let folder = folder(&format!("{{ name: {model}, context: {WINDOW} }}"), 5_000);
-        // The first reply alone is more than the window has beside the longest one.
+        // The first reply alone is larger than the window minus the longest reply.
         let server = Server::start(reader(2_200, 3_300));
         let ended = run(&folder, &server);
         ended.assert_code(0).assert_stdout("All is read.\n");
@@ -65,7 +65,7 @@ fn a_reply_cut_at_the_end_of_the_window_is_retried_once() {
     folder.legwork(&["replay", "latest"]).run().assert_code(0);
 }
 
-/// A server with a window that refuses what prompt and reply could take together beyond it.
+/// A server that rejects requests whose prompt and longest reply don't fit into its window.
 fn server_with_window(
     window: u64,
     says: fn(&Request, u64) -> String,

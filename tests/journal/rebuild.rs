@@ -1,4 +1,4 @@
-//! Everything in the record but the journals follows from the journals.
+//! Everything in the record except the journals can be rebuilt from the journals.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Every file of a record but its journals, and the workspace's start, byte for byte.
+/// Every file of a record except its journals and the baseline of the workspace, byte for byte.
 fn artifacts(record: &RunFolder) -> BTreeMap<String, Vec<u8>> {
     let journals = journals(record);
     let names = record.files().into_iter().filter(|name| !journals.contains(name) && name != "workspace.start");
@@ -22,7 +22,7 @@ fn rebuild(folder: &TestFolder) -> ProgramOutput {
     folder.legwork(&["show", "latest", "--rebuild"]).run()
 }
 
-/// Takes everything away that can be made again, has it made, and compares.
+/// Removes everything that can be rebuilt, has it rebuilt, and compares.
 fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     let record = latest(folder);
     let before = artifacts(&record);
@@ -126,7 +126,7 @@ fn edited_artifacts_are_rebuilt() {
     assert_eq!(artifacts(&record), before);
 }
 
-/// A run that was cut off, without `plan.json` and `job.yaml`.
+/// An interrupted run without `plan.json` and `job.yaml`.
 #[test]
 fn a_run_resumes_from_its_journals_alone() {
     let folder = prepared();
@@ -184,7 +184,7 @@ fn a_torn_tail_is_reported_and_the_rest_is_used() {
     assert!(record.transcript().starts_with("# job: not finished"));
     // The run itself has the rest.
     folder.legwork(&["resume", "latest"]).run().assert_code(0).assert_stdout("All\n\ndone: `x`.\n");
-    // It had ended: its start isn't kept any more, and what it has changed is in the journal.
+    // The run had ended: its baseline isn't kept any more, and its changes are in the journal.
     assert_rebuilt(&folder, ALL);
 }
 

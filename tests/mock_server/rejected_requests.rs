@@ -1,8 +1,8 @@
-//! What the server that stands in for a provider refuses, as the provider would.
+//! Requests that the test server rejects, as the provider would.
 
 use super::*;
 
-/// What the server says of requests that each open a conversation.
+/// The server's errors for requests that each start a conversation.
 fn violations(change: impl FnOnce(&mut Value)) -> Vec<String> {
     let server = Server::start(|_: &Request| Answer::text("good"));
     let mut body = ask(&[user("go")]);
@@ -126,7 +126,7 @@ fn headers_that_the_api_rejects_are_rejected() {
     assert!(server.take_violations()[0].contains("not a request line"));
 }
 
-/// What the server says of a second request, after a first one that asks `go` was answered.
+/// The server's error for a second request, after the first one, `go`, was answered.
 fn violations_of_second_request(answer: Answer, messages: &[Value]) -> Vec<String> {
     let server = Server::start(move |request: &Request| match request.number {
         0 => answer.clone(),
@@ -157,11 +157,11 @@ fn a_conversation_that_changes_earlier_messages_is_rejected() {
     let dropped = [user("go"), assistant(calls), user(results)];
     let signed = answer_with_two_calls().thinking("hm", "c2ln");
     assert!(violations_of_second_request(signed, &dropped)[0].contains("a reply came back changed"));
-    // A thought can't be the last block.
+    // Thinking can't be the last block.
     let thought = json!({"type": "thinking", "thinking": "hm", "signature": "c2ln"});
     let silent = [user("go"), assistant(json!([thought, {"type": "text", "text": "-"}])), user("well?")];
     assert_eq!(violations_of_second_request(Answer::empty().thinking("hm", "c2ln"), &silent), [""; 0]);
-    // Blank text can't be sent back; a second agent may have the same prompt.
+    // Blank text can't be sent back; a second agent can have the same prompt.
     assert_eq!(violations_of_second_request(answer_with_two_calls().then_text(""), &dropped), [""; 0]);
     assert_eq!(violations_of_second_request(answer_with_two_calls(), &dropped[..1]), [""; 0]);
 }
@@ -226,7 +226,7 @@ fn a_server_script_requires_that_all_replies_are_used() {
     assert!(text.contains("1 answers for \"go\" were never asked for"), "{text}");
 }
 
-/// What is wrong with one request after another to one of OpenAI's APIs.
+/// The errors for several requests to one of OpenAI's APIs.
 fn violations_at(path: &str, answer: Answer, requests: &[Value]) -> Vec<String> {
     let server = Server::start(move |_: &Request| answer.clone());
     let mut client = Client::of(&server);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{JOB, SCRIPT, differences, record_run};
 
-/// What comes of an edited job: exit code 7 and the JSON, or equal.
+/// The replay of an edited job: exit code 7 and the JSON, or equal.
 fn edited(from: &str, to: &str) -> Value {
     let (folder, _) = record_run(JOB, SCRIPT);
     assert!(JOB.contains(from), "{from}");
@@ -63,7 +63,7 @@ fn a_removed_tool_takes_effect_at_its_first_call() {
     assert_eq!(paths(&json), ["subagents.reader.tools.read_file", "subagents.reader.tools.glob"]);
     assert!(differences(&json).contains(&at("reader-1", 1, "")), "{json:#}");
     let json = edited("write_file, todo", "write_file, grep, todo");
-    // A model that calls what isn't there is told what is.
+    // A model that calls a missing tool gets the list of tools.
     assert_eq!((paths(&json), differences(&json)), (vec!["parent.tools.grep"], vec![at("parent", 2, "")]));
 }
 

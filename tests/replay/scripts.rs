@@ -1,4 +1,4 @@
-//! Scripts that don't fit: told with their places, before anything runs where that can be.
+//! Scripts that don't fit their job are reported with positions, if possible before anything runs.
 
 use crate::support::test_folder::TestFolder;
 

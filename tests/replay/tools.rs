@@ -11,7 +11,7 @@ fn real_tools_in_the_original_workspace_give_the_same_results() {
     let replay = || folder.legwork(&["replay", "latest", "--tools", "--workspace"]).arg(fresh.path()).run();
     replay().assert_code(0).assert_stdout("equal: 3 agents, 6 turns, 6 calls\n");
     assert_eq!(fresh.read("out.txt"), "one\ntwo\n");
-    // Now the file is there, which the answer says.
+    // Now the file exists, which the result shows.
     replay()
         .assert_code(7)
         .assert_stdout_contains("differs first at parent, turn 2, event ")
@@ -37,7 +37,7 @@ fn checks_run_for_real() {
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal: ");
     folder.legwork(&["replay", "latest", "--tools"]).run().assert_code(0).assert_stdout_contains("equal: ");
-    // Nobody can write to a folder of that name.
+    // A folder of that name can't be written like a file.
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     std::fs::create_dir(folder.at("out.txt")).unwrap();
     let ended = folder.legwork(&["replay", "latest", "--tools", "--format", "json"]).run();

@@ -1,5 +1,5 @@
-//! Records that aren't as they were left: journals cut anywhere, changed, mixed or missing. A run goes on from them or
-//! says why it can't, and runs no call again that a journal still knows of.
+//! Records that have changed since the run: journals cut anywhere, edited, mixed or missing. A run resumes from them
+//! or reports why it can't, and it repeats no call that a journal still knows.
 //!
 //! `PROPTEST_CASES=2000 cargo test --test all resume::damage` tries more, and `PROPTEST_RNG_SEED=7` others.
 
@@ -34,10 +34,10 @@ type Journals = BTreeMap<String, Vec<u8>>;
 
 const PARENT: &str = "events.jsonl";
 
-/// Journals that a test has changed aren't the run's own any more.
+/// Journals that a test has changed no longer match their seal.
 const TRUSTED: &[&str] = &["resume", "latest", "--trust-record"];
 
-/// A run that got to its end, without what says so.
+/// A run that reached its end, without the files that say so.
 struct BaselineRun {
     work: Workload,
     folder: TestFolder,
@@ -53,13 +53,13 @@ impl BaselineRun {
         Self { work, folder, journals }
     }
 
-    /// Twice the same job, each time with other ids of calls and other times.
+    /// The same job twice, each time with other ids of calls and other times.
     fn short() -> &'static [Self; 2] {
         static RAN: OnceLock<[BaselineRun; 2]> = OnceLock::new();
         RAN.get_or_init(|| [Self::new(Workload::short()), Self::new(Workload::short())])
     }
 
-    /// A copy of its record in a workspace in which nothing was done yet, with these journals.
+    /// A copy of its record with these journals, in a workspace in which nothing has been done yet.
     fn with(&self, journals: &Journals) -> TestFolder {
         let folder = self.work.folder();
         let id = self.folder.at("runs/job/latest").canonicalize().unwrap();
@@ -75,7 +75,7 @@ impl BaselineRun {
     }
 }
 
-/// Lets a record go on, in a workspace of its own.
+/// Resumes a record in its own workspace.
 fn resume(folder: &TestFolder) -> ProgramOutput {
     let runs = std::fs::read_dir(folder.at("runs/job")).unwrap().flatten().find(|entry| entry.path().is_dir());
     folder
@@ -84,7 +84,8 @@ fn resume(folder: &TestFolder) -> ProgramOutput {
         .run()
 }
 
-/// Whatever the journals are: it ends in a documented way, and does nothing that one of them knows of. The exit code.
+/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns
+/// the exit
 fn assert_invariants(folder: &TestFolder, journals: &Journals, why: &str) -> i32 {
     let ended = resume(folder);
     assert!(ended.signal().is_none() && !ended.stderr.contains("panicked"), "{why}\n{}", ended.full_output());
@@ -109,7 +110,7 @@ fn has_a_line(journal: &[u8]) -> bool {
     journal.contains(&b'\n')
 }
 
-/// Journals that were cut go on, but where the parent's knows nothing of a subagent whose journal does.
+/// Cut journals resume, unless the parent's knows nothing of a subagent whose journal exists.
 fn resume_truncated(ran: &BaselineRun, journals: &Journals, why: &str) {
     let parent = lines(&journals[PARENT]);
     let knows = |id: &str| parent.iter().any(|event| event["data"]["child"] == id);
@@ -126,7 +127,7 @@ fn resume_truncated(ran: &BaselineRun, journals: &Journals, why: &str) {
     }
 }
 
-/// Something that happens to a record.
+/// A change to a record.
 #[derive(Debug, Clone)]
 enum Damage {
     Cut(Index, Index),
@@ -246,7 +247,7 @@ fn a_journal_cut_at_any_byte_resumes_or_is_rejected_with_a_reason() {
     }
 }
 
-/// At the end of each event and in its midst.
+/// At the end of each event and in the middle of it.
 #[test]
 fn a_journal_with_checks_cut_anywhere_resumes() {
     let ran = BaselineRun::new(Workload::checked());
@@ -260,7 +261,7 @@ fn a_journal_with_checks_cut_anywhere_resumes() {
     });
 }
 
-/// Cut off while a subagent works, with its journal and the parent's.
+/// Interrupted while a subagent works, with its journal and the parent's.
 fn interrupted_in_subagent() -> (TestFolder, std::path::PathBuf) {
     let folder = Workload::tiny().folder();
     let ended = folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "9").run();
@@ -296,7 +297,7 @@ fn a_journal_of_a_subagent_that_was_never_started_is_reported() {
         .assert_stderr_contains("worker-2.events.jsonl")
         .assert_stderr_contains("another agent's events");
     std::fs::remove_file(run.join("subagents/worker-2.events.jsonl")).unwrap();
-    // One in which nothing stands was made just before a kill.
+    // An empty one was created just before a kill.
     std::fs::write(run.join("subagents/worker-2.events.jsonl"), "").unwrap();
     folder.legwork(TRUSTED).run().assert_code(0);
 }

@@ -1,4 +1,4 @@
-//! Runs that are killed at a moment that only a provider can bring about, and what they go on with.
+//! Runs that are killed at a moment that only a provider can bring about, and how they resume.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ subagents: { worker: { tools: [bash] } }
 limits: { tokens: 1000000, parallel_subagents: 8 }
 ";
 
-/// Waits until so many events of a kind stand in the parent's journal; fails the test after ten seconds.
+/// Waits until the parent's journal has this many events of a kind; fails the test after a timeout.
 fn wait_for(folder: &TestFolder, kind: &str, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(180);
     loop {
@@ -48,7 +48,7 @@ fn a_kill_with_three_of_eight_parallel_calls_done_resumes_with_the_other_five() 
             }
             (None, _) => Answer::text("All parts."),
             (Some(part), 0) => Answer::calls(&[("bash", json!({ "command": format!("echo {part} >> log") }))]),
-            // The first three that come to their end get there; the others have had their effect.
+            // The first three results are recorded; the other calls have had their effect.
             (Some(part), _) if goes_on.load(Ordering::SeqCst) || answered.fetch_add(1, Ordering::SeqCst) < 3 => {
                 Answer::text(&format!("Part {part}."))
             }
@@ -98,7 +98,7 @@ fn a_kill_during_a_backoff_retries_at_once() {
     assert_eq!(server.finish().len(), 2);
 }
 
-/// A model that says something else than it did before it was cut off is taken at its word; what it had said stays.
+/// If the model replies differently than before the interruption, the new reply counts, and recorded replies stay.
 #[test]
 fn a_provider_that_replies_differently_continues_from_the_record() {
     let folder = served("bash");
@@ -123,10 +123,10 @@ fn a_provider_that_replies_differently_continues_from_the_record() {
     assert_eq!(ended.run_folder().result()["turns"], 3);
 }
 
-/// A run that is over as soon as it goes on tells all that was done before.
+/// A run that ends right after its resume reports all that was done before.
 #[test]
 fn a_run_without_time_left_reports_what_was_done() {
-    // Behind a reply, amid the subagents and later.
+    // After a reply, during the subagents, and later.
     for after in [4, 30, 40, 50] {
         without_time_left(after);
     }
@@ -218,7 +218,7 @@ fn workspace_and_commit_are_those_of_the_last_resume() {
     assert_not_repeated(&folder, "elsewhere");
 }
 
-/// Journals that aren't to be kept are kept as long as the run may go on.
+/// Journals that aren't to be kept are kept while the run can resume.
 #[test]
 fn temporary_journals_are_kept_until_the_run_has_ended() {
     let work = Workload::short().keep("never");
@@ -233,7 +233,7 @@ fn temporary_journals_are_kept_until_the_run_has_ended() {
     folder.legwork(RESUME).run().assert_code(0).assert_stdout("").assert_stderr_contains("has ended: completed");
 }
 
-/// One that was cut off before it had a plan has done nothing; an older one isn't meant instead.
+/// A run that was interrupted before it had a plan has done nothing, and no older run takes its place.
 #[test]
 fn latest_is_the_newest_run_even_if_it_had_not_started() {
     let folder = Workload::short().folder();

@@ -1,8 +1,8 @@
-//! A process that dies at any moment: after any event, amid any operation on a file, and again while it goes on.
+//! A process that dies at any moment: after any event, during any file operation, and again after a resume.
 
 use super::workload::{RESUME, RUN, Workload, assert_journals_kept, for_each_parallel, journals};
 
-/// Cuts a run off after so many events and once more after `again`, where that is anything, then lets it go on.
+/// Kills a run after a number of events and, if `again` isn't `None`, once more after that many, then resumes it.
 fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>) -> bool {
     let folder = work.folder();
     let mut why = format!("{order}={number}");
@@ -37,7 +37,7 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     }
     let ended = folder.legwork(RESUME).run();
     if run.has("result.json") && ended.stdout.is_empty() {
-        // It was cut off behind its last operation.
+        // It was killed after its last operation.
         ended.assert_code(0).assert_stderr_contains("has ended: completed");
         return true;
     }
@@ -46,12 +46,12 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     true
 }
 
-/// A number that looks like any other and is the same each time, from 1.
+/// A pseudo-random number from 1 that is the same each time.
 fn pseudo_random(number: u64, end: u64) -> u64 {
     number.wrapping_mul(2_654_435_761) % end + 1
 }
 
-/// How many operations on files a run makes, found by killing it.
+/// The number of file operations of a run, found by killing it.
 fn operations(work: &Workload) -> u64 {
     let dies = |at: u64| {
         let ended = work.folder().legwork(RUN).env("LEGWORK_KILL_AT", at.to_string()).run();
@@ -79,7 +79,7 @@ fn a_run_killed_after_an_event_resumes() {
     });
 }
 
-/// Before, amid and between checks, and when their output has gone back.
+/// Before, during and between checks, and when their output has been sent back.
 #[test]
 fn a_run_killed_during_its_checks_resumes() {
     let work = Workload::checked();

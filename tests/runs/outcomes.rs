@@ -1,4 +1,4 @@
-//! Ends that are no success, and limits.
+//! Outcomes other than success, and limits.
 
 use super::*;
 

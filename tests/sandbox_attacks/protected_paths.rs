@@ -1,4 +1,4 @@
-//! Attacks on what must stay as it is within the workspace.
+//! Attacks on protected paths in the workspace.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::attack_fixture::{AttackFixture, Tier};
 use super::users_and_tiers;
 
-/// Each in a run of its own: in landlock's tier the first that changes something ends it.
+/// Each runs separately, because with landlock the first change ends the run.
 const ATTACKS: [&str; 17] = [
     "echo 'touch ran' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
     "echo '[core] fsmonitor = ./x' >> .git/config",
@@ -27,7 +27,7 @@ const ATTACKS: [&str; 17] = [
     "for journal in runs/*/2*/events.jsonl; do sed -i s/Go/Stop/ $journal; done; sleep 0.02",
 ];
 
-/// Every file that must stay, with its mode and content.
+/// Every protected file, with its mode and content.
 fn protected_state(workspace: &Path) -> Vec<(String, u32, Vec<u8>)> {
     let mut all = Vec::new();
     let mut open: Vec<_> =
@@ -93,7 +93,7 @@ fn the_attacks_succeed_without_a_sandbox() {
     }
 }
 
-/// What other programs take orders from.
+/// Files from which other programs take instructions.
 const CONFIG_FILES: [&str; 9] = [
     "echo x >> .github/workflows/ci.yml",
     "echo x > .github/workflows/new.yml",

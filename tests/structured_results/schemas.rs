@@ -1,4 +1,4 @@
-//! Schemas in files, and what is refused in them.
+//! Schemas in files, and schemas that are rejected.
 
 use std::net::TcpListener;
 

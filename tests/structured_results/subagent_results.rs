@@ -1,4 +1,4 @@
-//! What subagents return as data.
+//! Data that subagents return.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn submit(data: &Value) -> Answer {
     Answer::calls(&[("submit_result", data.clone())])
 }
 
-/// How a run ended whose subagent says this, and what its parent was told of that.
+/// The outcome of a run whose subagent gives this reply, and what its parent gets.
 fn run(folder: &TestFolder, worker: Vec<Answer>) -> (ProgramOutput, String, bool) {
     let server = Server::start(
         ScriptedAgents::new().agent("Count the files.", worker).agent("Go.", [task(), Answer::text("Over.")]),

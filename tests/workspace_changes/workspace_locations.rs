@@ -1,4 +1,4 @@
-//! Where a workspace can lie, what it can hold, and when a run can end.
+//! Where a workspace can be, what it can contain, and when a run can end.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{RUN, change_lines, changed_by, prepared, record, sh, write_job_with_
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What the last event of its kind says.
+/// The last event of its kind.
 fn incomplete(folder: &TestFolder) -> String {
     let events = record(folder).events();
     let changed = events.iter().rev().find(|event| event["type"] == "workspace_changed").expect("a look");
@@ -37,7 +37,7 @@ fn worktrees_and_subfolders_find_their_objects() {
     }
 }
 
-/// What is printed into the workspace is no work of the run's, in none of its parts.
+/// Files in the workspace that output goes to aren't changes of the run.
 #[test]
 fn output_files_of_the_run_are_not_changes() {
     let folder = prepared();
