@@ -220,13 +220,13 @@ mod tests {
         let of = |id: &str| (id.to_owned(), vec![spoken(reply(vec![], StopReason::EndTurn))]);
         let replies = BTreeMap::from([("parent".to_owned(), parent), of("a-10"), of("a-9")]);
         let text = generate_script(&replies, "/home/me/w", false, |_, call| call.tool == "todo");
-        let expected = "workspace: /workspace\nparent:\n  - text: I look.\n    calls:\n      - { tool: read_file, input: { path: \
-                        /workspace/a } }\n      - { tool: todo, mistaken: true }\n  - { text: Cut, stop: max_tokens, kept_turns: 2 }\nsubagents:\n  a-9:\n    - { \
-                        text: \"\" }\n  a-10:\n    - { text: \"\" }\n";
+        let expected = "workspace: /workspace\nparent:\n- text: I look.\n  calls:\n  - tool: read_file\n    input:\n      path: \
+                        /workspace/a\n  - tool: todo\n    mistaken: true\n- text: Cut\n  stop: max_tokens\n  kept_turns: 2\n\
+                        subagents:\n  a-9:\n  - text: ''\n  a-10:\n  - text: ''\n";
         assert_eq!(text, expected);
         let read = Script::read(&Source::new("script.yaml", text)).unwrap();
         assert_eq!(read.unused(|_| 0).iter().map(|left| left.total).sum::<usize>(), 4);
         assert!(!generate_script(&replies, "/elsewhere", false, |_, _| false).contains("workspace:"));
-        assert!(generate_script(&replies, "/elsewhere", true, |_, _| false).contains("usage: { input_tokens: 3,"));
+        assert!(generate_script(&replies, "/elsewhere", true, |_, _| false).contains("usage:\n    input_tokens: 3\n"));
     }
 }

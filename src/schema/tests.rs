@@ -41,7 +41,6 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("macro-arguments", Sees::Nothing, "in a template"),
     ("confusable-names", Sees::Some, "a variable's name is made from the input's"),
     ("not-a-template", Sees::Some, "what is a tag takes a reader of templates"),
-    ("unsupported-tag-in-command", Sees::Nothing, "in a template"),
     ("unsupported-option", Sees::Some, "what single models take is a table of ours, and depends on the agent"),
     ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
     ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
@@ -65,7 +64,6 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("unknown-test", Sees::Nothing, "in a template"),
     ("unreadable-file", Sees::Nothing, "in the folder"),
     ("untrusted-in-system", Sees::Nothing, "in a template"),
-    ("misplaced-value", Sees::Nothing, "in a template"),
     ("context-window-too-small", Sees::Nothing, "a schema can't compare two numbers, and knows no table of windows"),
 ];
 

@@ -235,7 +235,7 @@ fn guards_change_nothing() {
         let guarded = InstrumentedTemplate::new(&root.children);
         let templates =
             Templates { instrumented: BTreeMap::from([("text".to_owned(), guarded)]), ..Templates::default() };
-        let template = Template { name: "text".to_owned(), is_command: false };
+        let template = Template { name: "text".to_owned() };
         let rendered = templates.engine(&values).render(&template);
         let shown = &templates.instrumented["text"].text;
         failed.extend(rendered.as_ref().err().map(|finding| (text, finding.message.clone())));
