@@ -16,7 +16,7 @@
 //! # Errors have four readers
 //!
 //! The job's author gets [`diagnostic::Diagnostic`]s, all at once and each with its place; the model gets a
-//! [`tools::ToolError`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
+//! [`message::ToolError`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
 //! for us, and never on input.
 
 pub mod agent;

@@ -1,6 +1,6 @@
 //! What differs between a snapshot and what was found, for people.
 
-use crate::plan::diff::hunks;
+use crate::text::diff::hunks;
 
 /// The most lines of a diff that are shown.
 const MAX_LINES: usize = 200;
@@ -15,25 +15,16 @@ pub(super) fn unified(expected: &[u8], found: &[u8]) -> String {
     if old.len() > MAX_BYTES || new.len() > MAX_BYTES {
         return format!("they are too long to be shown: {} and {} bytes", old.len(), new.len());
     }
-    let mut lines = vec!["--- expected".to_owned(), "+++ found".to_owned()];
-    for hunk in hunks(old, new) {
-        lines.push(hunk.header());
-        lines.extend(hunk.lines.into_iter().map(|(sign, line)| content_line(sign, line)));
-    }
+    let diff: String = hunks(old, new).iter().map(ToString::to_string).collect();
+    let diff = diff.replace('\r', "␍");
+    let mut lines: Vec<String> =
+        ["--- expected", "+++ found"].into_iter().chain(diff.lines()).map(str::to_owned).collect();
     let beyond = lines.len().saturating_sub(MAX_LINES);
     if beyond > 0 {
         lines.truncate(MAX_LINES);
         lines.push(format!("[{beyond} more lines]"));
     }
     lines.join("\n")
-}
-
-fn content_line(sign: char, line: &str) -> String {
-    match line.strip_suffix('\n') {
-        // What a person doesn't see is said.
-        Some(whole) => format!("{sign}{}", whole.replace('\r', "␍")),
-        None => format!("{sign}{line}\n\\ no line end at the end"),
-    }
 }
 
 #[cfg(test)]
@@ -46,7 +37,7 @@ mod tests {
         let new = old.replace("\n10\n", "\nten\n");
         let expected = "--- expected\n+++ found\n@@ -7,7 +7,7 @@\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13";
         assert_eq!(unified(old.as_bytes(), new.as_bytes()), expected);
-        assert!(unified(b"a\n", b"a").ends_with("-a\n+a\n\\ no line end at the end"));
+        assert!(unified(b"a\n", b"a").ends_with("-a\n+a\n\\ No newline at end of file"));
         assert!(unified(b"a\r\n", b"a\n").contains("-a␍\n+a"));
         assert_eq!(unified(b"\xff", b"abc"), "they are no texts: 1 and 3 bytes");
         let long: String = (0..1000).map(|line| format!("{line}\n")).collect();

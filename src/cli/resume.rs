@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
 use crate::formats::Subject;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
-use crate::run::{ResumeState, Signals, UsedLimit, commit};
+use crate::run::{ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
@@ -135,7 +135,7 @@ pub(super) fn resume(options: &ResumeArgs, around: &CliEnv) -> Result<u8, Error>
     }
     let (last, then) = before.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
-    let now = commit(&workspace);
+    let now = head_commit(&workspace);
     if then != now.as_deref() && !options.force {
         let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
         return Err(Error::CommitMismatch { now: named(now.as_deref()), then: named(then) });

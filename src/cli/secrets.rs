@@ -3,11 +3,11 @@
 use super::CliEnv;
 use crate::lints::provider_keys;
 use crate::plan::{Plan, SecretInputs};
+use crate::process::Environment;
 use crate::providers::PROVIDERS;
 use crate::providers::base_url::percent_decode;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::{self, Redactor};
-use crate::tools::environment::Environment;
 
 /// Variables with addresses of proxies, which can hold credentials, as HTTP libraries read them.
 const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
@@ -47,7 +47,7 @@ impl RunSecrets {
         known.extend(addresses.into_iter().chain(own).flat_map(url_credentials));
         Self {
             mask: Redactor::new(&known).0,
-            environment: Environment::from(&around.variables, &env, secrets.pairs()),
+            environment: Environment::new(&around.variables, &env, secrets.pairs()),
             command_secrets: granted,
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diff::{self, DiffTarget};
+use super::diff;
 use super::input_files::{InputFile, is_yaml};
 use super::load::{LoadedFile, LoadedKind, check, load};
 use super::{CheckedFile, CliEnv, atomic_replace, read_files};
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::lints::autofix::{self, FixResult, PromptReaders};
 use crate::lints::{JobTrust, UserConfig};
 use crate::template::{FileId, JobDir, MAX_FILE_BYTES};
+use crate::text::diff::for_terminal;
 
 /// What to do with what can be mended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,9 +150,11 @@ impl<'a> Fixer<'a> {
         let out = self.env.console;
         if mended.applied > 0 && self.mode == FixMode::Diff {
             let real = diff::diff_path(path.unwrap_or(Path::new(name)), &self.env.current_folder);
-            let reader =
-                if out.is_interactive() { DiffTarget::Terminal(out.stdout_display()) } else { DiffTarget::Patch };
-            self.diff += &diff::unified(&real, before, &mended.text, reader);
+            let patch = diff::patch(&real, before, &mended.text);
+            self.diff += &match out.is_interactive() {
+                true => for_terminal(&patch, out.stdout_display().colour),
+                false => patch,
+            };
         } else if let (Some(path), 1..) = (path, mended.applied)
             && let Err(source) = atomic_replace::replace_file(path, before, &mended.text)
         {

@@ -1,7 +1,6 @@
 //! What no tool may change: the job and its record, what other tools take orders from, and git folders.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -10,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::allowed_changes::AllowedChanges;
 use crate::git;
-use crate::git::GitConfig;
+use crate::git::{GitConfig, is_dot_git};
 use crate::job::GitAccess;
+pub use crate::workspace::path_resolver::canonical_as_far_as_possible;
 
 /// The most repositories within the workspace.
 const MOST_REPOSITORIES: usize = 10_000;
@@ -478,33 +478,9 @@ fn is_of_the_kernel(_: &Path) -> bool {
     false
 }
 
-/// Whether some file system takes a name for `.git`: in other letter case, with characters between that HFS+ doesn't see,
-/// with an end that NTFS drops, or by its short name there. It is what git itself refuses in a path.
-pub fn is_dot_git(name: &OsStr) -> bool {
-    let name = name.to_string_lossy();
-    // Most names are ruled out by this.
-    if !name.contains(['g', 'G']) {
-        return false;
-    }
-    let unseen = |letter: &char| matches!(*letter, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let seen: String = name.chars().filter(|letter| !unseen(letter)).collect();
-    let seen = seen.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']).to_lowercase();
-    seen == ".git" || seen == "git~1"
-}
-
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_OF_ONE);
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
-}
-
-/// Links resolved in the part that exists, the rest as it is: some things are yet to come.
-pub fn canonical_as_far_as_possible(path: &Path) -> PathBuf {
-    for ancestor in path.ancestors() {
-        if let (Ok(canonical), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
-            return if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
-        }
-    }
-    path.to_owned()
 }
 
 #[cfg(test)]

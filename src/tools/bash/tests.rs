@@ -4,6 +4,8 @@ use std::time::Instant;
 use crate::tools::ToolGrant;
 use crate::tools::toolbox::tests::ToolHarness;
 
+use serde_json::json;
+
 use super::*;
 
 fn bench_with(options: Value) -> ToolHarness {
@@ -148,7 +150,7 @@ fn processes(line: &str) -> usize {
 
 fn check(yaml: &str) -> (Option<Value>, Vec<String>) {
     let source = crate::diagnostic::Source::new("job.yaml", yaml);
-    let node = crate::yaml::read::<Node>(&source).value.unwrap();
+    let node = crate::yaml::read::<crate::yaml::Node>(&source).value.unwrap();
     let decoded = parse_options(Some(&node));
     let findings = decoded.findings.iter();
     let shown = findings.map(|finding| {
@@ -187,7 +189,7 @@ async fn nothing_that_was_left_open_for_us_reaches_a_command() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let open = rustix::io::fcntl_dupfd_cloexec(&file, 100).unwrap();
     rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
-    crate::process::spawn::close_on_exec();
+    crate::process::spawn::set_close_on_exec();
     let bench = ToolHarness::new(&["bash"]);
     let text = bench.refused("bash", &input(&format!("true <&{}", open.as_raw_fd()))).await;
     assert!(text.contains("Bad file descriptor"), "{text}");

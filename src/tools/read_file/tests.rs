@@ -110,8 +110,8 @@ async fn a_file_of_any_size_costs_little() {
     let bench = ToolHarness::new(&["read_file"]);
     // Nothing but NULs; then text at the start, and one line without an end.
     bench.write("zeros", "");
-    bench.write("line", "x".repeat(SNIFFED));
-    bench.write("lines", "line\n".repeat(SNIFFED));
+    bench.write("line", "x".repeat(SNIFFED_BYTES));
+    bench.write("lines", "line\n".repeat(SNIFFED_BYTES));
     for name in ["zeros", "line", "lines"] {
         std::fs::File::options().append(true).open(bench.path(name)).unwrap().set_len(10 << 30).unwrap();
     }
@@ -131,7 +131,7 @@ async fn a_file_of_any_size_costs_little() {
 #[tokio::test]
 async fn a_cancelled_call_ends_within_a_line() {
     let bench = ToolHarness::new(&["read_file"]);
-    bench.write("line", "x".repeat(SNIFFED));
+    bench.write("line", "x".repeat(SNIFFED_BYTES));
     std::fs::File::options().append(true).open(bench.path("line")).unwrap().set_len(10 << 30).unwrap();
     bench.limits.cancel.cancel();
     let text = bench.call("read_file", r#"{"path": "line"}"#).await.text;

@@ -50,11 +50,11 @@ impl ToolHarness {
         let root = folder.path().join(root);
         let protected = ["job.yaml", "prompts", "runs"].map(|name| root.join(name)).to_vec();
         let workspace = Workspace::open(&root, protected, vec![root.join("runs")]).unwrap();
-        let environment = Environment::from(&BTreeMap::new(), &[], secrets);
-        let mask = Redactor::new(secrets).0;
+        let environment = Environment::new(&BTreeMap::new(), &[], secrets);
+        let redactor = Redactor::new(secrets).0;
         let sandbox = Arc::new(Sandbox::off());
         let toolbox =
-            Toolbox::new(grants, Arc::new(workspace), Arc::new(mask), Arc::new(environment), sandbox).unwrap();
+            Toolbox::new(grants, Arc::new(workspace), Arc::new(redactor), Arc::new(environment), sandbox).unwrap();
         let limits =
             CallLimits { deadline: Instant::now() + Duration::from_secs(60), cancel: CancellationToken::new() };
         Self { toolbox, folder, limits }

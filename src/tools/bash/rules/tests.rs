@@ -339,5 +339,5 @@ fn a_rule_holds_nothing_but_words() {
     {
         assert!(CommandRules::new(&[rule.to_owned()]).is_ok(), "{rule:?}");
     }
-    assert_eq!(words("git  diff *"), Some((vec!["git".to_owned(), "diff".to_owned()], true)));
+    assert_eq!(rule_words("git  diff *"), Some((vec!["git".to_owned(), "diff".to_owned()], true)));
 }
