@@ -298,112 +298,112 @@ mod tests {
         serde_json::json!({ "path": path, "old_text": old, "new_text": new, "replace_all": all }).to_string()
     }
 
-    fn bench(content: &str) -> ToolHarness {
-        let bench = ToolHarness::new(&["edit_file", "read_file", "write_file"]);
-        bench.write("f", content);
-        bench
+    fn harness(content: &str) -> ToolHarness {
+        let harness = ToolHarness::new(&["edit_file", "read_file", "write_file"]);
+        harness.write("f", content);
+        harness
     }
 
     #[tokio::test]
     async fn the_one_place_is_changed_and_shown() {
-        let bench = bench("a\nb\nc\nd\ne\nf\ng\n");
-        let text = bench.ok("edit_file", &input("f", "d\n", "D1\nD2\n", false)).await;
+        let harness = harness("a\nb\nc\nd\ne\nf\ng\n");
+        let text = harness.ok("edit_file", &input("f", "d\n", "D1\nD2\n", false)).await;
         assert_eq!(
             text,
             "edited `f`; it now reads:\n     1\ta\n     2\tb\n     3\tc\n     4\tD1\n     5\tD2\n     6\te\n     7\tf\n     8\tg"
         );
-        assert_eq!(bench.text("f"), "a\nb\nc\nD1\nD2\ne\nf\ng\n");
+        assert_eq!(harness.text("f"), "a\nb\nc\nD1\nD2\ne\nf\ng\n");
     }
 
     #[tokio::test]
     async fn several_places_need_replace_all() {
-        let bench = bench("x = 1\ny = x\nx\n");
-        let text = bench.refused("edit_file", &input("f", "x", "z", false)).await;
+        let harness = harness("x = 1\ny = x\nx\n");
+        let text = harness.refused("edit_file", &input("f", "x", "z", false)).await;
         assert!(text.contains("occurs 3 times (lines 1, 2, 3)"), "{text}");
-        bench.ok("edit_file", r#"{"path": "f", "old_text": "x", "new_text": "xx", "replace_all": "True"}"#).await;
-        assert_eq!(bench.text("f"), "xx = 1\ny = xx\nxx\n");
+        harness.ok("edit_file", r#"{"path": "f", "old_text": "x", "new_text": "xx", "replace_all": "True"}"#).await;
+        assert_eq!(harness.text("f"), "xx = 1\ny = xx\nxx\n");
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_explained() {
-        let bench = bench("fn a() {\n    b();\n}\n");
+    async fn a_missing_text_is_explained() {
+        let harness = harness("fn a() {\n    b();\n}\n");
         for (old, why) in [
             ("fn a() {\n  b();\n}", "the lines from 1 on differ only in white space"),
             ("     2\t    b();", "leave out the line numbers"),
             ("nothing", "read the file again"),
             ("", "`old_text` is empty"),
-            ("[masked:X]", "a secret is hidden"),
+            ("[masked:X]", "placeholder of a masked secret"),
         ] {
-            let text = bench.refused("edit_file", &input("f", old, "x", false)).await;
+            let text = harness.refused("edit_file", &input("f", old, "x", false)).await;
             assert!(text.contains(why), "{old:?}: {text}");
         }
-        assert!(bench.refused("edit_file", &input("f", "b", "b", false)).await.contains("are the same"));
-        assert!(bench.refused("edit_file", &input("g", "b", "c", false)).await.contains("does not exist"));
-        assert_eq!(bench.text("f"), "fn a() {\n    b();\n}\n");
+        assert!(harness.refused("edit_file", &input("f", "b", "b", false)).await.contains("are identical"));
+        assert!(harness.refused("edit_file", &input("g", "b", "c", false)).await.contains("does not exist"));
+        assert_eq!(harness.text("f"), "fn a() {\n    b();\n}\n");
     }
 
     #[tokio::test]
     async fn a_result_that_would_be_too_large_is_refused() {
-        let bench = bench(&"a".repeat(1 << 20));
-        let text = bench.refused("edit_file", &input("f", "a", &"y".repeat(17), true)).await;
-        assert!(text.contains("would become larger than 16 MB"), "{text}");
-        bench.ok("edit_file", &input("f", "a", &"y".repeat(16), true)).await;
-        assert_eq!(bench.text("f").len(), 16 << 20);
+        let harness = harness(&"a".repeat(1 << 20));
+        let text = harness.refused("edit_file", &input("f", "a", &"y".repeat(17), true)).await;
+        assert!(text.contains("would be larger than 16 MB"), "{text}");
+        harness.ok("edit_file", &input("f", "a", &"y".repeat(16), true)).await;
+        assert_eq!(harness.text("f").len(), 16 << 20);
     }
 
     #[tokio::test]
     async fn crlf_is_matched_and_kept() {
-        let bench = bench("a\r\nb\r\nc\r\n");
-        bench.ok("edit_file", &input("f", "a\nb\n", "1\n2\n3\n", false)).await;
-        bench.ok("edit_file", &input("f", "c", "4\n5", false)).await;
-        assert_eq!(bench.text("f"), "1\r\n2\r\n3\r\n4\r\n5\r\n");
+        let harness = harness("a\r\nb\r\nc\r\n");
+        harness.ok("edit_file", &input("f", "a\nb\n", "1\n2\n3\n", false)).await;
+        harness.ok("edit_file", &input("f", "c", "4\n5", false)).await;
+        assert_eq!(harness.text("f"), "1\r\n2\r\n3\r\n4\r\n5\r\n");
     }
 
     #[tokio::test]
     async fn in_a_mixed_file_each_place_keeps_its_own_ends() {
-        let bench = bench("a\r\nb\nc\n");
-        bench.ok("edit_file", &input("f", "b\n", "x\ny\n", false)).await;
-        bench.ok("edit_file", &input("f", "a\n", "1\n2\n", false)).await;
-        assert_eq!(bench.text("f"), "1\r\n2\r\nx\ny\nc\n");
+        let harness = harness("a\r\nb\nc\n");
+        harness.ok("edit_file", &input("f", "b\n", "x\ny\n", false)).await;
+        harness.ok("edit_file", &input("f", "a\n", "1\n2\n", false)).await;
+        assert_eq!(harness.text("f"), "1\r\n2\r\nx\ny\nc\n");
     }
 
     #[tokio::test]
     async fn a_file_that_changed_since_it_was_read_is_refused() {
-        let bench = bench("one\n");
-        bench.ok("edit_file", &input("f", "one", "two", false)).await;
-        bench.ok("edit_file", &input("f", "two", "three", false)).await;
-        bench.write("f", "three and more\n");
-        let text = bench.refused("edit_file", &input("f", "three", "x", false)).await;
-        assert!(text.contains("changed since you last saw it"), "{text}");
-        bench.ok("read_file", r#"{"path": "./f"}"#).await;
-        bench.ok("edit_file", &input("f", "three", "x", false)).await;
-        assert_eq!(bench.text("f"), "x and more\n");
+        let harness = harness("one\n");
+        harness.ok("edit_file", &input("f", "one", "two", false)).await;
+        harness.ok("edit_file", &input("f", "two", "three", false)).await;
+        harness.write("f", "three and more\n");
+        let text = harness.refused("edit_file", &input("f", "three", "x", false)).await;
+        assert!(text.contains("changed since you read it"), "{text}");
+        harness.ok("read_file", r#"{"path": "./f"}"#).await;
+        harness.ok("edit_file", &input("f", "three", "x", false)).await;
+        assert_eq!(harness.text("f"), "x and more\n");
     }
 
     #[tokio::test]
     async fn bytes_that_are_no_text_stay_as_they_are() {
-        let bench = ToolHarness::new(&["edit_file"]);
-        bench.write("f", b"caf\xe9 = 1\n");
-        bench.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
-        assert_eq!(std::fs::read(bench.path("f")).unwrap(), b"caf\xe9 = 2\n");
-        bench.write("g", b"a\r\nb\r\ncaf\xe9 = 2\r\nd\r\n");
+        let harness = ToolHarness::new(&["edit_file"]);
+        harness.write("f", b"caf\xe9 = 1\n");
+        harness.ok("edit_file", &input("f", "= 1", "= 2", false)).await;
+        assert_eq!(std::fs::read(harness.path("f")).unwrap(), b"caf\xe9 = 2\n");
+        harness.write("g", b"a\r\nb\r\ncaf\xe9 = 2\r\nd\r\n");
         for old in ["caf\u{fffd} = 2\n", "af\u{fffd}", "b\ncaf\u{fffd} = 2\nd"] {
-            let text = bench.refused("edit_file", &input("g", old, "x", false)).await;
-            assert!(text.contains("line 3 holds a byte that is not UTF-8 (0xE9)"), "{old:?}: {text}");
+            let text = harness.refused("edit_file", &input("g", old, "x", false)).await;
+            assert!(text.contains("line 3 contains a byte that is not UTF-8 (0xE9)"), "{old:?}: {text}");
         }
-        let text = bench.refused("edit_file", &input("g", "z\u{fffd}", "x", false)).await;
+        let text = harness.refused("edit_file", &input("g", "z\u{fffd}", "x", false)).await;
         assert!(text.contains("read the file again"), "{text}");
     }
 
     #[tokio::test]
-    async fn edits_at_the_same_time_are_all_kept() {
-        let bench = bench(&(0..40).map(|line| format!("line-{line}.\n")).collect::<String>());
+    async fn concurrent_edits_are_all_kept() {
+        let harness = harness(&(0..40).map(|line| format!("line-{line}.\n")).collect::<String>());
         let edits = (0..40).map(|line| {
             let input = input("f", &format!("line-{line}."), &format!("edited-{line}."), false);
-            let bench = &bench;
-            async move { bench.ok("edit_file", &input).await }
+            let harness = &harness;
+            async move { harness.ok("edit_file", &input).await }
         });
         futures_util::future::join_all(edits).await;
-        assert_eq!(bench.text("f"), (0..40).map(|line| format!("edited-{line}.\n")).collect::<String>());
+        assert_eq!(harness.text("f"), (0..40).map(|line| format!("edited-{line}.\n")).collect::<String>());
     }
 }

@@ -212,23 +212,23 @@ mod tests {
     use crate::tools::toolbox::tests::ToolHarness;
 
     /// Files with ages in minutes.
-    fn bench(files: &[(&str, u64)]) -> ToolHarness {
-        let bench = ToolHarness::new(&["glob"]);
+    fn harness(files: &[(&str, u64)]) -> ToolHarness {
+        let harness = ToolHarness::new(&["glob"]);
         for (path, age) in files {
-            bench.write(path, "");
-            let file = std::fs::File::open(bench.path(path)).unwrap();
+            harness.write(path, "");
+            let file = std::fs::File::open(harness.path(path)).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age * 60)).unwrap();
         }
-        bench
+        harness
     }
 
-    async fn find(bench: &ToolHarness, pattern: &str) -> String {
-        bench.ok("glob", &serde_json::json!({ "pattern": pattern }).to_string()).await
+    async fn find(harness: &ToolHarness, pattern: &str) -> String {
+        harness.ok("glob", &serde_json::json!({ "pattern": pattern }).to_string()).await
     }
 
     #[tokio::test]
-    async fn the_newest_come_first_and_ignored_ones_not_at_all() {
-        let bench = bench(&[
+    async fn the_newest_come_first_and_ignored_files_are_excluded() {
+        let harness = harness(&[
             ("a.rs", 3),
             ("src/b.rs", 1),
             ("src/x/c.rs", 2),
@@ -236,50 +236,50 @@ mod tests {
             ("runs/e.rs", 0),
             (".hid/f.rs", 0),
         ]);
-        bench.write(".gitignore", "target/\n");
-        bench.write(".git/g.rs", "");
-        assert_eq!(find(&bench, "**/*.rs").await, "src/b.rs\nsrc/x/c.rs\na.rs");
-        assert_eq!(find(&bench, "*.rs").await, "a.rs");
-        assert_eq!(find(&bench, "src/**/*.{rs,md}").await, "src/b.rs\nsrc/x/c.rs");
-        assert_eq!(find(&bench, "src/x/c.rs").await, "src/x/c.rs");
-        assert_eq!(find(&bench, ".hid/*").await, ".hid/f.rs");
-        assert_eq!(find(&bench, "target/*.rs").await, "target/d.rs", "what is named is searched, ignored or not");
-        assert_eq!(find(&bench, "*.py").await, "nothing matches (hidden and ignored files are left out)");
-        assert_eq!(find(&bench, ".*.py").await, "nothing matches (ignored files are left out)");
-        let absolute = bench.path("src/*.rs");
-        assert_eq!(find(&bench, absolute.to_str().unwrap()).await, "src/b.rs");
+        harness.write(".gitignore", "target/\n");
+        harness.write(".git/g.rs", "");
+        assert_eq!(find(&harness, "**/*.rs").await, "src/b.rs\nsrc/x/c.rs\na.rs");
+        assert_eq!(find(&harness, "*.rs").await, "a.rs");
+        assert_eq!(find(&harness, "src/**/*.{rs,md}").await, "src/b.rs\nsrc/x/c.rs");
+        assert_eq!(find(&harness, "src/x/c.rs").await, "src/x/c.rs");
+        assert_eq!(find(&harness, ".hid/*").await, ".hid/f.rs");
+        assert_eq!(find(&harness, "target/*.rs").await, "target/d.rs", "what is named is searched, ignored or not");
+        assert_eq!(find(&harness, "*.py").await, "no matches (hidden and ignored files are excluded)");
+        assert_eq!(find(&harness, ".*.py").await, "no matches (ignored files are excluded)");
+        let absolute = harness.path("src/*.rs");
+        assert_eq!(find(&harness, absolute.to_str().unwrap()).await, "src/b.rs");
     }
 
     #[tokio::test]
     async fn a_star_lists_a_folder() {
-        let bench = bench(&[("a.rs", 3), ("src/b.rs", 1)]);
-        let mut names: Vec<_> = find(&bench, "*").await.lines().map(String::from).collect();
+        let harness = harness(&[("a.rs", 3), ("src/b.rs", 1)]);
+        let mut names: Vec<_> = find(&harness, "*").await.lines().map(String::from).collect();
         names.sort();
         assert_eq!(names, ["a.rs", "src/"]);
-        assert_eq!(bench.ok("glob", r#"{"pattern": "*", "path": "src"}"#).await, "src/b.rs");
+        assert_eq!(harness.ok("glob", r#"{"pattern": "*", "path": "src"}"#).await, "src/b.rs");
     }
 
     #[tokio::test]
     async fn nothing_outside_is_listed() {
-        let bench = bench(&[("a.rs", 3)]);
-        std::os::unix::fs::symlink("/etc", bench.path("etc")).unwrap();
-        assert_eq!(find(&bench, "**/*").await.lines().filter(|line| line.starts_with("etc/")).count(), 0);
+        let harness = harness(&[("a.rs", 3)]);
+        std::os::unix::fs::symlink("/etc", harness.path("etc")).unwrap();
+        assert_eq!(find(&harness, "**/*").await.lines().filter(|line| line.starts_with("etc/")).count(), 0);
         for (pattern, path) in
             [("etc/*", "."), ("../*", "."), ("*", ".."), ("/etc/*", "."), ("*", "/etc"), ("*", "etc"), ("*/../..", ".")]
         {
-            bench.refused("glob", &serde_json::json!({ "pattern": pattern, "path": path }).to_string()).await;
+            harness.refused("glob", &serde_json::json!({ "pattern": pattern, "path": path }).to_string()).await;
         }
-        assert!(bench.refused("glob", r#"{"pattern": "a{b"}"#).await.contains("bad pattern"));
+        assert!(harness.refused("glob", r#"{"pattern": "a{b"}"#).await.contains("invalid pattern"));
         let long = serde_json::json!({ "pattern": "*a".repeat(10_000) }).to_string();
-        assert!(bench.refused("glob", &long).await.contains("longer than 16,000 bytes"));
+        assert!(harness.refused("glob", &long).await.contains("longer than 16,000 bytes"));
     }
 
     #[tokio::test]
     async fn a_great_many_are_counted() {
         let files: Vec<_> = (0..1100).map(|number| format!("f/{number}.txt")).collect();
-        let bench = bench(&files.iter().map(|file| (file.as_str(), 1)).collect::<Vec<_>>());
-        let text = find(&bench, "f/*.txt").await;
+        let harness = harness(&files.iter().map(|file| (file.as_str(), 1)).collect::<Vec<_>>());
+        let text = find(&harness, "f/*.txt").await;
         assert_eq!(text.lines().count(), 1001);
-        assert!(text.ends_with("(100 more, older ones; a narrower pattern shows them)"));
+        assert!(text.ends_with("(100 older matches not shown; use a narrower pattern)"));
     }
 }

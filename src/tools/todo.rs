@@ -107,22 +107,22 @@ mod tests {
 
     #[tokio::test]
     async fn the_plan_is_replaced_whole() {
-        let bench = ToolHarness::new(&["todo"]);
-        bench
+        let harness = ToolHarness::new(&["todo"]);
+        harness
             .ok(
                 "todo",
                 r#"{"items": [{"text": "look", "status": "in_progress"}, {"text": "leap", "status": "pending"}]}"#,
             )
             .await;
-        let text = bench
+        let text = harness
             .ok(
                 "todo",
                 r#"{"todos": [{"content": "look", "status": "completed"}, {"text": "leap", "status": "in_progress"}]}"#,
             )
             .await;
         assert_eq!(text, "[x] look\n[>] leap");
-        let items = bench.toolbox.todo();
-        let text = bench.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
+        let items = harness.toolbox.todo();
+        let text = harness.refused("todo", r#"{"items": [{"text": " ", "status": "done"}]}"#).await;
         assert_eq!(text, "a step has no text");
         assert_eq!(
             items.iter().map(|item| item.status).collect::<Vec<_>>(),

@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_comes_back_from_its_text(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn an_escaped_path_can_be_unescaped(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let path = PathBuf::from(OsStr::from_bytes(&bytes));
         prop_assert_eq!(unescape_path(&escape_path(&path)), path);
     }
@@ -118,7 +118,7 @@ fn files_beyond_the_bound_are_counted() {
 }
 
 #[test]
-fn files_that_output_goes_to_are_no_changes() {
+fn output_files_are_no_changes() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("out"), "").unwrap();
@@ -133,7 +133,7 @@ fn files_that_output_goes_to_are_no_changes() {
 }
 
 #[test]
-fn a_path_that_looks_escaped_is_none() {
+fn a_path_that_looks_escaped_stays_the_same() {
     for name in ["a\\x41", "\\", "\\x", "x5c"] {
         assert_eq!(unescape_path(&escape_path(Path::new(name))), Path::new(name));
     }
@@ -183,7 +183,7 @@ fn every_version_of_the_index_is_read_as_git_reads_it() {
 
 /// Half a look would show what wasn't reached as unchanged.
 #[test]
-fn a_look_that_takes_too_long_is_given_up() {
+fn a_slow_baseline_is_abandoned() {
     let outer = tempfile::tempdir().unwrap();
     for name in ["work/folder", "record"] {
         std::fs::create_dir_all(outer.path().join(name)).unwrap();
