@@ -16,12 +16,14 @@
 //! # Errors have four readers
 //!
 //! The job's author gets [`diagnostic::Diagnostic`]s, all at once and each with its place; the model gets a
-//! [`tools::ToolError`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
+//! [`message::ToolError`] as a tool result; the operator gets an [`error::Error`] with a hint and an exit code; a panic is
 //! for us, and never on input.
 
 pub mod text;
 pub mod message;
 pub mod diagnostic;
+pub mod git;
+pub mod workspace;
 pub mod yaml;
 pub mod toml_file;
 pub mod template;
@@ -29,9 +31,7 @@ pub mod json_schema;
 pub mod job;
 pub mod redaction;
 pub mod pricing;
-pub mod git;
 pub mod sandbox;
-pub mod workspace;
 pub mod process;
 pub mod tools;
 pub mod providers;

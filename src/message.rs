@@ -188,6 +188,17 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
+/// The error text that a model gets as the result of a failed tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolError(pub String);
+
+impl ToolError {
+    /// An error with this text.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
 /// Why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -239,11 +250,6 @@ impl Usage {
     pub fn prompt(&self) -> u64 {
         self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
-}
-
-/// So many of something, in words: `1 turn`, `2 turns`. `word` is the one that takes an `s`.
-pub fn pluralize(count: u64, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 impl std::ops::AddAssign for Usage {

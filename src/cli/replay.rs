@@ -23,7 +23,7 @@ use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
 use crate::record::{LATEST, RUNS, Record, find_run};
 use crate::replay::{LiveTools, Replay};
-use crate::run::{Signals, commit};
+use crate::run::{Signals, head_commit};
 use crate::text::sanitize;
 use crate::workspace::Workspace;
 use crate::workspace_changes::has_tracked_files;
@@ -122,7 +122,7 @@ fn prepare_tools(
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
     let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
-    let now = commit(&root);
+    let now = head_commit(&root);
     if now != started.commit {
         let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
         env.console.warning(&format!(

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::ENV_FORM;
+use crate::process::WITHHELD;
 use crate::providers::PROVIDERS;
-use crate::tools::environment::WITHHELD;
 
 use super::{Lint, LintContext};
 

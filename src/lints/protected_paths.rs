@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
+use crate::git::is_dot_git;
 use crate::job::{MAX_PATHS, PROTECTED_FORM};
-use crate::sandbox::protected_paths::{is_dot_git, is_job_name, may_be_protected};
+use crate::sandbox::protected_paths::{is_job_name, may_be_protected};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext};

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Plan;
-pub use crate::text::diff::{Hunk, diff_lines, hunks, unified};
+use crate::text::diff::unified;
 
 /// Lists whose items are known by a key of their own; the order of all others says something.
 const NAMED: &str = "name";

@@ -12,10 +12,10 @@ use crate::budget::{Budget, LimitHit};
 use crate::event::{AgentFinished, Outcome, PARENT};
 use crate::message::{Message, Reply, ToolCall, ToolResult};
 use crate::plan::PlannedCheck;
+use crate::process::CallLimits;
 use crate::providers::{
     Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, StreamObserver,
 };
-use crate::tools::toolbox::CallLimits;
 
 /// Leads the loop along a record.
 #[derive(Debug)]

@@ -28,11 +28,11 @@ use crate::error::Error;
 use crate::event::{Durability, Event, PARENT, RunStarted, Sink};
 use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
+use crate::process::Environment;
 use crate::providers::Provider;
 use crate::record::Record;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
-use crate::tools::environment::Environment;
 use crate::workspace::Workspace;
 
 /// A recorded run that is about to be run again.

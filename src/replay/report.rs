@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
-use crate::plan::diff::{self, unified};
+use crate::plan::diff;
 use crate::record::journal_file;
+use crate::text::diff::unified;
 
 /// Version of the JSON form.
 const FORMAT: u32 = 1;

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::tools::kill_all;
+use crate::process::kill_all;
 
 /// A run that hasn't ended by itself so long after a signal is left where it is. Its journal is whole by then.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(2_700);

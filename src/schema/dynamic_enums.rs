@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::editor_schema;
 use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, Thinking};
 use crate::lints::provider_keys;
+use crate::process::WITHHELD;
 use crate::providers::{Model, PROVIDERS, ProviderSpec, RequestOptions};
-use crate::tools::environment::WITHHELD;
 use crate::tools::{Builtin, TOOLS};
 
 /// Models to begin with.

@@ -1,12 +1,16 @@
 //! The job's folder, which `{file:}` and `{% include %}` can't leave.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cap_std::fs::{Dir, MetadataExt, OpenOptions};
+use rustix::fs::{Mode, OFlags};
 
 use crate::diagnostic::Source;
+use crate::workspace::open_beneath::{self, DIR_FLAGS};
+use crate::workspace::path_resolver::resolve;
 
 /// The greatest size of a prompt file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -14,7 +18,7 @@ pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Reads files below one folder and nowhere else, symbolic links included.
 #[derive(Debug)]
 pub struct JobDir {
-    dir: Dir,
+    dir: OwnedFd,
     display_path: PathBuf,
     overlay: Option<FileOverlay>,
 }
@@ -66,7 +70,7 @@ impl JobDir {
     /// Where it isn't there or can't be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let dir = Dir::open_ambient_dir(opened, cap_std::ambient_authority())?;
+        let dir = rustix::fs::open(opened, DIR_FLAGS.difference(OFlags::NOFOLLOW), Mode::empty())?;
         Ok(Self { dir, display_path: path.to_path_buf(), overlay: None })
     }
 
@@ -93,20 +97,19 @@ impl JobDir {
         if path.is_empty() || path.contains('\0') {
             return Err(unreadable("is no path"));
         }
-        let file = self.open_file(path).map_err(|error| file_error(&error))?;
-        let metadata = file.metadata().map_err(|error| file_error(&error))?;
-        if metadata.is_dir() {
-            return Err(unreadable("is a folder"));
+        let resolved = resolve(self.dir.as_fd(), Path::new(path)).map_err(|error| file_error(&error))?;
+        if resolved.stat.is_none() {
+            return Err(PromptFileError::Missing);
         }
-        if !metadata.is_file() {
-            return Err(unreadable("is no regular file"));
-        }
+        let Some(name) = resolved.name() else { return Err(unreadable("is a folder")) };
+        let opened = open_beneath::open_regular_file(resolved.folder(), name).map_err(|error| file_error(&error))?;
+        let file: File = opened.ok_or_else(|| unreadable("is no regular file"))?;
         let plain = Path::new(path).components().filter(|part| *part != Component::CurDir);
         // A job that is named without a folder has prompts without one.
         let folder = if self.display_path == Path::new(".") { Path::new("") } else { &self.display_path };
         let shown = plain.fold(folder.to_owned(), |shown, part| shown.join(part));
         let shown = shown.to_string_lossy();
-        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        let id = FileId::of(&file.metadata().map_err(|error| file_error(&error))?);
         if let Some(instead) = self.overlay.as_ref().filter(|instead| instead.file == id) {
             let source = Source::new(shown, instead.text.as_str());
             instead.sources_read.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
@@ -123,24 +126,12 @@ impl JobDir {
         }
         Ok(Source::new(shown, normalize_text(&text)))
     }
-
-    fn open_file(&self, path: &str) -> io::Result<cap_std::fs::File> {
-        let mut options = OpenOptions::new();
-        options.read(true);
-        #[cfg(unix)]
-        {
-            // A FIFO must not hold up the one who only looks at a job.
-            use cap_std::fs::OpenOptionsExt;
-            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
-        }
-        self.dir.open_with(path, &options)
-    }
 }
 
 fn file_error(error: &io::Error) -> PromptFileError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => PromptFileError::Missing,
-        // cap-std makes this error itself where a path escapes; the system's own has a number.
+        // Only the error for a path that leads outside has no number.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => PromptFileError::OutsideJobDir,
         _ => PromptFileError::Unreadable(format!("can't be read: {error}")),
     }

@@ -142,7 +142,7 @@ fn very_many_and_very_long_changes_are_bounded() {
     let result = record(&folder).result();
     assert_eq!((result["changes"].as_array().unwrap().len(), &result["changed_files"]), (5000, &json!(5202)));
     let said = incomplete(&folder);
-    assert!(said.contains("5202 files have changed, and the first 5000 of them are listed"), "{said}");
+    assert!(said.contains("5202 files have changed, and only the first 5000 are listed"), "{said}");
     assert!(said.contains("too long") && result["changes_incomplete"] == said, "{said}");
     let beside = folder.legwork(&["diff", "latest", "latest", "--out", "../home/runs"]).run();
     beside.assert_code(0).assert_stdout_contains("5202 changed, +");

@@ -10,11 +10,12 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use self::repositories::Repositories;
 use self::repositories::{MIN_SEARCH_TIME, SEARCH_TIME};
-pub use self::repositories::{Repositories, is_dot_git};
 use super::allowed_changes::AllowedChanges;
 use crate::git::{self, GitConfig};
 use crate::job::GitAccess;
+pub use crate::workspace::path_resolver::canonical_as_far_as_possible;
 
 /// The most worktrees and submodules of one repository.
 const MAX_WORKTREES: usize = 2_000;
@@ -398,14 +399,4 @@ impl ProtectedPathSearch<'_> {
 fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_WORKTREES);
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
-}
-
-/// Resolves links in the part of a path that exists and keeps the rest.
-pub fn canonical_as_far_as_possible(path: &Path) -> PathBuf {
-    for ancestor in path.ancestors() {
-        if let (Ok(canonical), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
-            return if rest.as_os_str().is_empty() { canonical } else { canonical.join(rest) };
-        }
-    }
-    path.to_owned()
 }
