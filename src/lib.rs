@@ -22,7 +22,6 @@
 pub mod agent;
 pub mod budget;
 pub mod cases;
-pub mod checks;
 pub mod cli;
 pub mod diagnostic;
 pub mod error;

@@ -11,6 +11,7 @@ use super::run::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
 use super::{CliEnv, read_files};
+use crate::agent::ToolDeps;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::job::Job;
@@ -145,7 +146,13 @@ fn prepare_tools(
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![out]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
-    Ok(LiveTools { workspace, mask, environment, sandbox, stop: signals.stop() })
+    let deps = ToolDeps {
+        workspace: Arc::new(workspace),
+        redactor: Arc::new(mask),
+        environment: Arc::new(environment),
+        sandbox,
+    };
+    Ok(LiveTools { deps, stop: signals.stop() })
 }
 
 /// The plan that an edited job makes of the recorded inputs.

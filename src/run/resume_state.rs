@@ -88,9 +88,9 @@ impl ResumeState {
     }
 
     /// How many calls were begun, and how many of them for a subagent.
-    pub(super) fn calls_begun(&self) -> (u64, u64) {
+    pub(super) fn calls_started(&self) -> (u64, u64) {
         let past = self.journals.iter().map(|(agent, entries)| {
-            JournalCursor::new(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_begun()
+            JournalCursor::for_resume(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_started()
         });
         past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
     }
@@ -227,13 +227,11 @@ impl ResumeState {
         let raised = self.raised_limits();
         // The run's time is the parent's.
         let elapsed = self.elapsed();
-        let past = self.journals.into_iter().map(|(agent, entries)| {
-            let mut past = JournalCursor::new(&agent, entries, &resumed, &raised);
-            if agent == PARENT {
-                past.ran_for(elapsed);
-            }
-            (agent, past)
+        let cursors = self.journals.into_iter().map(|(agent, entries)| {
+            let cursor = JournalCursor::for_resume(&agent, entries, &resumed, &raised);
+            let cursor = if agent == PARENT { cursor.with_elapsed(elapsed) } else { cursor };
+            (agent, cursor)
         });
-        past.collect()
+        cursors.collect()
     }
 }

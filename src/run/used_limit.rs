@@ -37,7 +37,7 @@ impl UsedLimit {
             }
             _ => {}
         }
-        let (calls, subagents) = before.calls_begun();
+        let (calls, subagents) = before.calls_started();
         match before.last_limit() {
             // Those that were refused are in the journal, too.
             Some("limits.tool_calls") => {

@@ -3,7 +3,7 @@
 use super::source::{SourceFile, sources};
 
 /// The layers of the design, from left to right.
-const LAYERS: [&str; 31] = [
+const LAYERS: [&str; 30] = [
     "text",
     "message",
     "diagnostic",
@@ -31,7 +31,6 @@ const LAYERS: [&str; 31] = [
     "workspace_changes",
     "budget",
     "agent",
-    "checks",
     "run",
     "replay",
     "cli",
