@@ -217,8 +217,8 @@ fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
 const MAX_ADDRESS_SPACE_KIB: u32 = 1_000_000;
 
 #[test]
-fn a_greedy_template_is_refused_before_it_has_taken_much() {
-    for (number, text) in include_str!("greedy_templates.txt").lines().enumerate() {
+fn an_oversized_template_is_refused_early() {
+    for (number, text) in include_str!("oversized_templates.txt").lines().enumerate() {
         // Known when the file is checked, and known only when the input is given.
         let text = if number % 2 == 0 { text.to_owned() } else { format!("{{{{ inputs.x }}}}{text}") };
         let folder = TestFolder::new();

@@ -258,9 +258,9 @@ fn the_cases_of_the_jobs_here_pass() {
     for job in crate::jobs::names() {
         assert!(names.iter().any(|name| name.starts_with(&job)), "{job} has no case: {names:?}");
     }
-    // The README shows one of them as it is.
+    // The book shows one of them as it is.
     let expect = std::fs::read_to_string(root.join("jobs/tests/docstrings/one-file/expect.yaml")).unwrap();
     let (_, shown) = expect.split_once('\n').unwrap();
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    assert!(readme.contains(&format!("```yaml\n{shown}```\n")), "README.md shows another expect.yaml");
+    let page = std::fs::read_to_string(root.join("docs/src/testing-jobs.md")).unwrap();
+    assert!(page.contains(&format!("```yaml\n{shown}```\n")), "docs/src/testing-jobs.md shows another expect.yaml");
 }

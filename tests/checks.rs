@@ -333,36 +333,105 @@ fn what_tools_may_not_change_a_check_may_not_either() {
     assert!(recorded_checks(&ended).iter().all(|check| !check.2));
 }
 
+/// Text that breaks out of careless quoting.
+const HOSTILE: &str = "'; touch broken; '\" $(touch broken) `touch broken`\n touch broken #{{ x }}\\";
+
 #[test]
-fn whatever_an_input_holds_is_one_word_of_the_command() {
-    let hostile = "'; touch broken; '\" $(touch broken) `touch broken`\n touch broken #{{ x }}\\";
+fn a_check_gets_inputs_as_variables() {
     let folder = folder(
-        "inputs: { text: { type: string, untrusted: true }, files: { type: list, default: [\"a b\", \"c'd\"] } }\n\
-         checks:\n  - { name: prints, run: 'printf %s {{ inputs.text }} > said; printf \"<%s>\" {{ inputs.files }} {{ run.id }} > files' }\n",
+        "inputs:\n  text: { type: string, untrusted: true }\n  files: { type: list, default: [\"a b\", \"c'd\"] }\n  \
+         deep: { type: boolean, default: true }\n  count: { type: integer, default: 3 }\n  token: { type: string, secret: true }\n\
+         checks:\n  - name: prints\n    run: |\n      printf %s \"$INPUT_TEXT\" > text\n      \
+         printf '<%s>' \"$INPUT_FILES\" \"$INPUT_DEEP\" \"$INPUT_COUNT\" \"$LEGWORK_RUN_ID\" > others\n      \
+         [ \"$INPUT_TOKEN\" = hush-hush-hush ]\n",
         &["Done."],
     );
-    folder.write("hostile", hostile);
-    let ended = program(&folder).args(["--set", "text=@hostile"]).run();
+    folder.write("hostile", HOSTILE);
+    let given = ["--set", "text=@hostile", "--set-env", "token=T"];
+    let ended = program(&folder).args(given).env("T", "hush-hush-hush").run();
     ended.assert_code(0);
-    assert_eq!(folder.read("said"), hostile);
-    assert_eq!(folder.read("files"), format!("<a b><c'd><{}>", ended.run_folder().id()));
+    assert_eq!(folder.read("text"), HOSTILE);
+    assert_eq!(folder.read("others"), format!("<a b\nc'd><true><3><{}>", ended.run_folder().id()));
     assert!(!folder.exists("broken"));
-    let dry = || program(&folder).args(["--set", "text=@hostile", "--dry-run", "--format", "json"]).run();
+    let run = &ended.run_folder().plan()["checks"][0]["run"];
+    assert!(run.as_str().unwrap().contains("\"$INPUT_TEXT\""), "the plan has the command as written: {run}");
+    let dry = || program(&folder).args(given).env("T", "hush-hush-hush").args(["--dry-run", "--format", "json"]).run();
     let (one, other) = (dry(), dry());
-    one.assert_code(0).assert_stdout(&other.stdout).assert_stdout_contains("'a b' 'c'\\\\''d' '<run.id>'");
+    one.assert_code(0).assert_stdout(&other.stdout).assert_stdout_contains("printf %s \\\"$INPUT_TEXT\\\" > text");
+    one.assert_not_printed("hush-hush");
 }
 
 #[test]
-fn a_value_within_quotes_never_runs() {
+fn the_environment_does_not_replace_an_inputs_variable_in_a_check() {
+    let folder = folder(
+        "inputs: { text: { type: string, default: mine } }\nenv: [INPUT_TEXT]\n\
+         checks: [{ name: same, run: '[ \"$INPUT_TEXT\" = mine ]' }]\n",
+        &["Done."],
+    );
+    program(&folder).env("INPUT_TEXT", "theirs").run().assert_code(0);
+}
+
+#[test]
+fn a_resumed_check_gets_the_same_variables() {
+    let folder = folder(
+        "inputs: { text: { type: string }, token: { type: string, secret: true } }\nchecks:\n  \
+         - { name: prints, run: 'printf \"%s|\" \"$INPUT_TEXT\" \"$INPUT_TOKEN\" \"$LEGWORK_RUN_ID\" > said; [ -e begun ] && exit 0; touch begun; sleep 301' }\n",
+        &["Done."],
+    );
+    folder.write("hostile", HOSTILE);
+    let running =
+        program(&folder).args(["--set", "text=@hostile", "--set-env", "token=T"]).env("T", "hush-hush-hush").spawn();
+    folder.wait_for("begun");
+    running.signal(Signal::INT);
+    let cut = running.wait();
+    cut.assert_code(130);
+    let said = folder.read("said");
+    assert_eq!(said, format!("{HOSTILE}|hush-hush-hush|{}|", cut.run_folder().id()));
+    std::fs::remove_file(folder.at("said")).unwrap();
+    let resume = ["resume", "latest", "--sandbox", "off", "--set-env", "token=T"];
+    folder.legwork(&resume).env("T", "hush-hush-hush").run().assert_code(0);
+    assert_eq!(folder.read("said"), said);
+}
+
+#[test]
+fn a_value_that_no_variable_can_hold_is_refused_where_a_check_uses_it() {
+    let job = "inputs: { text: { type: string } }\nchecks: [{ name: reads, run: 'test -n \"$INPUT_TEXT\"' }]\n";
+    let folder = folder(job, &["Done."]);
+    folder.write("large", "x".repeat(140_000));
+    let refused = program(&folder).args(["--set", "text=@large"]).run();
+    refused.assert_code(3).assert_stderr_contains("bad-input").assert_stderr_contains("longer than 128 kB");
+    let unused = folder.read("job.yaml").replace("test -n \"$INPUT_TEXT\"", "true") + "description: x\n";
+    folder.write("job.yaml", unused.replace("prompt: Go.", "prompt: '{{ inputs.text | length }}'"));
+    program(&folder).args(["--set", "text=@large"]).run().assert_code(0);
+}
+
+#[test]
+fn a_template_tag_in_a_command_is_refused_and_fixed() {
+    let folder = folder(
+        "inputs: { folder: { type: path, default: src } }\nchecks:\n  - { name: there, run: \"test -d {{ inputs.folder }}\" }\n  \
+         - name: named\n    run: |\n      test -d {{ inputs.folder }} && echo {{ run.id }}\n",
+        &["Done."],
+    );
+    program(&folder).run().assert_code(3).assert_stderr_contains("not-a-template");
+    assert!(!folder.exists("runs"));
+    let found = folder.legwork(&["validate", "job.yaml"]).run();
+    found.assert_code(3).assert_stdout_contains("`run` is plain shell, not a template");
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(0);
+    let fixed = folder.read("job.yaml");
+    assert!(fixed.contains(r#"run: "test -d \"$INPUT_FOLDER\"" }"#), "{fixed}");
+    assert!(fixed.contains(r#"      test -d "$INPUT_FOLDER" && echo "$LEGWORK_RUN_ID""#), "{fixed}");
+    std::fs::create_dir(folder.at("src")).unwrap();
+    program(&folder).run().assert_code(0);
+}
+
+#[test]
+fn a_tag_within_quotes_has_no_fix() {
     let folder = folder(
         "inputs: { x: { type: string } }\nchecks: [{ name: quoted, run: \"echo '{{ inputs.x }}'\" }]\n",
         &["Done."],
     );
-    let found = folder.legwork(&["validate", "job.yaml"]).run();
-    found
-        .assert_code(3)
-        .assert_stdout_contains("misplaced-value")
-        .assert_stdout_contains("remove the quotes around it");
-    program(&folder).args(["--set", "x=y"]).run().assert_code(3).assert_stderr_contains("misplaced-value");
-    assert!(!folder.exists("runs"));
+    let before = folder.read("job.yaml");
+    let found = folder.legwork(&["validate", "--fix", "job.yaml"]).run();
+    found.assert_code(3).assert_stdout_contains("not-a-template").assert_stdout_contains("$INPUT_X");
+    assert_eq!(folder.read("job.yaml"), before);
 }

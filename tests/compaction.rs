@@ -247,9 +247,7 @@ fn results_alone_are_shortened_where_the_job_says_so() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "compaction: results\n");
     let server = Server::start(reader(20));
     let ended = run(&folder, &server);
-    ended
-        .assert_code(4)
-        .assert_stderr_contains("context_full: the conversation doesn't fit the model's window of 6000 tokens");
+    ended.assert_code(4).assert_stderr_contains("tokens don't fit the model's window of ");
     ended.assert_stderr_contains("Leave `compaction: results` away");
     let requests = server.finish();
     assert!(!requests.iter().any(|request| asks_for_a_summary(request)));
@@ -292,7 +290,7 @@ fn an_empty_summary_ends_the_run() {
         let ended = run(&folder, &server);
         ended
             .assert_code(4)
-            .assert_stderr_contains("context_full: the conversation doesn't fit")
+            .assert_stderr_contains("tokens don't fit the model's window of ")
             .assert_stderr_contains("Hand more to subagents");
         assert!(ended.run_folder().transcript().contains(&format!("_The summary that was asked for {why}_")));
     }

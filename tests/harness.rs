@@ -64,9 +64,9 @@ fn a_run_folder_is_found_and_read() {
     let folder = TestFolder::new();
     folder.write("runs/tour/0001/result.json", r#"{"format": 1}"#);
     let lines = concat!(
-        r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"one"},"sum":"79f62cbd5701441a"}"#,
+        r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"note_sent","data":{"text":"one"},"sum":"a4d1a83ae6817c03"}"#,
         "\n",
-        r#"{"seq":2,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"two"},"sum":"9193580f00bcf858"}"#,
+        r#"{"seq":2,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"note_sent","data":{"text":"two"},"sum":"fbb37d0e56666e35"}"#,
         "\n",
     );
     folder.write("runs/tour/0001/events.jsonl", lines).write("runs/.gitignore", "*\n");

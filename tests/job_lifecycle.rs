@@ -20,7 +20,7 @@ subagents:
     returns: { schema: { file: schemas/count.json } }
 limits: { tokens: 1000000 }
 checks:
-  - { name: greets the world, run: "grep -q world {{ inputs.file }} || { echo it says: $(cat {{ inputs.file }}); exit 4; }" }
+  - { name: greets the world, run: 'grep -q world "$INPUT_FILE" || { echo it says: $(cat "$INPUT_FILE"); exit 4; }' }
 repairs: 1
 result:
   schema:

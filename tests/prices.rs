@@ -276,9 +276,9 @@ fn a_long_prompt_is_paid_at_its_tier() {
 }
 
 #[test]
-fn the_readmes_example_is_right() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let example = readme.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
+fn the_example_of_the_book_is_right() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/costs-and-limits.md")).unwrap();
+    let example = page.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
     let folder = folder(example.split("```").next().unwrap());
     let local = prices(&folder, &["local/qwen3-8b", "--format", "json"]);
     local.assert_code(0);

@@ -78,7 +78,7 @@ fn statuses_that_may_pass_are_tried_again() {
         assert_eq!(server.finish().len(), MAX_TRIES);
         let retries = ran.retries();
         for (at, status) in statuses.iter().enumerate() {
-            assert!(retries[at]["why"].as_str().unwrap().contains(&format!("answered {status}")), "{retries:?}");
+            assert!(retries[at]["reason"].as_str().unwrap().contains(&format!("answered {status}")), "{retries:?}");
             assert!(retries[at]["wait_ms"].as_u64().unwrap() <= 1 << at, "a pause beyond its bound: {retries:?}");
         }
     }

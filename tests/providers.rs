@@ -141,7 +141,7 @@ fn answering(answers: impl IntoIterator<Item = Answer>) -> Server {
 fn retries(ended: &ProgramOutput) -> Vec<String> {
     let events = ended.run_folder().events();
     let retries = events.iter().filter(|event| event["type"] == "retrying");
-    retries.map(|event| event["data"]["retry"]["why"].as_str().unwrap().to_owned()).collect()
+    retries.map(|event| event["data"]["retry"]["reason"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn journals_that_were_not_kept_or_are_lost_are_replayed_as_their_summaries() {
     std::fs::remove_file(run.path().join("subagents/reader-2.events.jsonl")).unwrap();
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended.assert_code(0).assert_stdout("equal: 2 agents, 5 turns, 6 calls\n");
-    ended.assert_stderr("reader-2 is replayed as its summary: its journal isn't there\n");
+    ended.assert_stderr("reader-2 is replayed as its summary: its journal is missing\n");
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn a_record_that_was_edited_or_is_of_another_version_is_refused() {
         .assert_code(2)
         .assert_stdout("")
         .assert_stderr_contains(&format!("line {line} was changed after it was written"));
-    std::fs::write(&path, journal.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
+    std::fs::write(&path, journal.replacen("\"format\":2", "\"format\":1", 1)).unwrap();
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.assert_code(2).assert_stderr_contains("the record's format is 2").assert_stderr_contains("can read it");
+    ended.assert_code(2).assert_stderr_contains("the record's format is 1").assert_stderr_contains("can read it");
 }
 
 #[test]

@@ -306,7 +306,7 @@ fn a_signal_ends_a_run_whose_output_nobody_reads() {
     server.wait_for(1);
     // Its own reply no longer fits the pipe, so it is written to the journal and then to nobody.
     let journal = folder.at("runs/job/latest/events.jsonl");
-    wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"replied\"")));
+    wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"reply_received\"")));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     wait_until(|| child.try_wait().unwrap().is_some());

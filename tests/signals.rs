@@ -78,7 +78,7 @@ fn a_signal_while_it_connects() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let running = start(&folder, format!("http://{address}"));
-        wait_for_line(&folder, "parent", "\"asked\"");
+        wait_for_line(&folder, "parent", "\"request_started\"");
         running.signal(signal);
         assert_interrupted(&running.wait(), code);
     }
@@ -227,7 +227,7 @@ fn blocked_run(folder: &TestFolder, server: &Server) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_for_line(folder, "b-1", "\"replied\"");
+    wait_for_line(folder, "b-1", "\"reply_received\"");
     child
 }
 

@@ -120,7 +120,7 @@ impl Agent<'_> {
         let command = CheckCommand {
             workspace: &tools.workspace,
             mask: &tools.redactor,
-            environment: &tools.environment,
+            environment: &self.run.check_environment,
             sandbox: &tools.sandbox,
             timeout: Duration::from_millis(check.timeout_ms.max(1)),
             max_chars: MAX_OUTPUT_CHARS,

@@ -29,6 +29,8 @@ use crate::workspace::Workspace;
 
 /// What a run consists of; the caller provides it.
 pub struct RunDeps {
+    /// The id of the run.
+    pub run_id: String,
     /// What runs.
     pub plan: Plan,
     /// Where replies come from, by [`Model::reply_source`]. Every model of the plan has one.
@@ -102,6 +104,8 @@ pub struct RunState {
     pub(super) budget: Budget,
     pub(super) sink: Arc<dyn Sink>,
     pub(super) tools: ToolDeps,
+    /// The environment variables that checks see.
+    pub(super) check_environment: Environment,
     /// The places for subagents that run at the same time.
     pub(super) subagent_slots: Semaphore,
     pub(super) deadline: Instant,
@@ -144,6 +148,7 @@ impl RunState {
                 (deps.plan.limits.parallel_subagents.max(1) as usize).min(max_concurrent_agents()),
             ),
             deadline: Instant::now() + wall_clock.saturating_sub(elapsed),
+            check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
             plan: deps.plan,
             sink: deps.sink,
             tools: deps.tools,

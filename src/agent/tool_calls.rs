@@ -200,7 +200,9 @@ impl<'t> Agent<'t> {
             Ok(found) => found,
             Err(why) => return CallDisposition::Refused(why),
         };
-        let is_same = |id: &String| id.rsplit_once('-').is_some_and(|(name, _)| name == subagent);
+        // A replay of an edited plan may choose another subagent.
+        let is_replay = self.cursor.is_replay();
+        let is_same = |id: &String| !is_replay || id.rsplit_once('-').is_some_and(|(name, _)| name == subagent);
         let id = match recorded.filter(is_same) {
             Some(id) => id,
             None => {

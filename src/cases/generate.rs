@@ -16,7 +16,7 @@ pub struct RecordedReply {
     /// What was replied.
     pub reply: Reply,
     /// How many turns it leaves as they are, where it sums up what went before.
-    pub keeps_turns: Option<u32>,
+    pub kept_turns: Option<u32>,
 }
 
 /// The script of a run: texts, calls and how replies ended, the workspace's path replaced by [`WORKSPACE_MARK`]. What only
@@ -100,8 +100,8 @@ fn script_reply(spoken: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn(&
     if stop != usual && !matches!(reply.stop, StopReason::Other(_)) {
         said.insert("stop".to_owned(), json!(stop));
     }
-    if let Some(kept) = spoken.keeps_turns {
-        said.insert("keeps_turns".to_owned(), json!(kept));
+    if let Some(kept) = spoken.kept_turns {
+        said.insert("kept_turns".to_owned(), json!(kept));
     }
     if with_usage {
         said.insert("usage".to_owned(), json!(reply.usage));
@@ -214,19 +214,19 @@ mod tests {
             ),
             reply(vec![BlockContent::Text("Cut".to_owned())], StopReason::MaxTokens),
         ];
-        let spoken = |reply| RecordedReply { reply, keeps_turns: None };
+        let spoken = |reply| RecordedReply { reply, kept_turns: None };
         let mut parent: Vec<RecordedReply> = parent.into_iter().map(spoken).collect();
-        parent[1].keeps_turns = Some(2);
+        parent[1].kept_turns = Some(2);
         let of = |id: &str| (id.to_owned(), vec![spoken(reply(vec![], StopReason::EndTurn))]);
         let replies = BTreeMap::from([("parent".to_owned(), parent), of("a-10"), of("a-9")]);
         let text = generate_script(&replies, "/home/me/w", false, |_, call| call.tool == "todo");
-        let expected = "workspace: /workspace\nparent:\n  - text: I look.\n    calls:\n      - { tool: read_file, input: { path: \
-                        /workspace/a } }\n      - { tool: todo, mistaken: true }\n  - { text: Cut, stop: max_tokens, keeps_turns: 2 }\nsubagents:\n  a-9:\n    - { \
-                        text: \"\" }\n  a-10:\n    - { text: \"\" }\n";
+        let expected = "workspace: /workspace\nparent:\n- text: I look.\n  calls:\n  - tool: read_file\n    input:\n      path: \
+                        /workspace/a\n  - tool: todo\n    mistaken: true\n- text: Cut\n  stop: max_tokens\n  kept_turns: 2\n\
+                        subagents:\n  a-9:\n  - text: ''\n  a-10:\n  - text: ''\n";
         assert_eq!(text, expected);
         let read = Script::read(&Source::new("script.yaml", text)).unwrap();
         assert_eq!(read.unused(|_| 0).iter().map(|left| left.total).sum::<usize>(), 4);
         assert!(!generate_script(&replies, "/elsewhere", false, |_, _| false).contains("workspace:"));
-        assert!(generate_script(&replies, "/elsewhere", true, |_, _| false).contains("usage: { input_tokens: 3,"));
+        assert!(generate_script(&replies, "/elsewhere", true, |_, _| false).contains("usage:\n    input_tokens: 3\n"));
     }
 }

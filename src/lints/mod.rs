@@ -57,7 +57,7 @@ pub use retired_models::retirement;
 pub use schemas::Schemas;
 pub use script::check_script;
 pub use unknown_prices::{CostTracking, unknown_price};
-pub use valid_job::{CheckTemplates, Prompts, ValidJob};
+pub use valid_job::{Prompts, ValidJob};
 
 /// One thing to look after in a job.
 pub trait Lint: Sync {
@@ -93,8 +93,8 @@ pub static LINTS: &[&dyn Lint] = &[
     &checks::Checks,
     &context_window::ContextWindow,
     &unused_grants::UnusedGrants,
-    &not_templates::NotTemplates,
     &shell_syntax::ShellSyntax,
+    &not_templates::NotTemplates,
 ];
 
 /// Everything that checking a file can find.

@@ -196,7 +196,7 @@ fn provider_alias(provider: &str) -> Option<&'static str> {
         "claude" => "Claude is `anthropic/MODEL`",
         "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
         "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
-            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the README"
+            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the book"
         }
         "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
         | "together" | "mistral" | "deepseek" | "xai" => {

@@ -242,6 +242,7 @@ impl Run<'_> {
         let elapsed = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
         let run = RunState::new(RunDeps {
+            run_id: keeper.recorder.run_id().to_owned(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),
             prices: self.prices,

@@ -22,7 +22,7 @@ const CREDENTIAL_WORDS: [&str; 4] = ["token", "secret", "password", "_auth"];
 /// The largest configuration file that is searched for credentials, in bytes; a larger one is hidden.
 const MAX_SETTINGS: u64 = 1 << 20;
 
-/// What of the home folder commands can read. The README prints it.
+/// What of the home folder commands can read. The book prints it (docs/src/sandbox.md).
 pub const TOOLCHAINS: &[Toolchain] = &[
     Toolchain { path: ".asdf", hidden: &[], config_files: &["installs/nodejs/*/etc/npmrc"] },
     without_secrets(".bun"),
@@ -233,9 +233,9 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_lists_the_toolchains() {
-        let readme = include_str!("../../README.md");
-        let (_, rest) = readme.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
+    fn the_book_lists_the_toolchains() {
+        let page = include_str!("../../docs/src/sandbox.md");
+        let (_, rest) = page.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
         let (list, rest) = rest.trim_start().split_once("\n\n").unwrap();
         let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());

@@ -9,7 +9,6 @@ use minijinja::machinery::{Span, ast};
 use super::exports::{Exports, Signature};
 use super::loader::{Loader, TextRole};
 use super::scopes::{NameBinding, Scopes, VisibleNames};
-use super::value_placement::{captured_output, captured_output_finding};
 use super::{TemplateVariables, TextOrigin};
 use crate::diagnostic::{Diagnostic, SourceSpan};
 
@@ -135,11 +134,6 @@ impl TemplateChecker {
 
     fn statement(&mut self, loader: &mut Loader<'_>, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
-        if self.role == TextRole::Command
-            && let Some((tag, span)) = captured_output(statement)
-        {
-            loader.report(captured_output_finding(tag, self.place(span)));
-        }
         match statement {
             Stmt::Template(it) => self.statements(loader, &it.children),
             Stmt::EmitExpr(it) => self.expression(loader, &it.expr),

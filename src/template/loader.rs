@@ -15,7 +15,6 @@ use super::tag_limits::find_oversized_tag;
 use super::type_check::{TypeError, type_errors};
 use super::{
     JobDir, PromptFileError, Template, TemplateText, TemplateVariables, Templates, TextOrigin, UsedInputs, environment,
-    value_placement,
 };
 use crate::diagnostic::{Diagnostic, SourceSpan};
 use crate::yaml::Node;
@@ -39,8 +38,6 @@ pub enum TextRole {
     System,
     /// A prompt.
     Prompt,
-    /// A command of bash, in which every value is quoted.
-    Command,
     /// What says whether something is done.
     Condition,
 }
@@ -128,17 +125,9 @@ impl<'a> Loader<'a> {
         // No file can have such a name, so that no include can reach it.
         let name = format!("\0{}", self.templates.texts.len());
         let text = TemplateText { text: text.into(), origin: TextOrigin::of_node(node) };
-        self.templates.texts.insert(name.clone(), text.clone());
+        self.templates.texts.insert(name.clone(), text);
         self.walk(&name, role, Arc::default(), &[]);
-        let is_command = role == TextRole::Command;
-        let found = self.found;
-        if is_command && !self.templates.invalid.contains(&name) {
-            value_placement::check(self, &text);
-        }
-        if self.found > found {
-            self.templates.invalid.insert(name.clone());
-        }
-        Template { name, is_command }
+        Template { name }
     }
 
     /// Takes a prompt that stands in a file below the job's folder. `None`, and a finding at `place`, where it can't be
@@ -147,7 +136,7 @@ impl<'a> Loader<'a> {
         match self.read(path) {
             Ok(()) => {
                 self.walk(path, role, Arc::default(), &[]);
-                Some(Template { name: path.to_owned(), is_command: false })
+                Some(Template { name: path.to_owned() })
             }
             Err(fault) => {
                 self.report_file_error(path, place, &fault);
@@ -160,11 +149,6 @@ impl<'a> Loader<'a> {
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
         self.templates.used_inputs = self.used_inputs;
         (self.templates, self.findings)
-    }
-
-    /// A file that was read.
-    pub(super) fn loaded_text(&self, path: &str) -> Option<TemplateText> {
-        self.templates.texts.get(path).cloned()
     }
 
     /// What the job says of an input; `None` where it has none of that name.

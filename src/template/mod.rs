@@ -12,14 +12,13 @@ mod loader;
 mod partial_render;
 mod render_limits;
 mod scopes;
-mod shell_context;
-mod shell_quoting;
 mod suggestions;
 mod syntax_errors;
+mod syntax_tree;
 mod tag_limits;
+mod tags;
 mod type_check;
 mod used_inputs;
-mod value_placement;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,15 +30,13 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
 use crate::yaml::{Node, ScalarSpanMap};
 
-use instrument::{InstrumentedTemplate, Operation};
+use instrument::InstrumentedTemplate;
 use render_limits::RenderLimits;
-use shell_context::MisplacedValue;
-use shell_quoting::CommandError;
 
 pub use job_dir::{FileId, JobDir, MAX_FILE_BYTES, PromptFileError, leaves_dir, normalize_text};
 pub use loader::{Loader, MAX_FILES, TextRole};
 pub use partial_render::{PartialRender, PartialRenderer};
-pub use syntax_errors::{first_tag, without_tags};
+pub use tags::{StrayTag, TagPurpose, stray_tags};
 pub use type_check::ValueType;
 pub use used_inputs::UsedInputs;
 pub use variables::TemplateVariables;
@@ -59,8 +56,6 @@ pub const RULES: &[Rule] = &[
     rule!(Error "outside-folder"),
     rule!(Error "unreadable-file"),
     rule!(Error "render-failed"),
-    rule!(Error "misplaced-value"),
-    rule!(Error "unsupported-tag-in-command"),
     rule!(Error "macro-arguments"),
     rule!(Warning "single-brace"),
 ];
@@ -81,8 +76,6 @@ const TYPE_MISMATCH_HELP: &str = "give a value that suits this tag, or change wh
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Template {
     name: String,
-    /// Whether its values are quoted for bash.
-    is_command: bool,
 }
 
 /// Where a template's text stands.
@@ -222,8 +215,6 @@ pub struct Engine<'a> {
     fuel: u64,
     /// The sizes that are left.
     limits: Arc<RenderLimits>,
-    /// Whether the last text failed for a reason that holds for all values of the same types.
-    failed_by_type: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -235,53 +226,18 @@ impl<'a> Engine<'a> {
             // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
             let _ = environment.add_template(name, &guarded.text);
         }
-        let mut engine = Self { environment, values, templates, fuel: FUEL, limits, failed_by_type: false };
-        engine.use_plain_formatter();
-        engine
+        let printing = limits.clone();
+        environment.set_formatter(move |out, state, value| printing.print(out, state, value));
+        Self { environment, values, templates, fuel: FUEL, limits }
     }
 
-    fn use_plain_formatter(&mut self) {
-        let limits = self.limits.clone();
-        self.environment.set_formatter(move |out, state, value| limits.print(out, state, value));
-    }
-
-    fn use_shell_formatter(&mut self) {
-        let limits = self.limits.clone();
-        self.environment.set_formatter(move |out, state, value| match limits.charge_printed(value)? {
-            true => shell_quoting::print_quoted(out, state, value),
-            false => Ok(()),
-        });
-    }
-
-    /// Renders a text; in a command, every value becomes words of bash. All that one engine renders draws on the same
-    /// number of steps.
+    /// Renders a text. Everything that one engine renders draws on the same number of steps.
     ///
     /// # Errors
-    /// Where a value doesn't suit what the template does with it, or rendering takes too long or too much: a finding at
-    /// that place, with the code `render-failed`. Where a value stands in a command and not as a word: a finding with the
-    /// code `misplaced-value`.
+    /// A value doesn't suit what the template does with it, or rendering takes too long or too much: a finding with the
+    /// code `render-failed` at that place.
     pub fn render(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
-        if !template.is_command {
-            return self.render_text(template);
-        }
-        self.use_shell_formatter();
-        let rendered = self.render_text(template);
-        self.use_plain_formatter();
-        let place = || self.templates.place(template).unwrap_or_else(unknown_place);
-        shell_quoting::finish_command(&rendered?).map_err(|unfit| {
-            Box::new(match unfit {
-                CommandError::Misplaced(why) => misplaced_value(why, place()),
-                CommandError::PartOfWord => {
-                    let finding = Diagnostic::error("misplaced-value", place(), "a list stands within a word");
-                    finding.help("a list is as many words as it has items: put blanks around it")
-                }
-            })
-        })
-    }
-
-    fn render_text(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
         self.environment.set_fuel(Some(self.fuel));
-        self.failed_by_type = false;
         let mut out = BoundedWriter::default();
         let text = self.environment.get_template(&template.name);
         let rendered = text.and_then(|text| {
@@ -334,11 +290,6 @@ impl<'a> Engine<'a> {
                     (_, Some(detail)) => (format!("the template can't be rendered: {detail}"), TYPE_MISMATCH_HELP),
                     (kind, None) => (format!("the template can't be rendered: {kind}"), TYPE_MISMATCH_HELP),
                 };
-                self.failed_by_type = cause.kind() != ErrorKind::OutOfFuel
-                    && part.is_some_and(|part| part.operation == Operation::Typed)
-                    && causes(&error)
-                        .filter(|error| error.range().is_some())
-                        .all(|error| self.part(error).is_some_and(|part| !part.is_conditional));
                 Err(Box::new(fault(place, message).help(help)))
             }
         }
@@ -352,11 +303,6 @@ impl<'a> Engine<'a> {
 
 fn unknown_place() -> SourceSpan {
     SourceSpan { source: Source::new("template", ""), range: 0..0 }
-}
-
-fn misplaced_value(why: MisplacedValue, place: SourceSpan) -> Diagnostic {
-    let (message, help) = why.message_and_help();
-    Diagnostic::error("misplaced-value", place, message).help(help)
 }
 
 /// Takes in a text of at most [`MAX_RENDERED_BYTES`].

@@ -24,8 +24,6 @@ pub struct PartialRender {
     pub rendered: Result<String, Box<Diagnostic>>,
     /// Whether it will come to the same in a run: no value was looked at that isn't known yet.
     pub is_final: bool,
-    /// Whether it failed where every rendering comes by, in a way in which all values of a type fail if a few do.
-    pub failed_by_type: bool,
 }
 
 /// `inputs`, which takes note of who looks at a value that isn't known.
@@ -81,8 +79,7 @@ impl PartialRenderer<'_> {
     pub fn render(&mut self, template: &Template) -> PartialRender {
         self.inputs.has_read_unknown.store(false, Ordering::Relaxed);
         let rendered = self.engine.render(template);
-        let failed_by_type = self.engine.failed_by_type;
-        PartialRender { rendered, is_final: !self.inputs.has_read_unknown.load(Ordering::Relaxed), failed_by_type }
+        PartialRender { rendered, is_final: !self.inputs.has_read_unknown.load(Ordering::Relaxed) }
     }
 
     /// Whether no steps are left for further texts.

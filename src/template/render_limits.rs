@@ -215,15 +215,6 @@ impl RenderLimits {
         minijinja::escape_formatter(out, state, value)
     }
 
-    /// Takes in a value that is printed as words of a command.
-    pub(super) fn charge_printed(&self, value: &Value) -> Result<bool, Error> {
-        if value.downcast_object_ref::<CountedTextMarker>().is_some() {
-            return Ok(false);
-        }
-        let size = self.measure(value)?;
-        self.charge(size).map(|()| true)
-    }
-
     /// Sets an environment's filters, tests and functions to ones that keep to the limits.
     pub(super) fn install(self: &Arc<Self>, environment: &mut Environment<'_>) {
         for (name, filter, estimate) in bounded_filters() {

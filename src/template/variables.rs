@@ -27,6 +27,11 @@ const MAX_SUGGESTED: usize = 200;
 const MAX_LISTED: usize = 30;
 
 impl TemplateVariables {
+    /// Whether it is the name of a variable with parts.
+    pub(super) fn is_root(name: &str) -> bool {
+        name == "inputs" || Self::parts(name).is_some_and(|parts| !parts.is_empty())
+    }
+
     /// The variables that can be written alone.
     pub(super) fn roots<'a>() -> impl Iterator<Item = &'a str> {
         std::iter::once("inputs").chain(BUILTIN_VARIABLES.iter().map(|(name, _)| *name))

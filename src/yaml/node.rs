@@ -5,14 +5,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::de::{DeserializeOwned, Error as _, Visitor};
+use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::findings::{Findings, excerpt};
+use super::findings::excerpt;
 use super::scalar::{self, Scalar};
 use super::scalar_spans::ScalarSpanMap;
 use super::tree::{Content, Style, Tree};
-use super::{Decoded, decode_recovery};
 use crate::diagnostic::SourceSpan;
 
 /// The name by which [`Node`] makes itself known to our deserializer.
@@ -194,19 +193,6 @@ impl Node {
             NodeKind::Mapping => "a mapping".to_owned(),
             NodeKind::Invalid => "a mistake".to_owned(),
         }
-    }
-
-    /// Decodes the part alone. Inside a `Deserialize`, [`Self::decode_here`] is mostly what you want.
-    pub fn decode<T: DeserializeOwned>(&self) -> Decoded<T> {
-        decode_recovery::decode(self, Findings::default())
-    }
-
-    /// Decodes the part and adds the findings to those of the decoding under way (see [`super::report`]). The value
-    /// may be partial.
-    pub fn decode_nested<T: DeserializeOwned>(&self) -> Option<T> {
-        let decoded = self.decode();
-        decoded.findings.into_iter().for_each(decode_recovery::report);
-        decoded.value
     }
 
     /// The part as JSON. Keys are texts; numbers that JSON doesn't have are strings.

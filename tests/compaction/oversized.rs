@@ -28,7 +28,7 @@ fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>)
 fn what_was_said_before_a_refusal_is_no_summary() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text("First I read the").stop("refusal"));
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the summary that was asked for was refused");
+    ended.assert_code(4).assert_stderr_contains("and the requested summary was refused");
     assert!(ended.run_folder().transcript().contains("_The summary that was asked for was refused_"));
     assert!(ended.run_folder().file("report.html").contains("the summary that was asked for was refused"));
 }
@@ -38,7 +38,7 @@ fn a_call_in_the_place_of_a_summary_is_none() {
     let call = Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
     let (_folder, ended, summed_up) = run_with_summary(&call);
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the summary that was asked for is empty");
+    ended.assert_code(4).assert_stderr_contains("and the requested summary is empty");
     let record = ended.run_folder();
     assert_eq!(record.result()["tool_calls"], record.result()["turns"], "it is not run");
 }
@@ -74,7 +74,7 @@ fn a_prompt_that_nobody_has_counted_yet_is_judged_by_the_provider() {
     let (ended, requests) = ask(70_000);
     ended
         .assert_code(4)
-        .assert_stderr_contains("the prompt, with all that goes with it, takes about 28")
+        .assert_stderr_contains("the prompt, with the system prompt and the tools, takes about 28")
         .assert_stderr_contains("Shorten the prompt");
     assert_eq!(requests, 0);
 }

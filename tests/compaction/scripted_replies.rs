@@ -63,7 +63,7 @@ fn a_saved_case_of_such_a_run_passes() {
     ended.assert_code(0).assert_stderr_contains("case:   ");
     assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
     assert!(!events_of_type(&ended.run_folder(), "context_compacted").is_empty());
-    assert!(folder.read("tests/job/long/script.yaml").contains("keeps_turns: 1"));
+    assert!(folder.read("tests/job/long/script.yaml").contains("kept_turns: 1"));
     folder
         .legwork(&["test"])
         .env("TMPDIR", folder.home().join("tmp"))

@@ -1,4 +1,4 @@
-//! A real model on a real server: llama.cpp's, with 135 million parameters. `tests/counterparties/llama.sh` starts it and runs
+//! A real model on a real server: llama.cpp's, with 135 million parameters. `tests/interop/llama.sh` starts it and runs
 //! these tests. What they hold is the protocol, not what the model knows: that the loop ends, that the record is whole, that
 //! usage adds up.
 
@@ -29,7 +29,7 @@ limits: { tokens: 20000 }
 
 /// Its address, from `LEGWORK_LLAMA_URL`: `http://127.0.0.1:PORT`.
 fn address() -> String {
-    std::env::var("LEGWORK_LLAMA_URL").expect("LEGWORK_LLAMA_URL: run tests/counterparties/llama.sh")
+    std::env::var("LEGWORK_LLAMA_URL").expect("LEGWORK_LLAMA_URL: run tests/interop/llama.sh")
 }
 
 fn folder(job: &str) -> TestFolder {
@@ -58,7 +58,7 @@ fn print_stats(what: &str, model: &str, result: &Value, took: Duration) {
 
 /// One after another: the machine has one model.
 #[test]
-#[ignore = "needs a model: tests/counterparties/llama.sh"]
+#[ignore = "needs a model: tests/interop/llama.sh"]
 fn a_real_model_works_over_each_of_its_servers_apis() {
     for model in MODELS {
         check_loop(model);
@@ -76,7 +76,7 @@ const ENDS: [&str; 8] =
 
 /// The files of `jobs/` as they are, by `--model` alone. Job by job: the server keeps what it has read of the last prompt.
 #[test]
-#[ignore = "needs a model: tests/counterparties/llama.sh"]
+#[ignore = "needs a model: tests/interop/llama.sh"]
 fn the_repositorys_own_jobs_run_on_a_real_model() {
     let mut calls = 0;
     for job in jobs::names() {

@@ -33,7 +33,7 @@ pub(super) fn assert_complete(folder: &TestFolder, ended: &ProgramOutput) -> Val
     }
     for retrying in events(&record, "retrying") {
         for (name, total) in sum.as_object_mut().expect("counts") {
-            *total = json!(total.as_u64().unwrap_or(0) + retrying["retry"]["spent"][name].as_u64().expect("a count"));
+            *total = json!(total.as_u64().unwrap_or(0) + retrying["retry"]["usage"][name].as_u64().expect("a count"));
         }
     }
     assert_eq!(result["usage"], sum, "usage adds up\n{}", ended.full_output());

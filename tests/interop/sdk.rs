@@ -34,7 +34,7 @@ impl SdkServer {
     fn start() -> Option<Self> {
         let python = std::env::var_os("LEGWORK_PYTHON")?;
         let mut child = Command::new(python)
-            .arg(root().join("tests/counterparties/server.py"))
+            .arg(root().join("tests/interop/server.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -56,7 +56,7 @@ impl Drop for SdkServer {
 #[test]
 fn the_same_job_runs_against_servers_of_the_official_types() {
     let Some(server) = SdkServer::start() else {
-        report_skipped("LEGWORK_PYTHON names no Python that has the packages of tests/counterparties/requirements.txt");
+        report_skipped("LEGWORK_PYTHON names no Python that has the packages of tests/interop/requirements.txt");
         return;
     };
     for model in MODELS {

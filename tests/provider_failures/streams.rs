@@ -202,7 +202,7 @@ fn an_event_without_an_end_is_not_read_to_its_end() {
     let ran = FinishedRun::against(&server);
     ran.assert_outcome(0, "completed").ended.assert_stdout("There.\n");
     assert_eq!(server.finish().len(), 2);
-    assert!(ran.retries()[0]["why"].as_str().unwrap().contains("longer than 8388608 bytes"));
+    assert!(ran.retries()[0]["reason"].as_str().unwrap().contains("longer than 8388608 bytes"));
 }
 
 #[test]

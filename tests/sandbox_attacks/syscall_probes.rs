@@ -13,7 +13,7 @@ pub(super) const PROBE_VARIABLE: &str = "LEGWORK_TRIAL";
 /// The command that makes a trial.
 pub(super) fn probe_command(trial: &str) -> String {
     format!(
-        "{PROBE_VARIABLE}='{trial}' ./probe attacks::probe::trial --exact --nocapture --test-threads=1 2>&1 | grep -a {ESCAPED_MARK}"
+        "{PROBE_VARIABLE}='{trial}' ./probe sandbox_attacks::syscall_probes::trial --exact --nocapture --test-threads=1 2>&1 | grep -a {ESCAPED_MARK}"
     )
 }
 

@@ -1,6 +1,6 @@
 //! What the tests of the whole program stand on: a folder to work in, the real executable, a provider to talk to.
 
-pub(crate) mod bodies;
+pub(crate) mod body_dump;
 pub(crate) mod journal;
 pub(crate) mod program;
 pub(crate) mod record;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::bodies::{self, What};
+use super::body_dump::{self, What};
 
 /// How a TLS handshake begins, and no request.
 const TLS_HANDSHAKE_BYTE: u8 = 22;
@@ -37,7 +37,7 @@ impl TcpPeer {
         let connections = Arc::new(AtomicUsize::new(0));
         let stopping = Arc::new(AtomicBool::new(false));
         let (counted, stopped) = (Arc::clone(&connections), Arc::clone(&stopping));
-        let test = bodies::test();
+        let test = body_dump::test();
         thread::spawn(move || {
             let mut kept = Vec::new();
             for mut stream in listener.incoming().flatten() {
@@ -93,8 +93,8 @@ pub(super) fn dump_request(bytes: &[u8], test: &str) {
         fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
     };
     let is_whole = header("content-length").and_then(|length| length.parse().ok()) == Some(body.len());
-    if is_whole && bodies::is_ours(header("user-agent")) {
+    if is_whole && body_dump::is_ours(header("user-agent")) {
         let path = head.split(' ').nth(1).unwrap_or_default();
-        bodies::keep(What::Request, &bodies::Origin { path, test, novel: &[] }, body);
+        body_dump::keep(What::Request, &body_dump::Origin { path, test, novel: &[] }, body);
     }
 }

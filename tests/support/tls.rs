@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::{bodies, tcp_peer};
+use super::{body_dump, tcp_peer};
 
 /// A file of `tests/tls`.
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -31,7 +31,7 @@ pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
     let config = Arc::new(config.expect("a certificate with its key"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
-    let test = bodies::test();
+    let test = body_dump::test();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (config, test) = (Arc::clone(&config), test.clone());

@@ -234,18 +234,18 @@ impl CaseRecorder {
 struct ReplyRecorder {
     by_agent: Mutex<BTreeMap<String, Vec<RecordedReply>>>,
     /// How many turns the summary leaves as they are that an agent was last asked for, if it was one.
-    keeps_turns: Mutex<BTreeMap<String, Option<u32>>>,
+    kept_turns: Mutex<BTreeMap<String, Option<u32>>>,
 }
 
 impl RunObserver for ReplyRecorder {
     fn event(&self, entry: &JournalEntry) {
-        let mut keeps = self.keeps_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keeps = self.kept_turns.lock().unwrap_or_else(PoisonError::into_inner);
         match &entry.event {
             Event::RequestStarted(asked) => drop(keeps.insert(entry.agent.clone(), asked.kept_turns)),
             Event::ReplyReceived(replied) => {
-                let keeps_turns = keeps.get(&entry.agent).copied().flatten();
+                let kept_turns = keeps.get(&entry.agent).copied().flatten();
                 let mut all = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
-                let spoken = RecordedReply { reply: replied.reply.clone(), keeps_turns };
+                let spoken = RecordedReply { reply: replied.reply.clone(), kept_turns };
                 all.entry(entry.agent.clone()).or_default().push(spoken);
             }
             _ => {}

@@ -31,7 +31,7 @@ pub(crate) use api::Api;
 pub(crate) use request::Request;
 pub(crate) use script::ScriptedAgents;
 
-use super::bodies::{self, What};
+use super::body_dump::{self, What};
 use conversations::Conversations;
 use http::Incoming;
 
@@ -108,7 +108,7 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
         let address = listener.local_addr().expect("the port's number");
         let shared = Arc::new(Shared {
-            test: bodies::test(),
+            test: body_dump::test(),
             unknown_blocks: Mutex::default(),
             responder: Box::new(answers),
             checks,
@@ -213,7 +213,7 @@ impl Shared {
     /// Keeps a body for those who check it with the official clients' types.
     fn dump_body(&self, what: What, request: &Request, body: &[u8]) {
         let novel = self.unknown_blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        bodies::keep(what, &bodies::Origin { path: request.path(), test: &self.test, novel: &novel }, body);
+        body_dump::keep(what, &body_dump::Origin { path: request.path(), test: &self.test, novel: &novel }, body);
     }
 
     fn violation(&self, number: usize, what: &str) {
@@ -261,7 +261,7 @@ fn serve(shared: &Shared, stream: TcpStream) {
         };
         let number = shared.request_count.fetch_add(1, Ordering::SeqCst);
         let request = Request::new(number, connection, head, body);
-        if bodies::is_ours(request.header("user-agent")) {
+        if body_dump::is_ours(request.header("user-agent")) {
             shared.dump_body(What::Request, &request, request.bytes());
         }
         let open = if shared.checks == Checks::None {

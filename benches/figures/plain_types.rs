@@ -1,4 +1,4 @@
-//! The job file's types as a program has them that only decodes: what the continuation of serde_yaml needs, alone.
+//! The job file's types in a program that only decodes them with yaml_serde, the continuation of serde_yaml.
 #![allow(dead_code, reason = "only the decoding of the fields is measured")]
 
 use std::path::Path;
@@ -125,17 +125,17 @@ enum Keep {
     Never,
 }
 
-/// Decodes every file of a folder into the types above. How many could be.
+/// Decodes every file of a folder into the types above, and returns how many files fit.
 pub(crate) fn jobs(folder: &Path) -> usize {
     texts(folder).filter(|text| serde_yaml::from_str::<Job>(text).is_ok()).count()
 }
 
-/// Decodes every file of a folder into values of any type. How many could be.
+/// Decodes every file of a folder into untyped values, and returns how many files could be decoded.
 pub(crate) fn values(folder: &Path) -> usize {
     texts(folder).filter(|text| serde_yaml::from_str::<Value>(text).is_ok()).count()
 }
 
-/// Every file of a folder, read when it is asked for.
+/// The files of a folder, read one by one.
 pub(crate) fn texts(folder: &Path) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file").path());
     entries.map(|path| std::fs::read_to_string(path).expect("a text"))

@@ -1,4 +1,4 @@
-//! Long runs: what going on with one takes, and how memory grows with its turns.
+//! Measures long runs: how long resuming one takes, and how memory grows with the number of turns.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,22 +10,22 @@ use serde_json::json;
 
 use crate::measure::{self, Measurement};
 use crate::server::{Answer, Checks, KEY, Request, Server};
-use crate::{can_switch_the_sandbox_off, median};
+use crate::{has_sandbox_option, median};
 
 const JOB: &str = "model: anthropic/claude-sonnet-4-6
 parent: { prompt: go, tools: [bash], max_turns: 5000 }
 limits: { tool_calls: none }
 ";
 
-/// How many turns a record has that is gone on with.
+/// Numbers of turns of the records that are resumed.
 const RECORDED_TURNS: [usize; 4] = [125, 250, 500, 1000];
-/// How many turns a run has whose memory is looked at.
+/// Numbers of turns of the runs whose memory is measured.
 const TURNS: [usize; 4] = [1, 200, 1000, 2000];
 
-/// A model that calls one command so many times.
+/// A model that calls one command a number of times.
 struct Model {
     turns: AtomicUsize,
-    /// Whether it never answers what comes after the last call.
+    /// Whether the request after the last call never gets a reply.
     is_finishing: AtomicBool,
     /// The size of the last request.
     size: AtomicUsize,
@@ -59,7 +59,7 @@ fn legwork(program: &Path, arguments: &[&str], folder: &Path, server: &Server) -
 
 /// The arguments of a command, and what switches the sandbox off where there is one.
 fn unconfined<'a>(legwork: &Path, arguments: &[&'a str]) -> Vec<&'a str> {
-    let off: &[&str] = if can_switch_the_sandbox_off(legwork) { &["--sandbox", "off"] } else { &[] };
+    let off: &[&str] = if has_sandbox_option(legwork) { &["--sandbox", "off"] } else { &[] };
     [arguments, off].concat()
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn resume(program: &Path, runs: usize) {
             std::fs::write(record.join("events.jsonl"), &journal).expect("the journal");
             let before = server.count();
             figures.push(measured(program, &unconfined(program, &["resume", "latest"]), folder.path(), &server));
-            assert_eq!(server.count() - before, 1, "only what wasn't answered is asked for");
+            assert_eq!(server.count() - before, 1, "only the request without a reply is sent again");
         }
         let walls: Vec<f64> = figures[1..].iter().map(|figure| figure.wall).collect();
         let (least, greatest) = walls.iter().fold((f64::MAX, 0.0_f64), |(a, b), wall| (a.min(*wall), b.max(*wall)));
@@ -127,7 +127,7 @@ pub(crate) fn resume(program: &Path, runs: usize) {
     }
 }
 
-/// Prints the greatest memory of runs of so many turns, beside the size of the conversation that they send.
+/// Prints the peak memory of runs and the size of the conversation that they send.
 pub(crate) fn memory(program: &Path) {
     println!(
         "\nmemory of a run of `bash: true` to its end, transcript and report included (aim: flat beyond the conversation)\n"

@@ -1,4 +1,4 @@
-//! What a sandbox adds to a call of `bash`, by the times in the run's journal.
+//! Measures what a sandbox adds to a call of `bash`, by the times in the run's journal.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Calls of one run; the first, which warms the caches, isn't counted.
+/// The number of calls in a run. The first one warms the caches and isn't counted.
 const CALLS: usize = 101;
 
-/// A tier, its aim, and the words that choose it.
+/// A tier, its aim, and the value of `--sandbox` that selects it.
 const TIERS: [(&str, &str, &str); 3] =
     [("off", "", "off"), ("landlock", "under 2 ms", "auto"), ("bubblewrap", "under 10 ms", "required")];
 
-/// Prints the median of each tier, and how much more it is than without one.
+/// Prints the median for each tier, and how much it adds to a call without a sandbox.
 pub(crate) fn print(legwork: &Path) {
     println!(
         "\n| a call of `bash: true`, median of {:<12} | {:<12} | {:>10} | {:>10} |",
@@ -53,7 +53,7 @@ fn call(legwork: &Path, tier: &str, option: &str) -> Result<f64, String> {
     command.args(["run", "job.yaml", "--model", "replay/../replies.yaml", "--sandbox", option]);
     command.current_dir(at("work")).env_clear().env("HOME", at("home"));
     if tier == "landlock" {
-        // Where there is no bwrap to be found, it is the best.
+        // Landlock is used if there is no bwrap in PATH.
         for shell in ["bash", "sh"] {
             symlink(Path::new("/bin").join(shell), at("programs").join(shell)).expect("a link");
         }
@@ -63,8 +63,8 @@ fn call(legwork: &Path, tier: &str, option: &str) -> Result<f64, String> {
     }
     let output = command.output().expect("the executable starts");
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.lines().find(|line| line.starts_with("error")).unwrap_or("it failed").to_owned());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(stderr.lines().find(|line| line.starts_with("error")).unwrap_or("it failed").to_owned());
     }
     let journal = std::fs::read_to_string(at("work/runs/job/latest/events.jsonl")).expect("the journal");
     let entries: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

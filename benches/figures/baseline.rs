@@ -1,5 +1,5 @@
-//! A program that does nothing but the exchange: one kept-alive connection an agent, `sh -c` for each call. No checks,
-//! no record, no limits: what is left is what the work itself costs.
+//! A program that does only the exchange with the server: one kept-alive connection per agent, `sh -c` for each call. It has
+//! no checks, no record and no limits, so it shows what the work itself costs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -36,14 +36,14 @@ struct Call {
     input: String,
 }
 
-/// Asks until there is an answer; an empty prompt asks nothing.
+/// Runs one agent. With an empty prompt, it does nothing.
 pub(crate) fn run(address: &str, prompt: &str) {
     if !prompt.is_empty() {
         agent(address, prompt);
     }
 }
 
-/// One agent to its end: its last text.
+/// Runs an agent to its end and returns its last text.
 fn agent(address: &str, prompt: &str) -> String {
     let stream = TcpStream::connect(address).expect("the server");
     stream.set_nodelay(true).expect("no delay");
@@ -51,7 +51,7 @@ fn agent(address: &str, prompt: &str) -> String {
     let mut body = String::from(r#"{"model":"claude-sonnet-4-6","max_tokens":8000,"stream":true,"messages":["#);
     body.push_str(&json!({"role": "user", "content": prompt}).to_string());
     loop {
-        let (text, calls) = ask(&mut stream, &body);
+        let (text, calls) = request_reply(&mut stream, &body);
         if calls.is_empty() {
             return text;
         }
@@ -62,7 +62,7 @@ fn agent(address: &str, prompt: &str) -> String {
         }
         body.push_str(r#"]},{"role":"user","content":["#);
         let results = thread::scope(|scope| {
-            let answers: Vec<_> = calls.iter().map(|call| scope.spawn(|| answer(address, call))).collect();
+            let answers: Vec<_> = calls.iter().map(|call| scope.spawn(|| run_call(address, call))).collect();
             answers.into_iter().map(|answer| answer.join().expect("an answer")).collect::<Vec<_>>()
         });
         for (place, (result, call)) in results.iter().zip(&calls).enumerate() {
@@ -74,7 +74,7 @@ fn agent(address: &str, prompt: &str) -> String {
     }
 }
 
-fn answer(address: &str, call: &Call) -> String {
+fn run_call(address: &str, call: &Call) -> String {
     let input: Value = serde_json::from_str(&call.input).expect("an input");
     if call.tool == "task" {
         return agent(address, input["prompt"].as_str().expect("a prompt"));
@@ -83,8 +83,8 @@ fn answer(address: &str, call: &Call) -> String {
     String::from_utf8(output.expect("a shell").stdout).expect("text")
 }
 
-/// One exchange: the reply's text and calls.
-fn ask(stream: &mut BufReader<TcpStream>, messages: &str) -> (String, Vec<Call>) {
+/// Sends one request and returns the text and the calls of the reply.
+fn request_reply(stream: &mut BufReader<TcpStream>, messages: &str) -> (String, Vec<Call>) {
     let head = format!(
         "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         messages.len() + 2

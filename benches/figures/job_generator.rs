@@ -1,9 +1,9 @@
-//! Many job files as a repository has them, no two alike, in which nothing is wrong, or 22 things are.
+//! Generates job files like those of a real repository, no two alike: valid ones, and ones with 22 mistakes.
 
-/// How many mistakes there are in each broken file.
+/// The number of mistakes in each broken file.
 pub(crate) const MISTAKES: usize = MISTAKE_LINES.len();
 
-/// A job, by its number.
+/// A valid job, by its number.
 pub(crate) fn good(number: usize) -> String {
     let mut dice = Dice(number as u64);
     let [service, part, tongue, careful, look] =
@@ -63,7 +63,7 @@ pub(crate) fn bad(number: usize) -> String {
     let mut text = good(number);
     for (right, wrong) in MISTAKE_LINES {
         let at = text.find(right).unwrap_or_else(|| panic!("{right:?} isn't in\n{text}"));
-        // Up to the line's end, where a mistake has an ellipsis there.
+        // A mistake that ends with an ellipsis replaces the rest of the line.
         let (end, wrong) = match wrong.strip_suffix('…') {
             Some(wrong) => (text[at..].find('\n').map_or(text.len(), |length| at + length), wrong),
             None => (at + right.len(), *wrong),
@@ -113,7 +113,7 @@ const LOOK: &[&str] = &[
     "Answer in at most ten lines, the most important one first, and leave out what everybody knows.",
 ];
 
-/// Numbers that look random and are the same each time (the constants of Knuth's MMIX).
+/// Pseudo-random numbers that are the same each time (the constants of Knuth's MMIX).
 struct Dice(u64);
 
 impl Dice {

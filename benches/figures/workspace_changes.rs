@@ -1,5 +1,5 @@
-//! What it costs to note which files a run has changed: a run of one call, in workspaces of many files, beside the same
-//! without a tool that could change any.
+//! Measures what change tracking costs: a run of one call in large workspaces, compared with the same run with a tool that
+//! can't change files.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,13 +9,13 @@ use serde_json::json;
 use crate::measure;
 use crate::median;
 
-/// How many files there are.
+/// Numbers of files.
 const COUNTS: [usize; 3] = [10, 1_000, 10_000];
 
 /// Prints the table.
 pub(crate) fn compare(legwork: &Path, runs: usize) {
     println!(
-        "\nnoting changes: a run of one call, the whole process; with `write_file`, which can change files, and with"
+        "\nchange tracking: a run of one call, the whole process; with `write_file`, which can change files, and with"
     );
     println!("`read_file`, which can't\n");
     println!("| {:<34} | {:>14} | {:>14} | {:>12} |", "", "write_file", "read_file", "more");
@@ -45,7 +45,7 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
                 prepare(&work);
             }
             let mut walls = [Vec::new(), Vec::new()];
-            // The first of each only warms the caches.
+            // The first run only warms the caches.
             for run in 0..=runs {
                 for (tool, walls) in ["write_file", "read_file"].into_iter().zip(&mut walls) {
                     let mut command = Command::new(&own);

@@ -1,4 +1,4 @@
-//! Subagents under a rate limit: how long a run takes beside the least that the limit allows.
+//! Measures subagents under a rate limit: how long a run takes, compared with the least that the limit allows.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,11 +9,11 @@ use serde_json::json;
 
 use crate::server::{Answer, Checks, KEY, Request, Server};
 
-/// Turns of each subagent.
+/// The number of turns of each subagent.
 const TURNS: usize = 4;
 
-/// A limit: its title, requests a second, how many may come at once, the pause that a refusal asks for, and whether answers
-/// say what is left.
+/// A limit: its title, requests per second, the burst, the pause in `retry-after`, and whether replies have headers with the
+/// remaining requests.
 type Limit = (&'static str, f64, f64, &'static str, bool);
 
 const LIMITS: [Limit; 7] = [

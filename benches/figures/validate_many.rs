@@ -1,5 +1,5 @@
-//! What checking many job files costs: through the library on one thread, as a whole command, and beside what decoding
-//! them alone costs the continuation of serde_yaml.
+//! Measures checking many job files: through the library on one thread, and with the whole command, compared with only
+//! decoding them with yaml_serde, the continuation of serde_yaml.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,12 +9,12 @@ use legwork::template::JobDir;
 use legwork::{lints, yaml};
 
 use crate::measure::{self, Measurement};
-use crate::{many, median, plain};
+use crate::{job_generator, median, plain_types};
 
-/// How many files there are of each kind.
+/// The number of files of each kind.
 const FILES: usize = 10_000;
 
-/// Folder, title, aim, and what this program or legwork is started with.
+/// Folder, title, aim, and the arguments of this program or of legwork.
 const ROWS: [(&str, &str, &str, &[&str]); 8] = [
     ("good", "checked through the library", "10,000 files/s", &["--check"]),
     ("good", "the whole command `legwork validate FOLDER`", "", &["validate"]),
@@ -26,11 +26,11 @@ const ROWS: [(&str, &str, &str, &[&str]); 8] = [
     ("bad", "22 errors each, serde_yaml into values: none", "", &["--decode", "values"]),
 ];
 
-/// Makes the files and prints the table.
+/// Writes the files and prints the table.
 pub(crate) fn compare(legwork: &Path, runs: usize) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut size = 0;
-    for (kind, text) in [("good", many::good as fn(usize) -> String), ("bad", many::bad)] {
+    for (kind, text) in [("good", job_generator::good as fn(usize) -> String), ("bad", job_generator::bad)] {
         let below = folder.path().join(kind);
         std::fs::create_dir(&below).expect("a folder");
         for number in 0..FILES {
@@ -41,13 +41,13 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
     }
     let each = size as f64 / 2.0 / FILES as f64 / 1000.0;
     println!(
-        "\n{FILES} job files of {each:.1} kB, read from disk; the whole process on one thread, runs taken in turns\n"
+        "\n{FILES} job files of {each:.1} kB, read from disk; the whole process on one thread, runs interleaved\n"
     );
     println!("| {:<48} | {:<14} | {:<32} | {:>12} | {:>9} |", "", "aim", "files a second", "CPU a file", "memory");
     println!("|{0:-<50}|{0:-<16}|{0:-<34}|{0:->13}:|{0:->10}:|", "");
     let own = std::env::current_exe().expect("this program");
     let mut figures: Vec<Vec<Measurement>> = ROWS.iter().map(|_| Vec::new()).collect();
-    // The first of each only warms the caches.
+    // The first run only warms the caches.
     for run in 0..=runs {
         for ((kind, title, _, arguments), figures) in ROWS.iter().zip(&mut figures) {
             let program = if arguments[0] == "validate" { legwork } else { &own };
@@ -76,10 +76,10 @@ pub(crate) fn compare(legwork: &Path, runs: usize) {
     }
 }
 
-/// In a process of its own: checks every file of a folder, and looks whether all was found.
+/// Checks every file of a folder in a separate process, and panics if a mistake isn't found.
 pub(crate) fn check(path: &Path) {
     let folder = JobDir::open(path).expect("the folder");
-    let expected = if path.ends_with("bad") { many::MISTAKES } else { 0 };
+    let expected = if path.ends_with("bad") { job_generator::MISTAKES } else { 0 };
     for entry in std::fs::read_dir(path).expect("a folder").map(|entry| entry.expect("a file").path()) {
         let bytes = std::fs::read(&entry).expect("a job");
         let source = yaml::read_bytes(&entry.to_string_lossy(), &bytes).expect("a text");
@@ -94,11 +94,11 @@ pub(crate) fn check(path: &Path) {
     }
 }
 
-/// In a process of its own: only decodes every file of a folder.
+/// Decodes every file of a folder in a separate process.
 pub(crate) fn decode(what: &str, folder: &Path) {
     let is_bad = folder.ends_with("bad");
     match what {
-        "jobs" => assert_eq!(plain::jobs(folder), if is_bad { 0 } else { FILES }),
-        _ => assert_eq!(plain::values(folder), FILES),
+        "jobs" => assert_eq!(plain_types::jobs(folder), if is_bad { 0 } else { FILES }),
+        _ => assert_eq!(plain_types::values(folder), FILES),
     }
 }

@@ -114,3 +114,32 @@ fn deny_toml_allows_the_same() {
     let listed: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
     assert_eq!(listed, ALLOWED);
 }
+
+#[test]
+fn every_dependency_comes_from_one_registry() {
+    let lock = read("Cargo.lock");
+    let mut sources: Vec<&str> = lock.lines().filter(|line| line.starts_with("source = ")).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    assert!(matches!(sources.as_slice(), [one] if one.starts_with("source = \"registry+")), "{sources:?}");
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let manifest = read("Cargo.toml");
+    let (mut in_dependencies, mut reason) = (false, false);
+    let mut count = 0;
+    for line in manifest.lines() {
+        match line.trim() {
+            head if head.starts_with('[') => (in_dependencies, reason) = (head.ends_with("dependencies]"), false),
+            "" => reason = false,
+            comment if comment.starts_with('#') => reason = true,
+            dependency if in_dependencies && dependency.contains('=') => {
+                count += 1;
+                assert!(reason, "no comment says why: {dependency}");
+            }
+            _ => {}
+        }
+    }
+    assert!(count > 20, "only {count} dependencies were seen");
+}
