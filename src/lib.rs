@@ -46,7 +46,6 @@ pub mod record;
 pub mod workspace_changes;
 pub mod budget;
 pub mod agent;
-pub mod checks;
 pub mod run;
 pub mod replay;
 pub mod cli;

@@ -134,7 +134,7 @@ fn subagents_without_journals_are_replayed_from_their_summaries() {
     std::fs::remove_file(run.path().join("subagents/reader-2.events.jsonl")).unwrap();
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended.assert_code(0).assert_stdout("equal: 2 agents, 5 turns, 6 calls\n");
-    ended.assert_stderr("reader-2 is replayed as its summary: its journal isn't there\n");
+    ended.assert_stderr("reader-2 is replayed as its summary: its journal is missing\n");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn the_parent_learns_why_a_subagents_model_refused() {
         let requests = server.finish();
         let told = &requests.last().unwrap().results()[0];
         let expected =
-            format!("[reader-1 ended with refused after 1 turn{why}; this is the last that it said]\n\nNot that.");
+            format!("[reader-1 ended with refused after 1 turn{why}; this is its last message]\n\nNot that.");
         assert!(told.is_error && told.text == expected, "{}", told.text);
         assert!(ended.run_folder().transcript().contains(&expected));
         folder.legwork(&["replay", "latest"]).run().assert_code(0);

@@ -1,52 +1,65 @@
-//! What must hold after the parent's last answer: the job's checks, again and again as long as there are repairs.
+//! The end of the parent: its answer counts when its data is there and the job's checks pass. A failed check goes back to the
+//! model as long as the job allows repairs.
 
-use futures_util::future::BoxFuture;
+use std::time::{Duration, Instant};
 
-use super::{Agent, AgentStep, RunAbort};
-use crate::event::{CheckFinished, CheckStarted, Durability, Outcome};
+use super::agent_state::Agent;
+use super::journal_cursor::Recorded;
+use super::run_abort::RunAbort;
+use super::structured_output::OutputStatus;
+use crate::event::{CheckFinished, CheckStarted, Durability, NoteSent, Outcome};
 use crate::message::Reply;
 use crate::plan::PlannedCheck;
-use crate::tools::toolbox::{CallLimits, truncate_middle};
+use crate::process::bounded_output::CommandOutput;
+use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand};
+use crate::text::truncate::truncate_middle;
 
-/// The most that the model is told of what failed checks have printed, in characters, all of them together.
+/// The most characters that are kept of a check's output: its beginning and its end.
+const MAX_OUTPUT_CHARS: usize = 20_000;
+/// The most characters of output that the model reads about all failed checks together.
 const MAX_REPORT_CHARS: usize = 20_000;
 
-/// Who looks whether a check passes.
-pub trait CheckRunner: Send + Sync {
-    /// Looks; `attempt` counts from 1. `None` where `limits` ended it: then nothing is known.
-    fn run<'a>(
-        &'a self,
-        check: &'a PlannedCheck,
-        attempt: u32,
-        limits: &'a CallLimits,
-    ) -> BoxFuture<'a, Option<CheckRun>>;
-}
-
-/// What came of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckRun {
-    /// The command's exit code; `None` where it had none. 0 is a pass.
-    pub exit_code: Option<i32>,
-    /// What it printed, masked and bounded; and why it has no exit code, where that is so.
-    pub output: String,
-    /// Its running time in milliseconds.
-    pub duration_ms: u64,
-}
-
 impl Agent<'_> {
-    /// How the agent ends with an answer that is good otherwise; `None` where a check failed and it goes on.
-    pub(super) async fn run_checks(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
-        let plan = &self.tree.plan;
-        if self.subagent.is_some() || plan.active_checks().next().is_none() {
+    /// Handles a reply without calls. Returns the outcome, or `None` if the agent continues with a note.
+    pub(super) async fn conclude(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
+        if !self.run.plan.checks.is_empty() {
+            self.run.wait_for_baseline().await?;
+        }
+        match self.output.status() {
+            OutputStatus::Satisfied => self.run_checks(reply).await,
+            OutputStatus::Missing => Ok(Some(Outcome::ResultInvalid)),
+            OutputStatus::Reminded(text) => {
+                self.continue_with_note(reply, text.to_owned())?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Answers a reply with a note; a resumed agent reads the recorded words.
+    fn continue_with_note(&mut self, reply: Reply, text: String) -> Result<(), RunAbort> {
+        let recorded = self.cursor.next_note();
+        self.record(NoteSent { text: text.clone() })?;
+        // A reply without any block isn't a message.
+        if !reply.blocks.is_empty() {
+            self.context.append_reply(reply);
+        }
+        self.context.pending.get_or_insert_default().text = Some(recorded.unwrap_or(text));
+        Ok(())
+    }
+
+    /// Runs all checks. Returns the outcome, or `None` if one failed and the agent repairs it.
+    async fn run_checks(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
+        let plan = &self.run.plan;
+        if !self.is_parent() || plan.active_checks().next().is_none() {
             return Ok(Some(Outcome::Completed));
         }
-        self.attempt += 1;
+        self.check_attempt += 1;
         let mut failed = Vec::new();
         for check in plan.active_checks() {
-            // It ended without this check.
-            if let Some(outcome) = self.cursor.peek_end().map(|end| end.outcome) {
+            // The recorded agent ended without this check.
+            if let Some(outcome) = self.cursor.final_result().map(|end| end.outcome) {
                 if outcome != Outcome::Completed && outcome != Outcome::ChecksFailed {
-                    self.tree.check_running()?;
+                    self.run.check_running()?;
                 }
                 return Ok(Some(outcome));
             }
@@ -58,53 +71,94 @@ impl Agent<'_> {
         if failed.is_empty() {
             return Ok(Some(Outcome::Completed));
         }
-        if self.attempt > plan.repairs {
-            self.tree.note(Outcome::ChecksFailed, &failure_summary(&failed));
+        if self.check_attempt > plan.repairs {
+            self.run.note(Outcome::ChecksFailed, &failure_summary(&failed));
             return Ok(Some(Outcome::ChecksFailed));
         }
         self.continue_with_note(reply, failure_report(&failed))?;
         Ok(None)
     }
 
-    /// Runs a check, or takes what came of it from the journal. One that was begun there and hasn't ended is run again.
+    /// Runs a check, or takes its recorded result. A recorded check without a result runs again.
     async fn run_check(&mut self, check: &PlannedCheck) -> Result<CheckFinished, RunAbort> {
-        let started = CheckStarted { name: check.name.clone(), attempt: self.attempt };
-        if self.cursor.is_exhausted() {
-            self.tree.admit(&self.id, AgentStep::StartCheck)?;
-            self.tree.record(&self.id, started, Durability::Flushed)?;
-            self.tree.admit(&self.id, AgentStep::FinishCheck)?;
-        } else {
-            self.record(started)?;
-            if let Some(finished) = self.cursor.take_check_result() {
-                return Ok(finished);
+        let started = CheckStarted { name: check.name.clone(), attempt: self.check_attempt };
+        match self.cursor.take_check(&started) {
+            None => {
+                self.go_live("check_started", "it runs a check, and the record has no further one")?;
+                self.run.record(self.id(), started, Durability::Flushed)?;
             }
-            if let Some(end) = self.cursor.peek_end() {
-                let outcome = end.outcome;
-                self.tree.check_running()?;
-                let message = format!("the run ended while the check `{}` was under way", check.name);
-                return Err(RunAbort { outcome, message, hint: None });
+            Some(recorded) => {
+                self.record_again(started)?;
+                match recorded {
+                    Recorded::Known(finished) => {
+                        let (name, attempt) = (check.name.clone(), self.check_attempt);
+                        self.record_again(CheckFinished { name, attempt, ..finished.clone() })?;
+                        return Ok(finished);
+                    }
+                    Recorded::Rerun => {}
+                    Recorded::Unfinished if self.cursor.is_replay() => {
+                        return Err(self.leave_record("the record has no end of its check"));
+                    }
+                    Recorded::Unfinished => {
+                        self.run.check_running()?;
+                        if let Some(end) = self.cursor.final_result() {
+                            let message = format!("the run ended during the check `{}`", check.name);
+                            return Err(RunAbort::new(end.outcome, message));
+                        }
+                    }
+                }
             }
-            self.tree.check_running()?;
         }
-        let limits = CallLimits { deadline: self.tree.deadline.into(), cancel: self.tree.stop.clone() };
-        let Some(reviewed) = self.tree.check_runner.run(check, self.attempt, &limits).await else {
-            return Err(self.tree.wait_for_stop().await);
-        };
-        let finished = CheckFinished {
-            name: check.name.clone(),
-            attempt: self.attempt,
-            passed: reviewed.exit_code == Some(0),
-            exit_code: reviewed.exit_code,
-            output: reviewed.output,
-            duration_ms: reviewed.duration_ms,
-        };
-        self.tree.record(&self.id, finished.clone(), Durability::Written)?;
-        self.tree.check_integrity()?;
+        let finished = self.run_check_command(check).await?;
+        self.run.record(self.id(), finished.clone(), Durability::Written)?;
+        self.run.check_integrity()?;
         Ok(finished)
+    }
+
+    async fn run_check_command(&self, check: &PlannedCheck) -> Result<CheckFinished, RunAbort> {
+        let started = Instant::now();
+        let tools = &self.run.tools;
+        let limits = self.run.call_limits();
+        let command = ShellCommand {
+            command: &check.run,
+            workspace: &tools.workspace,
+            environment: &self.run.check_environment,
+            sandbox: &tools.sandbox,
+            read_only: false,
+            timeout: Duration::from_millis(check.timeout_ms.max(1)),
+            max_processes: MAX_PROCESSES,
+            limits: &limits,
+        };
+        let mut output = CommandOutput::new(&tools.redactor, MAX_OUTPUT_CHARS);
+        let outcome = command.run(&mut output).await;
+        let (exit_code, failure) = match (tools.sandbox.check_tampering(), outcome) {
+            (Err(error), _) => (None, Some(error.to_string())),
+            (Ok(()), Err(error)) => (None, Some(format!("bash can't be started: {error}"))),
+            (Ok(()), Ok(ProcessOutcome::Stopped(_))) => return Err(self.run.wait_for_stop().await),
+            (Ok(()), Ok(outcome)) => match outcome.exit_code() {
+                Some(code) => (Some(code), None),
+                None => (None, command.describe_failure(outcome)),
+            },
+        };
+        let mut output = output.finish();
+        if let Some(failure) = failure {
+            if !output.is_empty() && !output.ends_with('\n') {
+                output.push('\n');
+            }
+            output.push_str(&tools.redactor.redact(&failure));
+        }
+        Ok(CheckFinished {
+            name: check.name.clone(),
+            attempt: self.check_attempt,
+            passed: exit_code == Some(0),
+            exit_code,
+            output,
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
     }
 }
 
-/// Which checks failed, in one sentence.
+/// Says in one sentence which checks failed.
 fn failure_summary(failed: &[CheckFinished]) -> String {
     let named = |check: &CheckFinished| format!("`{}` ({})", check.name, exit_text(check));
     let shown: Vec<String> = failed.iter().take(5).map(named).collect();
@@ -124,13 +178,13 @@ fn exit_text(check: &CheckFinished) -> String {
     check.exit_code.map_or("no exit code".to_owned(), |code| format!("exit code {code}"))
 }
 
-/// What the model is told of failed checks.
+/// The note that the model reads about failed checks.
 fn failure_report(failed: &[CheckFinished]) -> String {
     let mut text =
-        "Checks that this work must pass have failed. Mend what they found, then give your last answer again; all \
-                    checks run again after it.\n"
+        "Checks that your work must pass have failed. Fix the problems that they report, then give your final \
+                    answer again; all checks run again after it.\n"
             .to_owned();
-    // Short ones leave their part to the others.
+    // What short outputs don't need is left to the long ones.
     let mut lengths: Vec<usize> = failed.iter().map(|check| check.output.chars().count()).collect();
     lengths.sort_unstable();
     let (mut left, mut most) = (MAX_REPORT_CHARS, MAX_REPORT_CHARS);
@@ -160,20 +214,20 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_told_of_each_and_not_too_much() {
+    fn the_report_for_the_model_has_every_failed_check_and_is_bounded() {
         let long = format!("begin{}end", "x".repeat(50_000));
-        let told =
+        let report =
             failure_report(&[failed("a", Some(1), "short\n"), failed("b", None, &long), failed("c", Some(2), &long)]);
-        assert!(told.contains("## a (exit code 1)\n\nshort\n\n## b (no exit code)\n\nbegin"), "{told:.300}");
-        assert!(told.len() < MAX_REPORT_CHARS + 500 && told.len() > MAX_REPORT_CHARS - 500, "{}", told.len());
-        assert_eq!((told.matches("begin").count(), told.matches("end\n").count()), (2, 2));
+        assert!(report.contains("## a (exit code 1)\n\nshort\n\n## b (no exit code)\n\nbegin"), "{report:.300}");
+        assert!(report.len() < MAX_REPORT_CHARS + 500 && report.len() > MAX_REPORT_CHARS - 500, "{}", report.len());
+        assert_eq!((report.matches("begin").count(), report.matches("end\n").count()), (2, 2));
         assert!(failure_report(&[failed("a", Some(1), " \n")]).ends_with("\n\n(no output)\n"));
         let many: Vec<CheckFinished> = (0..100).map(|_| failed("n", Some(1), &long)).collect();
         assert!(failure_report(&many).len() < MAX_REPORT_CHARS + 100 * 100);
     }
 
     #[test]
-    fn the_operator_is_told_which() {
+    fn the_summary_for_the_operator_names_the_failed_checks() {
         assert_eq!(
             failure_summary(&[failed("a", Some(1), "")]),
             "the check `a` (exit code 1) doesn't pass in 2 attempts"

@@ -1,81 +1,84 @@
-//! Room in the model's window: where the next request wouldn't fit, old results are shortened, then what went before is
-//! summed up.
+//! Compaction: if the next request doesn't fit the model's window, old results are truncated, then older turns are replaced
+//! by a summary.
 
+use super::agent_state::Agent;
+use super::journal_cursor::CompactionStep;
 use super::message_history::{SUMMARY_CUT_NOTE, SUMMARY_INSTRUCTION, TRUNCATED_RESULT_CHARS};
-use super::{Agent, RequestKind, RequestOutcome, RunAbort};
+use super::request::{RequestKind, RequestOutcome};
+use super::run_abort::RunAbort;
+use super::token_estimate::{MAX_BYTES_PER_TOKEN, TokenEstimator};
 use crate::event::{ContextCompacted, ResultsTruncated};
 use crate::job::Compaction;
-use crate::message::{Message, StopReason, UserMessage};
+use crate::message::{Message, Reply, StopReason, UserMessage};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 
-/// The longest summary, in tokens.
+/// The most tokens of a summary.
 const MAX_SUMMARY_TOKENS: u32 = 16_000;
-/// A summary's request is tried at most so often.
+/// How many times a summary is requested before one request.
 const MAX_SUMMARY_TRIES: u32 = 2;
-/// No tokenizer makes of so many bytes of a text less than one token, on the whole; prose has four to five.
-const MAX_BYTES_PER_TOKEN: u64 = 6;
 
-/// What is done next to make room for a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CompactionStep {
-    /// Nothing: the request is made.
-    Proceed,
-    /// The results of these calls are shortened to so many characters.
-    TruncateResults {
-        /// The calls' ids.
-        call_ids: Vec<String>,
-        /// How many characters each has then at most.
-        chars: u64,
-    },
-    /// All but so many of the last turns is summed up.
-    Summarize {
-        /// How many.
-        kept_turns: u32,
-    },
-    /// Nothing helps: the agent ends.
-    GiveUp,
-}
-
-/// What was done already to make room for one request.
+/// What was done already to make one request fit.
 #[derive(Debug, Default)]
 pub(super) struct CompactionState {
-    /// What the provider said when it had no room for the request; and what the request had in tokens, as estimated, where
-    /// that is all there is to go by.
-    overflow: Option<(Option<u64>, String)>,
+    /// What the provider said when the request didn't fit.
+    overflow: Option<Overflow>,
     results_truncated: bool,
-    /// To how many characters all results were shortened, new ones as well, where they were.
+    /// The length to which all results were truncated, new ones included.
     truncated_to: Option<u64>,
     summarized: bool,
-    /// How often a summary was asked for.
     summary_tries: u32,
-    /// Whether a summary may be asked for with all as it is.
+    /// Whether the request for a summary of the whole results was too long.
     is_summary_too_long: bool,
-    /// Why what came when a summary was asked for is none.
+    /// Why the model's answer to the request for a summary can't be used.
     summary_failure: Option<&'static str>,
 }
 
+/// A request that didn't fit the model's window.
+#[derive(Debug)]
+struct Overflow {
+    reason: String,
+    /// The estimated size of the request, where the window isn't known any better.
+    tokens: Option<u64>,
+}
+
+/// What came of a request for a summary.
+enum SummaryOutcome {
+    Done,
+    LimitReached(RequestOutcome),
+    /// The request didn't fit the window.
+    TooLong,
+    /// The answer isn't a summary, for this reason.
+    Unusable(&'static str),
+}
+
 impl CompactionState {
-    /// Whether the provider had room so far.
+    /// Takes note of a request that didn't fit. `is_new_window`: whether the provider said how large the window is.
+    pub(super) fn record_overflow(&mut self, agent: &Agent<'_>, reason: String, is_new_window: bool) {
+        let tokens = Some(agent.context.high_tokens()).filter(|_| !is_new_window);
+        self.overflow = Some(Overflow { reason, tokens });
+    }
+
+    /// Whether the provider hasn't rejected the request yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.overflow.is_none()
     }
 
-    /// What is said where nothing helped. `beginning`: the tokens of what all turns begin with, where none was made.
-    fn failure_message(&self, window: Option<u64>, max_tokens: u32, beginning: Option<u64>) -> String {
-        let what = match (&self.overflow, window, beginning) {
-            (Some((_, why)), ..) => why.clone(),
+    /// The error if nothing helps. `first_prompt`: the tokens of the first request, if that is the one that doesn't fit.
+    fn failure_message(&self, window: Option<u64>, max_tokens: u32, first_prompt: Option<u64>) -> String {
+        let what = match (&self.overflow, window, first_prompt) {
+            (Some(overflow), ..) => overflow.reason.clone(),
             (None, Some(window), Some(tokens)) => format!(
-                "the prompt, with all that goes with it, takes about {tokens} tokens, and the model's window has {window} for \
-                 it and a reply of {max_tokens}"
+                "the prompt, with the system prompt and the tools, takes about {tokens} tokens, and the model's window has \
+                 {window} for it and a reply of {max_tokens}"
             ),
             (None, Some(window), None) => format!(
-                "the conversation doesn't fit the model's window of {window} tokens beside a reply of {max_tokens}"
+                "the conversation and a reply of {max_tokens} tokens don't fit the model's window of {window} tokens"
             ),
             (None, None, _) => "the conversation doesn't fit the model's window".to_owned(),
         };
         match self.summary_failure {
             Some(why) => {
-                format!("{what}, what could be shortened was not enough, and the summary that was asked for {why}")
+                format!("{what}, what could be shortened was not enough, and the requested summary {why}")
             }
             None if self.results_truncated || self.truncated_to.is_some() || self.summary_tries > 0 => {
                 format!("{what}, and what could be shortened was not enough")
@@ -86,69 +89,48 @@ impl CompactionState {
 }
 
 impl Agent<'_> {
-    /// What the next prompt takes, with an eye on the window: rather too much than too little. What is new counts as text
-    /// that is dense in tokens, and no count of a provider is believed that leaves out what it had in its cache.
-    pub(super) fn max_prompt_estimate(&self) -> u64 {
-        let size = self.conversation.prompt_bytes();
-        let (tokens, new) = match self.last_measured {
-            Some((tokens, before)) if tokens > 0 => (tokens, size.saturating_sub(before)),
-            _ => (0, size),
-        };
-        tokens.saturating_add(new as u64 * 2 / 5).max(size as u64 / 8)
+    /// Whether compaction can do anything about a full window.
+    pub(super) fn can_compact(&self) -> bool {
+        let mut state = CompactionState::default();
+        state.record_overflow(self, String::new(), false);
+        self.next_compaction_step(&state, RequestKind::Turn) != CompactionStep::GiveUp
     }
 
-    /// What the provider had no room for, and what it said.
-    /// `is_news`: whether it named the window, which then says how much is too much.
-    pub(super) fn record_overflow(&self, effort: &mut CompactionState, why: String, is_news: bool) {
-        effort.overflow = Some((Some(self.max_prompt_estimate()).filter(|_| !is_news), why));
-    }
-
-    /// Whether anything can be done about a window that is full.
-    pub(super) fn can_compact(&mut self) -> bool {
-        let mut effort = CompactionState::default();
-        self.record_overflow(&mut effort, String::new(), false);
-        self.next_compaction_step(&effort, true) != CompactionStep::GiveUp
-    }
-
-    /// Makes room for the next request, where it has none. `None`: it can be made.
+    /// Makes the next request fit the window. Returns an outcome if the request can't be sent.
     pub(super) async fn compact(
         &mut self,
-        effort: &mut CompactionState,
-        tools_allowed: bool,
+        state: &mut CompactionState,
+        kind: RequestKind,
     ) -> Result<Option<RequestOutcome>, RunAbort> {
         loop {
-            match self.next_compaction_step(effort, tools_allowed) {
+            match self.next_compaction_step(state, kind) {
                 CompactionStep::Proceed => return Ok(None),
                 CompactionStep::GiveUp => {
-                    let window = self.window();
-                    let beginning = (self.turns == 0).then(|| self.max_prompt_estimate());
-                    let why = effort.failure_message(window, self.planned.max_tokens, beginning);
-                    return Ok(Some(RequestOutcome::ContextFull { reason: why, is_new_window: false }));
+                    let first_prompt = (self.summary.turns == 0).then(|| self.context.high_tokens());
+                    let reason = state.failure_message(self.window(), self.planned.max_tokens, first_prompt);
+                    return Ok(Some(RequestOutcome::ContextFull { reason, is_new_window: false }));
                 }
                 CompactionStep::TruncateResults { call_ids, chars } => {
-                    match chars == TRUNCATED_RESULT_CHARS as u64 && !effort.results_truncated {
-                        true => effort.results_truncated = true,
-                        false => effort.truncated_to = Some(chars),
+                    if chars == TRUNCATED_RESULT_CHARS as u64 && !state.results_truncated {
+                        state.results_truncated = true;
+                    } else {
+                        state.truncated_to = Some(chars);
                     }
                     self.truncate_results(&call_ids, chars)?;
                 }
                 CompactionStep::Summarize { kept_turns } => {
-                    if self.history.messages_before(kept_turns).is_none() {
-                        // A record that is replayed and a plan that was edited: the request that follows is another.
-                        return if self.cursor.is_exhausted() {
-                            Ok(None)
-                        } else {
-                            Err(RunAbort::journal_mismatch(&self.id, "request_started"))
-                        };
+                    if self.context.history.messages_before(kept_turns).is_none() {
+                        // The replay of an edited plan can have fewer turns. The next request then differs.
+                        return if self.cursor.is_replay() { Ok(None) } else { Err(self.mismatch("request_started")) };
                     }
-                    effort.summary_tries += 1;
+                    state.summary_tries += 1;
                     match self.summarize(kept_turns).await? {
-                        SummaryOutcome::Done => effort.summarized = true,
-                        SummaryOutcome::LimitReached(answer) => return Ok(Some(answer)),
-                        SummaryOutcome::TooLong => effort.is_summary_too_long = true,
+                        SummaryOutcome::Done => state.summarized = true,
+                        SummaryOutcome::LimitReached(outcome) => return Ok(Some(outcome)),
+                        SummaryOutcome::TooLong => state.is_summary_too_long = true,
                         SummaryOutcome::Unusable(why) => {
-                            effort.summary_tries = MAX_SUMMARY_TRIES;
-                            effort.summary_failure = Some(why);
+                            state.summary_tries = MAX_SUMMARY_TRIES;
+                            state.summary_failure = Some(why);
                         }
                     }
                 }
@@ -156,175 +138,158 @@ impl Agent<'_> {
         }
     }
 
-    /// What is done next: as the journal or the record has it, else as it is decided now.
-    fn next_compaction_step(&mut self, effort: &CompactionState, tools_allowed: bool) -> CompactionStep {
-        if !self.cursor.is_exhausted() {
-            return self.cursor.next_compaction_step();
-        }
-        if let Some(recorded) = &self.tree.replay_driver {
-            return recorded.next_compaction_step(&self.id, tools_allowed);
-        }
-        self.choose_compaction_step(effort, tools_allowed)
+    /// The next step, as the record has it or as it is decided now.
+    fn next_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> CompactionStep {
+        let recorded = self.cursor.next_compaction_step(kind == RequestKind::Final);
+        recorded.unwrap_or_else(|| self.choose_compaction_step(state, kind))
     }
 
-    fn choose_compaction_step(&mut self, effort: &CompactionState, tools_allowed: bool) -> CompactionStep {
-        let mode = self.tree.plan.compaction;
-        let sums_up = mode == Compaction::Summary
-            && tools_allowed
-            && !effort.summarized
-            && effort.summary_tries < MAX_SUMMARY_TRIES;
+    fn choose_compaction_step(&self, state: &CompactionState, kind: RequestKind) -> CompactionStep {
+        let context = &self.context;
+        let mode = self.run.plan.compaction;
+        let is_turn = kind == RequestKind::Turn;
         if let Some(kept_turns) =
-            self.conversation.upcoming_summary().filter(|_| tools_allowed && effort.summary_tries == 0)
-            && self.history.messages_before(kept_turns).is_some()
+            context.conversation.upcoming_summary().filter(|_| is_turn && state.summary_tries == 0)
+            && context.history.messages_before(kept_turns).is_some()
         {
             return CompactionStep::Summarize { kept_turns };
         }
-        let tokens = self.max_prompt_estimate();
+        let tokens = context.high_tokens();
         let max_tokens = u64::from(self.planned.max_tokens);
-        // A reply that may take more than half of it gets what the prompt leaves.
-        let limit = self.prompt_limit();
-        let room = self.window().map(|window| (window - max_tokens.min(window / 2)).min(limit));
-        let refused = effort.overflow.as_ref().and_then(|(refused, _)| *refused);
-        let most = match (refused, room) {
+        // A reply that may take more than half of the window gets what the prompt leaves.
+        let window = self.window().map(|window| (window - max_tokens.min(window / 2)).min(self.prompt_limit()));
+        let rejected = state.overflow.as_ref().and_then(|overflow| overflow.tokens);
+        let most = match (rejected, window) {
             (None, None) => return CompactionStep::Proceed,
-            (None, Some(room)) => room,
-            (Some(refused), room) => (refused * 4 / 5).min(room.unwrap_or(u64::MAX)),
+            (None, Some(window)) => window,
+            (Some(rejected), window) => (rejected * 4 / 5).min(window.unwrap_or(u64::MAX)),
         };
         if tokens <= most {
             return CompactionStep::Proceed;
         }
         if mode == Compaction::Off {
-            // Whoever switched it off lets the provider judge.
-            return if refused.is_some() { CompactionStep::GiveUp } else { CompactionStep::Proceed };
+            // With compaction switched off, the provider decides what fits.
+            return if rejected.is_some() { CompactionStep::GiveUp } else { CompactionStep::Proceed };
         }
-        let rate = tokens as f64 / self.conversation.prompt_bytes().max(1) as f64;
-        let bytes = |tokens: u64| (tokens as f64 / rate).ceil() as usize;
-        let keeps = self.history.turns_to_keep(bytes(most / 4)).filter(|_| sums_up);
-        if !effort.results_truncated {
-            // In one big step, so that the prompt stays the same for many turns to come.
-            let (call_ids, saved) = self.history.old_results_to_truncate(bytes(tokens - most * 3 / 5));
-            let suffices = saved >= bytes(tokens - most * 4 / 5);
-            // A summary of what is whole is better than one of what is shortened.
-            let is_first = keeps.is_none_or(|keeps| {
-                suffices || effort.is_summary_too_long || !self.summary_request_fits(keeps, tokens, rate)
+        let tokens_per_byte = tokens as f64 / context.bytes().max(1) as f64;
+        let bytes = |tokens: u64| (tokens as f64 / tokens_per_byte).ceil() as usize;
+        let may_summarize =
+            mode == Compaction::Summary && is_turn && !state.summarized && state.summary_tries < MAX_SUMMARY_TRIES;
+        let kept = context.history.turns_to_keep(bytes(most / 4)).filter(|_| may_summarize);
+        if !state.results_truncated {
+            // In one large step, so that the prompt stays the same for many turns to come.
+            let (call_ids, saved) = context.history.old_results_to_truncate(bytes(tokens - most * 3 / 5));
+            let is_enough = saved >= bytes(tokens - most * 4 / 5);
+            // A summary of whole results is better than one of truncated results.
+            let is_first = kept.is_none_or(|kept| {
+                is_enough || state.is_summary_too_long || !self.summary_request_fits(kept, tokens, tokens_per_byte)
             });
             if !call_ids.is_empty() && is_first {
                 return CompactionStep::TruncateResults { call_ids, chars: TRUNCATED_RESULT_CHARS as u64 };
             }
         }
-        if let Some((kept_turns, _)) = keeps.filter(|_| !effort.is_summary_too_long || effort.results_truncated) {
+        if let Some((kept_turns, _)) = kept.filter(|_| !state.is_summary_too_long || state.results_truncated) {
             return CompactionStep::Summarize { kept_turns };
         }
-        match self.history.results_to_truncate(bytes(tokens - most), effort.truncated_to.unwrap_or(u64::MAX)) {
+        let below = state.truncated_to.unwrap_or(u64::MAX);
+        match context.history.results_to_truncate(bytes(tokens - most), below) {
             Some((call_ids, chars)) => CompactionStep::TruncateResults { call_ids, chars },
-            // Nobody has counted a token yet: where it may fit after all, the provider judges.
-            None if effort.overflow.is_none() && self.last_measured.is_none() && self.min_prompt_estimate() <= most => {
+            // If the provider hasn't counted any tokens yet and the prompt may fit, the provider decides.
+            None if state.overflow.is_none()
+                && !context.tokens.has_count()
+                && TokenEstimator::low(context.bytes()) <= most =>
+            {
                 CompactionStep::Proceed
             }
-            // Rather a shorter reply than none.
-            None if refused.is_none() && self.leaves_room_for_reply(tokens) => CompactionStep::Proceed,
+            // A shorter reply is better than none.
+            None if rejected.is_none() && self.leaves_room_for_reply(tokens) => CompactionStep::Proceed,
             None => CompactionStep::GiveUp,
         }
     }
 
-    /// The least that the next prompt can take.
-    fn min_prompt_estimate(&self) -> u64 {
-        self.conversation.prompt_bytes() as u64 / MAX_BYTES_PER_TOKEN
+    /// Whether a request for a summary that leaves the kept turns out fits the window without truncated results.
+    fn summary_request_fits(&self, (_, kept_bytes): (u32, usize), tokens: u64, tokens_per_byte: f64) -> bool {
+        let instruction = SUMMARY_INSTRUCTION.len() as u64 / 2;
+        let prompt = tokens.saturating_sub((kept_bytes as f64 * tokens_per_byte) as u64) + instruction;
+        prompt <= self.prompt_limit()
+            && self.window().is_none_or(|window| prompt + u64::from(self.summary_max_tokens()) <= window)
     }
 
-    /// Whether a summary that leaves so much out can be asked for with all as it is.
-    fn summary_request_fits(&mut self, (_, kept): (u32, usize), tokens: u64, rate: f64) -> bool {
-        let asks = SUMMARY_INSTRUCTION.len() as u64 / 2 + u64::from(self.summary_max_tokens());
-        let prompt = tokens.saturating_sub((kept as f64 * rate) as u64);
-        prompt + SUMMARY_INSTRUCTION.len() as u64 / 2 <= self.prompt_limit()
-            && self.window().is_none_or(|window| prompt + asks <= window)
-    }
-
-    /// The longest summary that is asked for, in tokens.
-    fn summary_max_tokens(&mut self) -> u32 {
+    /// The most tokens of the next summary.
+    fn summary_max_tokens(&self) -> u32 {
         let most = self.window().map_or(u64::MAX, |window| (window / 4).max(256));
         self.planned.max_tokens.min(MAX_SUMMARY_TOKENS).min(u32::try_from(most).unwrap_or(u32::MAX))
     }
 
+    /// Truncates the results of these calls in the conversation.
     pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Result<(), RunAbort> {
-        let before = (self.max_prompt_estimate(), self.conversation.prompt_bytes());
-        let call_ids = self.history.truncate_results(call_ids, chars);
-        if let Some(recorded) = &self.tree.replay_driver {
-            recorded.results_truncated(&self.id);
-        }
-        self.rebuild_conversation(self.history.as_slice().len(), None);
-        let tokens_after = self.reestimate_tokens(before);
-        self.compactions += 1;
+        let before = (self.context.high_tokens(), self.context.bytes());
+        let call_ids = self.context.history.truncate_results(call_ids, chars);
+        self.rebuild_conversation(usize::MAX, None);
+        let tokens_after = self.rescale_tokens(before);
+        self.summary.compactions += 1;
         self.record(ResultsTruncated { call_ids, chars, tokens_before: before.0, tokens_after })
     }
 
-    /// Asks for a summary of all but the last turns, and goes on from it.
+    /// Replaces all turns but the last ones by a summary that the model writes.
     async fn summarize(&mut self, kept_turns: u32) -> Result<SummaryOutcome, RunAbort> {
-        let before = (self.max_prompt_estimate(), self.conversation.prompt_bytes());
-        let summed = self.history.messages_before(kept_turns).map_or(0, <[Message]>::len);
-        let known = self.last_measured;
-        self.rebuild_conversation(summed, Some(SUMMARY_INSTRUCTION));
-        self.reestimate_tokens(before);
+        let before = (self.context.high_tokens(), self.context.bytes());
+        let messages = self.context.history.messages_before(kept_turns).map_or(0, <[Message]>::len);
+        let counted = self.context.tokens;
+        self.rebuild_conversation(messages, Some(SUMMARY_INSTRUCTION));
+        self.rescale_tokens(before);
         let max_tokens = self.summary_max_tokens();
-        let answer = self.send_request(RequestKind::Summary { kept_turns, max_tokens }).await?;
-        let summing = match answer {
+        let outcome = match self.send_request(RequestKind::Summary { kept_turns, max_tokens }).await? {
             RequestOutcome::Reply(reply) => match reply.unusable_summary_reason() {
                 Some(_) if reply.stop == StopReason::ContextFull => SummaryOutcome::TooLong,
                 Some(why) => SummaryOutcome::Unusable(why),
                 None => {
-                    // Its blocks are masked; a secret can reach from one into the next.
-                    let summary = self.tree.mask.redact(reply.text().trim()).into_owned();
-                    // A server may give more than it is asked for.
-                    let mut summary = truncate_middle(
-                        summary,
-                        MAX_RESULT_CHARS.min(max_tokens as usize * MAX_BYTES_PER_TOKEN as usize),
-                    );
-                    if reply.stop == StopReason::MaxTokens {
-                        summary = format!("{summary}\n{SUMMARY_CUT_NOTE}");
-                    }
-                    self.history.replace_with_summary(&summary, kept_turns);
-                    self.rebuild_conversation(self.history.as_slice().len(), None);
-                    let tokens_after = self.reestimate_tokens(before);
-                    self.compactions += 1;
+                    let summary = self.summary_text(&reply, max_tokens);
+                    self.context.history.replace_with_summary(&summary, kept_turns);
+                    self.rebuild_conversation(usize::MAX, None);
+                    let tokens_after = self.rescale_tokens(before);
+                    self.summary.compactions += 1;
                     self.record(ContextCompacted { summary, kept_turns, tokens_before: before.0, tokens_after })?;
                     return Ok(SummaryOutcome::Done);
                 }
             },
             RequestOutcome::ContextFull { .. } => SummaryOutcome::TooLong,
-            answer @ RequestOutcome::LimitReached(_) => SummaryOutcome::LimitReached(answer),
+            outcome @ RequestOutcome::LimitReached(_) => SummaryOutcome::LimitReached(outcome),
         };
-        self.rebuild_conversation(self.history.as_slice().len(), None);
-        self.last_measured = known;
-        Ok(summing)
+        self.rebuild_conversation(usize::MAX, None);
+        self.context.tokens = counted;
+        Ok(outcome)
     }
 
-    /// Puts the first so many messages in the place of all, and perhaps a remark behind them.
-    fn rebuild_conversation(&mut self, messages: usize, remark: Option<&str>) {
-        self.conversation.clear();
-        for message in self.history.as_slice().iter().take(messages) {
-            self.conversation.push(message);
+    fn summary_text(&self, reply: &Reply, max_tokens: u32) -> String {
+        // The blocks are redacted one by one; a secret can span two of them.
+        let text = self.run.tools.redactor.redact(reply.text().trim()).into_owned();
+        // A server may send more than it is asked for.
+        let most = MAX_RESULT_CHARS.min(max_tokens as usize * MAX_BYTES_PER_TOKEN as usize);
+        let text = truncate_middle(text, most);
+        if reply.stop == StopReason::MaxTokens { format!("{text}\n{SUMMARY_CUT_NOTE}") } else { text }
+    }
+
+    /// Starts the provider's conversation again with the first messages of the history, and perhaps a note at the end.
+    fn rebuild_conversation(&mut self, messages: usize, note: Option<&str>) {
+        let context = &mut self.context;
+        context.conversation.clear();
+        for message in context.history.as_slice().iter().take(messages) {
+            context.conversation.push(message);
         }
-        if let Some(remark) = remark {
-            self.conversation.push(&Message::User(UserMessage::text(remark)));
+        if let Some(note) = note {
+            context.conversation.push(&Message::User(UserMessage::text(note)));
         }
     }
 
-    /// Estimates the tokens of a conversation that was begun anew, by what the one before had a byte.
-    fn reestimate_tokens(&mut self, (tokens, size): (u64, usize)) -> u64 {
-        let now = self.conversation.prompt_bytes();
-        let tokens = (tokens as f64 / size.max(1) as f64 * now as f64).ceil() as u64;
-        self.last_measured = Some((tokens, now)).filter(|_| tokens > 0);
+    /// Estimates the tokens of a conversation that was rebuilt, from those of the conversation before and its size.
+    fn rescale_tokens(&mut self, (tokens, bytes): (u64, usize)) -> u64 {
+        let now = self.context.bytes();
+        let tokens = (tokens as f64 / bytes.max(1) as f64 * now as f64).ceil() as u64;
+        self.context.tokens = TokenEstimator::default();
+        if tokens > 0 {
+            self.context.tokens.set(tokens, now);
+        }
         tokens
     }
-}
-
-/// What came of a summary's request.
-enum SummaryOutcome {
-    Done,
-    /// A limit had no room for it.
-    LimitReached(RequestOutcome),
-    /// It didn't fit the window itself.
-    TooLong,
-    /// What came is none: why.
-    Unusable(&'static str),
 }

@@ -1,163 +1,257 @@
-//! What an agent's journal already holds. A run that is resumed takes the same steps as before; as long as the journal
-//! has what came of a step, it is taken from there, and nothing happens twice.
+//! The recorded steps of one agent. Both `resume` and `replay` run the same loop as a live run; before each step the loop
+//! asks the cursor what came of that step when it was recorded.
+//!
+//! The two differ in what happens at the end of the record. A resumed agent goes live. A replayed agent stops: the way the
+//! recorded agent was stopped, or with a difference. A resume is strict, because the plan is the recorded one: a step that
+//! doesn't match its journal is an error. A replay may run an edited plan, so it looks for the next recorded step that fits,
+//! and every event is recorded again for the comparison.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::compaction::CompactionStep;
-use super::raised_limits::{JournalSplit, RaisedLimits};
-use crate::budget::LimitHit;
+use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits};
+use super::request_spend::{RequestSpend, request_spend};
+use super::run_abort::RunAbort;
+use super::stopwatch::Stopwatch;
+use crate::budget::{LimitHit, refused_limit};
 use crate::event::{
-    AgentFinished, CheckFinished, Event, JournalEntry, LimitRaised, Outcome, ReplyReceived, RequestFailed,
-    RequestStarted, ResultsTruncated,
+    AgentFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, Outcome, ReplyReceived,
+    RequestFailed, RequestStarted, ResultsTruncated,
 };
-use crate::message::{ToolResult, Usage};
+use crate::message::{ToolCall, ToolResult};
+use crate::providers::Retry;
 use crate::tools::FileVersion;
+use crate::tools::submit_result::SubmitResult;
+use crate::tools::task::Task;
 
-/// An agent's past, oldest first.
+/// What the model reads as the result of a call that had started when the run was interrupted.
+pub const INTERRUPTED_CALL_NOTE: &str = "The run was interrupted during this call. Its effect is unknown: all, part or none \
+                                         of it may have happened. Check before you repeat it.";
+
+/// The recorded steps of an agent, oldest first.
 #[derive(Debug, Default)]
 pub struct JournalCursor {
     steps: VecDeque<JournalEntry>,
-    /// How long the agent ran in it.
+    /// The calls of the last reply.
+    calls: RecordedCalls,
+    /// Set for a replay.
+    replay: Option<ReplayRules>,
+    /// How long the recorded agent ran.
     pub(super) elapsed: Duration,
-    /// What a raised limit took out of it.
+    /// The steps that a raised limit removed from the conversation.
     rolled_back: Vec<JournalEntry>,
-    /// What has to be recorded before the agent goes on from before a limit.
+    /// The event to record before an agent continues from before a limit.
     pub(super) limit_raised: Option<LimitRaised>,
 }
 
-/// A request that was made.
+/// How the record of an agent is replayed.
+#[derive(Debug, Clone, Default)]
+pub struct ReplayRules {
+    /// What stopped the recorded agent before it had finished, if anything did. The replay stops at the same step.
+    pub stopped: Option<RunAbort>,
+    /// Whether the recorded run ended while this agent waited for its start.
+    pub never_started: bool,
+    /// Whether tools and checks run for real.
+    pub runs_tools: bool,
+    /// Whether the replayed plan gives the agent another `max_turns` than the recorded one.
+    pub has_other_max_turns: bool,
+}
+
+/// What the record says about the end of a step that it has.
 #[derive(Debug)]
-pub(super) struct JournaledRequest {
-    pub(super) asked: RequestStarted,
-    pub(super) at: Timestamp,
-    /// What tries before the last have used.
-    pub(super) failed_tries: Usage,
+pub(super) enum Recorded<T> {
+    /// The step ended like this.
+    Known(T),
+    /// The step started, and its end isn't recorded.
+    Unfinished,
+    /// The step ended, but a replay runs it again to compare.
+    Rerun,
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+pub(super) struct RecordedRequest {
+    pub(super) started: RequestStarted,
+    at: Timestamp,
+    /// The tries before the last one.
+    pub(super) retries: Vec<Retry>,
     pub(super) end: RequestEnd,
 }
 
 /// How a request ended.
 #[derive(Debug)]
 pub(super) enum RequestEnd {
-    Replied(Box<ReplyReceived>),
+    Reply(Box<ReplyReceived>),
     Failed(RequestFailed),
-    /// The run was cut off meanwhile.
+    /// The run was interrupted.
     Unfinished,
 }
 
-/// What the journal holds in place of the next request.
+/// The next step of the record, where the loop wants to send a request.
 #[derive(Debug)]
 pub(super) enum NextRequest {
-    Sent(Box<JournaledRequest>),
-    /// None could be made.
+    Sent(Box<RecordedRequest>),
+    /// No request could be sent because of a limit.
     LimitReached(LimitHit),
 }
 
-/// The calls of one reply, as far as they were begun.
+/// What the record says about how the next request was made to fit the model's window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CompactionStep {
+    /// The request is sent as it is.
+    Proceed,
+    /// The results of these calls are truncated.
+    TruncateResults {
+        call_ids: Vec<String>,
+        /// The most characters that are left of each.
+        chars: u64,
+    },
+    /// All turns but the last ones are replaced by a summary.
+    Summarize { kept_turns: u32 },
+    /// Nothing helps: the agent ends.
+    GiveUp,
+}
+
+/// A call that was started.
+#[derive(Debug)]
+pub(super) struct RecordedCall {
+    /// The subagent that was started for it.
+    pub(super) child: Option<String>,
+    /// How the subagent ended, if it had and doesn't run again.
+    pub(super) child_end: Option<AgentFinished>,
+    /// Its result, and the version of the file that the agent saw through it.
+    pub(super) result: Recorded<(ToolResult, Option<FileVersion>)>,
+}
+
+/// The calls of one reply.
 #[derive(Debug, Default)]
-pub(super) struct JournaledCalls {
-    /// Those that were begun, in the order of the calls: the call's id, and who answers a `task`.
-    pub(super) begun: VecDeque<(String, Option<String>)>,
-    /// The answers, in their order.
-    answers: HashMap<String, VecDeque<JournaledResult>>,
+struct RecordedCalls {
+    /// The calls that were started, in order: the id of the call, and the subagent that answers it.
+    started: VecDeque<(String, Option<String>)>,
+    /// The results by the id of the call, in order.
+    results: HashMap<String, VecDeque<(ToolResult, Option<FileVersion>)>>,
     /// The subagents that had ended.
-    pub(super) children: HashMap<String, AgentFinished>,
+    child_ends: HashMap<String, AgentFinished>,
 }
 
-/// What a call was told, and which file the agent saw by it.
-pub(super) type JournaledResult = (ToolResult, Option<FileVersion>);
-
-impl JournaledCalls {
-    /// The answer that a call had, once for each call of that id.
-    pub(super) fn take_result(&mut self, call_id: &str) -> Option<JournaledResult> {
-        self.answers.get_mut(call_id)?.pop_front()
-    }
-}
+/// The journal has another step than the one that the loop takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mismatch;
 
 impl JournalCursor {
-    /// What an agent's journal holds. `resumed` are the times at which the run went on, in order; `raised` the limits from
-    /// before which it goes on now.
-    pub fn new(
+    /// Continues an agent from its journal. `resumed` are the times at which the run was resumed, in order; `raised` are the
+    /// limits that are raised now.
+    pub fn for_resume(
         agent: &str,
         entries: impl IntoIterator<Item = JournalEntry>,
         resumed: &[Timestamp],
         raised: &RaisedLimits,
     ) -> Self {
-        let mut steps = VecDeque::new();
-        let mut clock = Stopwatch::new(resumed);
-        let entries = entries.into_iter().inspect(|entry| clock.advance(entry.at));
+        let mut stopwatch = Stopwatch::new(resumed);
+        let entries = entries.into_iter().inspect(|entry| stopwatch.advance(entry.at));
         let split = JournalSplit::new(agent, entries, raised);
-        for entry in split.active {
-            let is_a_step = match &entry.event {
-                Event::RunStarted(_) | Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => false,
-                // Such an end was the run's, and the agent goes on from there.
-                Event::AgentFinished(finished) => !finished.outcome.was_cut_off(),
-                _ => entry.agent == agent,
-            };
-            if is_a_step {
-                steps.push_back(entry);
-            }
+        let is_step = |entry: &JournalEntry| match &entry.event {
+            Event::RunStarted(_) | Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => false,
+            // The run ended then, and the agent continues from there.
+            Event::AgentFinished(end) => !end.outcome.was_cut_off(),
+            _ => entry.agent == agent,
+        };
+        Self {
+            steps: split.active.into_iter().filter(is_step).collect(),
+            elapsed: stopwatch.total(),
+            rolled_back: split.rolled_back,
+            limit_raised: split.limit_raised,
+            ..Self::default()
         }
-        Self { steps, elapsed: clock.total, rolled_back: split.rolled_back, limit_raised: split.limit_raised }
     }
 
-    /// The agent has run for so long, by what else is known than its journal.
-    pub fn ran_for(&mut self, elapsed: Duration) {
+    /// Runs an agent again from its normalized journal.
+    pub fn for_replay(entries: impl IntoIterator<Item = JournalEntry>, rules: ReplayRules) -> Self {
+        Self { steps: entries.into_iter().collect(), replay: Some(rules), ..Self::default() }
+    }
+
+    /// Sets the running time, where more than the agent's own journal is known about it.
+    #[must_use]
+    pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
         self.elapsed = elapsed;
+        self
     }
 
-    /// What requests used that are no longer part of the conversation.
-    pub(super) fn rolled_back_spend(&self) -> Vec<RequestSpend> {
-        spend_of(&self.rolled_back)
+    /// Whether the agent is replayed.
+    pub(super) fn is_replay(&self) -> bool {
+        self.replay.is_some()
     }
 
-    /// How many replies there were to them.
-    pub(super) fn rolled_back_replies(&self) -> usize {
-        self.rolled_back.iter().filter(|entry| matches!(entry.event, Event::ReplyReceived(_))).count()
-    }
-
-    /// Whether the journal holds nothing more.
+    /// Whether the journal has no further step.
     pub(super) fn is_exhausted(&self) -> bool {
         self.steps.is_empty()
     }
 
-    fn peek(&self) -> Option<&Event> {
-        self.steps.front().map(|entry| &entry.event)
+    /// What stopped the recorded agent of a replay before it had finished.
+    pub(super) fn stopped(&self) -> Option<&RunAbort> {
+        self.replay.as_ref()?.stopped.as_ref()
     }
 
-    /// Takes an event out, where it comes next.
-    pub(super) fn take_event(&mut self, event: &Event) -> bool {
-        let same = match (self.peek(), event) {
+    /// Why a replayed subagent doesn't start, if it never did.
+    pub(super) fn never_started(&self) -> Option<&RunAbort> {
+        self.stopped().filter(|_| self.replay.as_ref().is_some_and(|replay| replay.never_started))
+    }
+
+    /// Takes an event that the loop is about to record. Returns whether it must be recorded: in a resume, only if the
+    /// journal doesn't have it.
+    pub(super) fn advance(&mut self, event: &Event) -> Result<bool, Mismatch> {
+        if self.replay.is_some() {
+            self.skip_through(event.kind());
+            return Ok(true);
+        }
+        if self.steps.is_empty() {
+            return Ok(true);
+        }
+        let is_same = match (self.peek(), event) {
             (Some(Event::AgentStarted(then)), Event::AgentStarted(now)) => {
                 (&then.subagent, &then.model, &then.prompt) == (&now.subagent, &now.model, &now.prompt)
             }
-            (Some(Event::CheckStarted(then)), Event::CheckStarted(now)) => {
-                (&then.name, then.attempt) == (&now.name, now.attempt)
-            }
             (next, event) => next.is_some_and(|next| next.kind() == event.kind()),
         };
-        if same {
-            self.steps.pop_front();
+        if !is_same {
+            return Err(Mismatch);
         }
-        same
+        self.steps.pop_front();
+        Ok(false)
     }
 
-    /// The limit that comes next, left where it is.
-    pub(super) fn peek_limit(&self) -> Option<LimitHit> {
-        match self.peek() {
-            Some(Event::LimitReached(reached)) => Some(LimitHit::from(reached)),
-            _ => None,
+    /// The limit that the agent reached next, if it is one of the whole run.
+    pub(super) fn next_run_limit(&self) -> Option<LimitHit> {
+        self.peek_limit().filter(LimitHit::is_run_limit)
+    }
+
+    /// The recorded form of a limit that the agent reached next.
+    pub(super) fn recorded_limit(&self, hit: &LimitHit) -> Option<LimitHit> {
+        self.peek_limit().filter(|next| next.limit == hit.limit || (next.is_run_limit() && hit.is_run_limit()))
+    }
+
+    /// Whether the agent reached its turn limit next, where the record decides it.
+    pub(super) fn is_turn_limit_next(&self) -> Option<bool> {
+        self.decides_turns().then(|| self.peek_limit().is_some_and(|hit| hit.limit == MAX_TURNS))
+    }
+
+    /// Whether the agent ended next, where the record decides how many turns it has.
+    pub(super) fn is_end_next(&self) -> Option<bool> {
+        self.decides_turns().then(|| self.is_at_end())
+    }
+
+    fn decides_turns(&self) -> bool {
+        match &self.replay {
+            Some(replay) => !replay.has_other_max_turns,
+            None => !self.is_exhausted(),
         }
     }
 
-    /// The agent's own end, where it comes next.
-    pub(super) fn peek_end(&self) -> Option<&AgentFinished> {
-        match self.peek() {
-            Some(Event::AgentFinished(finished)) => Some(finished),
-            _ => None,
-        }
+    /// The recorded end of a resumed agent, if that comes next. A replayed agent computes its own, for the comparison.
+    pub(super) fn final_result(&self) -> Option<&AgentFinished> {
+        self.peek_end().filter(|_| self.replay.is_none())
     }
 
     /// Whether the agent's own end comes next.
@@ -165,9 +259,13 @@ impl JournalCursor {
         self.peek_end().is_some()
     }
 
-    /// What was done next to make room in the model's window.
-    pub(super) fn next_compaction_step(&self) -> CompactionStep {
-        match self.peek() {
+    /// The next step that made room in the model's window; `None` where the record doesn't decide it.
+    pub(super) fn next_compaction_step(&self, is_final: bool) -> Option<CompactionStep> {
+        if self.is_exhausted() && self.replay.is_none() {
+            return None;
+        }
+        let next = self.steps.iter().find(|entry| !is_before_request(entry, is_final));
+        Some(match next.map(|entry| &entry.event) {
             Some(Event::ResultsTruncated(ResultsTruncated { call_ids, chars, .. })) => {
                 CompactionStep::TruncateResults { call_ids: call_ids.clone(), chars: *chars }
             }
@@ -176,216 +274,216 @@ impl JournalCursor {
             }
             Some(Event::AgentFinished(end)) if end.outcome == Outcome::ContextFull => CompactionStep::GiveUp,
             _ => CompactionStep::Proceed,
-        }
+        })
     }
 
-    /// How the check that was just taken ended, where it did.
-    pub(super) fn take_check_result(&mut self) -> Option<CheckFinished> {
-        match self.steps.pop_front_if(|entry| matches!(entry.event, Event::CheckFinished(_)))?.event {
-            Event::CheckFinished(finished) => Some(finished),
-            _ => None,
+    /// Takes the next request; `None` where the record has none here.
+    pub(super) fn take_request(&mut self, is_final: bool) -> Option<NextRequest> {
+        if self.replay.is_some() {
+            while self.steps.pop_front_if(|entry| is_before_request(entry, is_final)).is_some() {}
         }
-    }
-
-    /// What the model was told, where that comes next; left where it is.
-    pub(super) fn peek_note(&self) -> Option<String> {
-        match self.peek() {
-            Some(Event::NoteSent(told)) => Some(told.text.clone()),
-            _ => None,
-        }
-    }
-
-    /// What came of the request that comes next; `None` where there was none.
-    pub(super) fn take_request(&mut self) -> Option<NextRequest> {
-        if let Some(hit) = self.peek_limit() {
+        if let Some(hit) = self.next_run_limit() {
             return Some(NextRequest::LimitReached(hit));
         }
+        if is_final && self.is_at_end() {
+            let message = "there was no room for another request".to_owned();
+            return Some(NextRequest::LimitReached(LimitHit { limit: "limits", message }));
+        }
         let first = self.steps.pop_front_if(|entry| matches!(entry.event, Event::RequestStarted(_)))?;
-        let Event::RequestStarted(asked) = first.event else { return None };
-        let mut made =
-            JournaledRequest { asked, at: first.at, failed_tries: Usage::default(), end: RequestEnd::Unfinished };
+        let Event::RequestStarted(started) = first.event else { return None };
+        let mut request = RecordedRequest { started, at: first.at, retries: Vec::new(), end: RequestEnd::Unfinished };
         while let Some(Event::Retrying(retrying)) = self.peek() {
-            made.failed_tries += retrying.retry.usage;
+            request.retries.push(retrying.retry.clone());
             self.steps.pop_front();
         }
         let is_end =
             |entry: &mut JournalEntry| matches!(entry.event, Event::ReplyReceived(_) | Event::RequestFailed(_));
         match self.steps.pop_front_if(is_end).map(|entry| entry.event) {
-            Some(Event::ReplyReceived(replied)) => made.end = RequestEnd::Replied(Box::new(replied)),
-            Some(Event::RequestFailed(failed)) => made.end = RequestEnd::Failed(failed),
+            Some(Event::ReplyReceived(received)) => request.end = RequestEnd::Reply(Box::new(received)),
+            Some(Event::RequestFailed(failed)) => request.end = RequestEnd::Failed(failed),
             _ => {}
         }
-        Some(NextRequest::Sent(Box::new(made)))
+        Some(NextRequest::Sent(Box::new(request)))
     }
 
-    /// The calls that were begun for the reply that was just taken.
-    pub(super) fn take_calls(&mut self) -> JournaledCalls {
-        let mut calls = JournaledCalls::default();
-        while let Some(Event::CallStarted(_) | Event::CallFinished(_) | Event::AgentFinished(_)) = self.peek() {
-            // The agent's own end stands after the last of its calls.
-            let own_end =
-                |entry: &JournalEntry| matches!(&entry.event, Event::AgentFinished(end) if end.id == entry.agent);
-            if self.steps.front().is_some_and(own_end) {
-                break;
-            }
-            match self.steps.pop_front().map(|entry| entry.event) {
-                Some(Event::CallStarted(started)) => calls.begun.push_back((started.call_id, started.child)),
-                Some(Event::CallFinished(finished)) => {
-                    let of_call = calls.answers.entry(finished.result.call_id.clone()).or_default();
-                    of_call.push_back((finished.result, finished.file_version));
+    /// Collects the recorded calls of the reply that was just taken.
+    pub(super) fn begin_calls(&mut self) {
+        self.calls = RecordedCalls::default();
+        while let Some(entry) = self.steps.pop_front_if(|entry| is_call_event(entry)) {
+            match entry.event {
+                Event::CallStarted(started) => self.calls.started.push_back((started.call_id, started.child)),
+                Event::CallFinished(finished) => {
+                    let results = self.calls.results.entry(finished.result.call_id.clone()).or_default();
+                    results.push_back((finished.result, finished.file_version));
                 }
-                Some(Event::AgentFinished(finished)) => {
-                    calls.children.insert(finished.id.clone(), finished);
-                }
+                Event::AgentFinished(end) => drop(self.calls.child_ends.insert(end.id.clone(), end)),
                 _ => {}
             }
         }
-        calls
     }
 
-    /// Every request of it with what it used: what it had reserved, where nobody knows.
+    /// Takes the next recorded call, which is `call`; `None` where no further one was started. `has_tool`: whether the agent
+    /// has the tool now.
+    pub(super) fn take_call(&mut self, call: &ToolCall, has_tool: bool) -> Result<Option<RecordedCall>, Mismatch> {
+        let Some((call_id, child)) = self.calls.started.pop_front() else { return Ok(None) };
+        if self.replay.is_none() && call_id != call.id {
+            return Err(Mismatch);
+        }
+        let child_end = child.as_ref().and_then(|id| self.calls.child_ends.remove(id));
+        let result = self.calls.results.get_mut(&call.id).and_then(VecDeque::pop_front);
+        let is_rerun = self.replay.as_ref().is_some_and(|replay| {
+            // legwork itself answers these, from the plan.
+            let is_internal = call.tool == Task::NAME || call.tool == SubmitResult::NAME || !has_tool;
+            // What wasn't run, or has no recorded end, can't be compared with anything.
+            let has_own_result = result.as_ref().is_none_or(|(result, _)| {
+                !(result.is_error && refused_limit(&result.text).is_some()) && result.text != INTERRUPTED_CALL_NOTE
+            });
+            has_own_result && (is_internal || (replay.runs_tools && result.is_some()))
+        });
+        let result = match result {
+            _ if is_rerun => Recorded::Rerun,
+            Some(result) => Recorded::Known(result),
+            None => Recorded::Unfinished,
+        };
+        Ok(Some(RecordedCall { child, child_end, result }))
+    }
+
+    /// Checks that the loop has taken all recorded calls of a reply.
+    pub(super) fn end_calls(&mut self) -> Result<(), Mismatch> {
+        let calls = std::mem::take(&mut self.calls);
+        if self.replay.is_some() || calls.started.is_empty() { Ok(()) } else { Err(Mismatch) }
+    }
+
+    /// Takes the next check; `None` where the record has none here, or another one.
+    pub(super) fn take_check(&mut self, check: &CheckStarted) -> Option<Recorded<CheckFinished>> {
+        let is_any = self.replay.is_some();
+        self.steps.pop_front_if(|entry| match &entry.event {
+            Event::CheckStarted(then) => is_any || (&then.name, then.attempt) == (&check.name, check.attempt),
+            _ => false,
+        })?;
+        let end = self.steps.pop_front_if(|entry| matches!(entry.event, Event::CheckFinished(_)));
+        Some(match end.map(|entry| entry.event) {
+            Some(Event::CheckFinished(_)) if self.replay.as_ref().is_some_and(|replay| replay.runs_tools) => {
+                Recorded::Rerun
+            }
+            Some(Event::CheckFinished(finished)) => Recorded::Known(finished),
+            _ => Recorded::Unfinished,
+        })
+    }
+
+    /// The note that the model read next.
+    pub(super) fn next_note(&self) -> Option<String> {
+        match self.peek() {
+            Some(Event::NoteSent(note)) => Some(note.text.clone()),
+            _ => None,
+        }
+    }
+
+    /// What every request in the journal used. A request without a recorded end counts as what was reserved for it.
     pub fn request_spend(&self) -> Vec<RequestSpend> {
-        let mut all = self.rolled_back_spend();
-        all.extend(spend_of(&self.steps));
-        all
+        request_spend(self.rolled_back.iter()).into_iter().chain(request_spend(&self.steps)).collect()
     }
 
-    /// The windows that servers named when a prompt was too long.
-    pub(super) fn windows(&self) -> impl Iterator<Item = u64> {
+    /// What the requests used that are no longer part of the conversation.
+    pub(super) fn rolled_back_spend(&self) -> Vec<RequestSpend> {
+        request_spend(&self.rolled_back)
+    }
+
+    /// How many replies are no longer part of the conversation.
+    pub(super) fn rolled_back_replies(&self) -> usize {
+        self.rolled_back.iter().filter(|entry| matches!(entry.event, Event::ReplyReceived(_))).count()
+    }
+
+    /// The context windows that servers reported when a prompt was too long.
+    pub(super) fn reported_windows(&self) -> impl Iterator<Item = u64> {
         self.steps.iter().filter_map(|entry| match &entry.event {
             Event::RequestFailed(failed) => failed.window,
             _ => None,
         })
     }
 
-    /// How many calls were begun, and how many of them for a subagent.
-    pub fn calls_begun(&self) -> (u64, u64) {
+    /// How many calls were started, and how many of them for a subagent.
+    pub fn calls_started(&self) -> (u64, u64) {
         let started = self.steps.iter().filter_map(|entry| match &entry.event {
             Event::CallStarted(started) => Some(u64::from(started.child.is_some())),
             _ => None,
         });
-        started.fold((0, 0), |(all, children), child| (all + 1, children + child))
+        started.fold((0, 0), |(calls, subagents), subagent| (calls + 1, subagents + subagent))
     }
-}
 
-/// Every request of a journal with what it used.
-fn spend_of<'a>(entries: impl IntoIterator<Item = &'a JournalEntry>) -> Vec<RequestSpend> {
-    let mut all = Vec::new();
-    let mut under_way: Option<(Timestamp, &RequestStarted)> = None;
-    for entry in entries {
-        let known = |usage| under_way.map(|(at, _)| RequestSpend { at, usage, reserved_cost_usd: None });
-        match &entry.event {
-            Event::Retrying(retrying) => {
-                all.extend(known(retrying.retry.usage));
-                continue;
-            }
-            Event::ReplyReceived(replied) => all.extend(known(replied.reply.usage)),
-            Event::RequestFailed(failed) => all.extend(known(failed.usage)),
-            _ => all.extend(under_way.map(|(at, asked)| RequestSpend::unfinished(asked, at))),
-        }
-        under_way = match &entry.event {
-            Event::RequestStarted(asked) => Some((entry.at, asked)),
+    fn peek(&self) -> Option<&Event> {
+        self.steps.front().map(|entry| &entry.event)
+    }
+
+    fn peek_limit(&self) -> Option<LimitHit> {
+        match self.peek() {
+            Some(Event::LimitReached(reached)) => Some(LimitHit::from(reached)),
             _ => None,
-        };
+        }
     }
-    all.extend(under_way.map(|(at, asked)| RequestSpend::unfinished(asked, at)));
-    all
-}
 
-/// What a request used.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestSpend {
-    /// When.
-    pub at: Timestamp,
-    /// How many tokens.
-    pub usage: Usage,
-    /// What was set aside for it, where the usage isn't known but only that; in US dollars.
-    pub reserved_cost_usd: Option<Option<f64>>,
-}
+    fn peek_end(&self) -> Option<&AgentFinished> {
+        match self.steps.front() {
+            Some(JournalEntry { agent, event: Event::AgentFinished(end), .. }) if end.id == *agent => Some(end),
+            _ => None,
+        }
+    }
 
-impl RequestSpend {
-    /// A request whose end nobody saw.
-    fn unfinished(asked: &RequestStarted, at: Timestamp) -> Self {
-        let output_tokens = u64::from(asked.max_tokens).min(asked.reserved_tokens);
-        let input_tokens = asked.reserved_tokens - output_tokens;
-        let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
-        Self { at, usage, reserved_cost_usd: Some(asked.reserved_cost_usd) }
+    /// Drops the steps up to and including the next one of this kind, unless a request comes before it.
+    fn skip_through(&mut self, kind: &str) {
+        let is_final = kind == "results_truncated";
+        for (at, entry) in self.steps.iter().enumerate() {
+            if entry.event.kind() == kind {
+                self.steps.drain(..=at);
+                return;
+            }
+            if !is_before_request(entry, is_final) {
+                return;
+            }
+        }
     }
 }
 
-impl JournaledRequest {
-    pub(super) fn request_spend(&self) -> Vec<RequestSpend> {
-        let known = |usage| RequestSpend { at: self.at, usage, reserved_cost_usd: None };
+/// Whether a step comes before the next request and its compaction. The limit that made a request the final one does, too.
+fn is_before_request(entry: &JournalEntry, is_final: bool) -> bool {
+    match &entry.event {
+        Event::RequestStarted(_) | Event::ResultsTruncated(_) => false,
+        Event::LimitReached(_) => is_final,
+        Event::AgentFinished(end) => end.id != entry.agent,
+        _ => true,
+    }
+}
+
+/// Whether a step belongs to the calls of a reply. The agent's own end does not.
+fn is_call_event(entry: &JournalEntry) -> bool {
+    match &entry.event {
+        Event::CallStarted(_) | Event::CallFinished(_) => true,
+        Event::AgentFinished(end) => end.id != entry.agent,
+        _ => false,
+    }
+}
+
+impl RecordedRequest {
+    /// What the request used, tries included.
+    pub(super) fn spend(&self) -> Vec<RequestSpend> {
         let last = match &self.end {
-            RequestEnd::Replied(replied) => known(replied.reply.usage),
-            RequestEnd::Failed(failed) => known(failed.usage),
-            RequestEnd::Unfinished => RequestSpend::unfinished(&self.asked, self.at),
+            RequestEnd::Reply(received) => RequestSpend::finished(self.at, received.reply.usage),
+            RequestEnd::Failed(failed) => RequestSpend::finished(self.at, failed.usage),
+            RequestEnd::Unfinished => RequestSpend::unfinished(self.at, &self.started),
         };
-        vec![known(self.failed_tries), last]
-    }
-}
-
-/// Adds up the time between events, without the pauses in which nothing ran.
-pub struct Stopwatch<'a> {
-    resumed: &'a [Timestamp],
-    last: Option<Timestamp>,
-    total: Duration,
-}
-
-impl<'a> Stopwatch<'a> {
-    /// `resumed` are the times at which the run went on, in order.
-    pub fn new(resumed: &'a [Timestamp]) -> Self {
-        Self { resumed, last: None, total: Duration::ZERO }
-    }
-
-    /// Takes an event's time; events come in order, each journal's or several journals' sorted.
-    pub fn advance(&mut self, at: Timestamp) {
-        let mut from = self.last;
-        while let Some(first) = self.resumed.first().filter(|resumed| **resumed <= at) {
-            // What began later hasn't run since.
-            from = from.map(|_| *first);
-            self.resumed = &self.resumed[1..];
-        }
-        if let Some(from) = from {
-            // A clock that was set back counts nothing.
-            self.total += Duration::try_from(at.duration_since(from)).unwrap_or_default();
-        }
-        self.last = Some(at);
-    }
-
-    /// The sum.
-    pub fn total(&self) -> Duration {
-        self.total
+        let retries = self.retries.iter().map(|retry| RequestSpend::finished(self.at, retry.usage));
+        retries.chain([last]).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    fn ran(resumed: &[i64], events: &[i64]) -> u64 {
-        let resumed: Vec<Timestamp> = resumed.iter().copied().map(at).collect();
-        let mut clock = Stopwatch::new(&resumed);
-        events.iter().for_each(|second| clock.advance(at(*second)));
-        clock.total().as_secs()
-    }
+    use crate::message::Usage;
 
     #[test]
-    fn pauses_and_what_came_before_an_agent_are_no_running_time() {
-        assert_eq!(ran(&[], &[10, 15, 30]), 20);
-        assert_eq!(ran(&[100], &[10, 15, 103]), 5 + 3);
-        assert_eq!(ran(&[100, 200], &[10, 15, 203]), 5 + 3, "it was cut off twice");
-        assert_eq!(ran(&[100], &[150, 160]), 10, "it began after the run had gone on");
-        assert_eq!(ran(&[], &[30, 10, 15]), 5, "the clock was set back");
-    }
-
-    #[test]
-    fn what_requests_used_is_the_same_ahead_and_as_they_are_taken() {
-        let asked = |turn| {
+    fn requests_count_the_same_in_advance_and_as_they_are_taken() {
+        let started = |turn| {
             Event::RequestStarted(RequestStarted {
                 turn,
                 max_tokens: 30,
@@ -395,32 +493,32 @@ mod tests {
                 kept_turns: None,
             })
         };
-        let failed = |tokens| {
-            let spent = Usage { input_tokens: tokens, ..Usage::default() };
+        let failed = |input_tokens| {
             Event::RequestFailed(RequestFailed {
                 kind: crate::providers::ProviderErrorKind::Failed,
                 reason: String::new(),
-                usage: spent,
+                usage: Usage { input_tokens, ..Usage::default() },
                 window: None,
             })
         };
-        let events = [asked(1), failed(7), asked(1), asked(1), failed(9), asked(2)];
-        let entry = |event| JournalEntry { seq: 1, at: at(1), agent: "parent".to_owned(), event };
-        let mut past = JournalCursor::new("parent", events.map(entry), &[], &RaisedLimits::default());
+        let events = [started(1), failed(7), started(1), started(1), failed(9), started(2)];
+        let at = Timestamp::from_second(1).unwrap();
+        let entry = |event| JournalEntry { seq: 1, at, agent: "parent".to_owned(), event };
+        let mut cursor = JournalCursor::for_resume("parent", events.map(entry), &[], &RaisedLimits::default());
         let sum = |all: &[RequestSpend]| {
-            all.iter().fold(Usage::default(), |mut sum, spent| {
-                sum += spent.usage;
+            all.iter().fold(Usage::default(), |mut sum, spend| {
+                sum += spend.usage;
                 sum
             })
         };
-        let ahead = past.request_spend();
+        let in_advance = cursor.request_spend();
         let mut taken = Vec::new();
-        while let Some(NextRequest::Sent(made)) = past.take_request() {
-            taken.extend(made.request_spend());
+        while let Some(NextRequest::Sent(request)) = cursor.take_request(false) {
+            taken.extend(request.spend());
         }
-        assert!(past.is_exhausted());
-        assert_eq!(sum(&ahead), sum(&taken));
-        assert_eq!(sum(&ahead), Usage { input_tokens: 7 + 9 + 2 * 70, output_tokens: 2 * 30, ..Usage::default() });
-        assert_eq!(ahead.iter().filter(|spent| spent.reserved_cost_usd == Some(Some(0.5))).count(), 2);
+        assert!(cursor.is_exhausted());
+        assert_eq!(sum(&in_advance), sum(&taken));
+        assert_eq!(sum(&in_advance), Usage { input_tokens: 7 + 9 + 2 * 70, output_tokens: 2 * 30, ..Usage::default() });
+        assert_eq!(in_advance.iter().filter(|spend| spend.reserved_cost_usd == Some(Some(0.5))).count(), 2);
     }
 }

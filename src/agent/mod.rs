@@ -1,373 +1,235 @@
-//! The loop: ask the provider, answer the calls, append, until an outcome. The parent and its subagents are the same
-//! loop, one level apart.
+//! The agent loop: ask the provider, answer the calls, append, until an outcome. The parent and its subagents run the same
+//! loop, one level apart. The loop doesn't know whether it runs live: what came of recorded steps is supplied by a journal
+//! cursor.
 
+mod agent_state;
 mod check_repairs;
 mod compaction;
-mod conclude;
 mod context_window;
 mod final_request;
 mod journal_cursor;
 mod message_history;
 mod raised_limits;
-mod recorded_tool;
 mod redact_reply;
-mod replay_driver;
 mod request;
 mod request_observer;
-mod resume;
+mod request_spend;
+mod run_abort;
 mod run_state;
+mod stopwatch;
 mod structured_output;
 mod stuck_detector;
+mod token_estimate;
 mod tool_calls;
 
 use tokio::time::Instant;
 
-pub use self::check_repairs::{CheckRun, CheckRunner};
+pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
-pub use self::compaction::CompactionStep;
-use self::journal_cursor::JournaledCalls;
-pub use self::journal_cursor::{JournalCursor, Stopwatch};
-use self::message_history::MessageHistory;
+pub use self::journal_cursor::{INTERRUPTED_CALL_NOTE, JournalCursor, ReplayRules};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
-pub use self::replay_driver::{AgentStep, ReplayDriver};
 use self::request::{RequestKind, RequestOutcome};
-pub use self::resume::INTERRUPTED_CALL_NOTE;
-pub use self::run_state::{RunAbort, RunDeps, RunState};
-use self::structured_output::StructuredOutput;
-use self::stuck_detector::StuckDetector;
+pub use self::run_abort::RunAbort;
+pub use self::run_state::{ReplayedRun, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+pub use self::stopwatch::Stopwatch;
 use crate::budget::LimitHit;
-use crate::event::{AgentFinished, AgentStarted, Durability, Event, LimitReached, Outcome, PARENT, ReplyDiscarded};
-use crate::job::Compaction;
-use crate::message::{Message, Reply, StopReason, ToolCall, Usage, UserMessage};
+use crate::event::{AgentFinished, AgentStarted, Durability, LimitReached, Outcome, PARENT, ReplyDiscarded};
+use crate::message::{Reply, StopReason, ToolCall};
 use crate::plan::PlannedAgent;
 use crate::pricing;
-use crate::providers::{Conversation, ConversationConfig};
-use crate::tools::toolbox::Toolbox;
 
-/// One agent at work.
-pub struct Agent<'t> {
-    tree: &'t RunState,
-    id: String,
-    subagent: Option<String>,
-    description: Option<String>,
-    planned: &'t PlannedAgent,
-    conversation: Box<dyn Conversation>,
-    /// What was said, where it may have to be said in fewer words.
-    history: MessageHistory,
-    /// The model's window in tokens, as far as it is known, once it was looked up.
-    window: Option<Option<u64>>,
-    /// The most tokens of a prompt, once that was looked up.
-    prompt_limit: Option<u64>,
-    toolbox: Toolbox,
-    pending: Option<UserMessage>,
-    limit: Option<LimitHit>,
-    /// What the budget left of `max_tokens` for the last reply, where that was less, and the limit that left no more.
-    budget_cap: Option<(u32, &'static str)>,
-    stuck_detector: StuckDetector,
-    /// Tokens of the conversation as the last reply counted them, and its size in bytes by then.
-    last_measured: Option<(u64, usize)>,
-    turns: u32,
-    /// How often the checks were run.
-    attempt: u32,
-    tool_calls: u64,
-    /// How often room was made for a request.
-    compactions: u32,
-    usage: Usage,
-    cost_usd: Option<f64>,
-    last_text: String,
-    /// Why the model refused.
-    refusal: Option<String>,
-    structured_output: StructuredOutput,
-    cursor: JournalCursor,
-    /// The calls of the last reply that were begun before the run was cut off.
-    journaled_calls: JournaledCalls,
+/// Why a reply is cut where the model's window ends.
+const WINDOW_FULL: &str = "the reply was cut: the conversation fills the model's window";
+
+/// What becomes of a reply.
+enum ReplyUse {
+    /// It becomes part of the conversation.
+    Accepted,
+    /// It is discarded for this reason, and the model is asked again.
+    AskAgain(String),
+    /// It ends the agent, because the budget had no more tokens for it.
+    CutByBudget,
+    /// It ends the agent.
+    Ends(Outcome),
 }
 
 impl<'t> Agent<'t> {
     /// Runs the job's parent to its end.
-    pub async fn run_parent(tree: &'t RunState) -> AgentFinished {
-        let prompt = tree.plan.parent.prompt.clone().unwrap_or_default();
-        Self::run(tree, PARENT.to_owned(), None, None, &tree.plan.parent, prompt).await
+    pub async fn run_parent(run: &'t RunState) -> AgentFinished {
+        let prompt = run.plan.parent.prompt.clone().unwrap_or_default();
+        let summary = Self::empty_summary(PARENT.to_owned(), None, None);
+        Self::run(run, &run.plan.parent, summary, prompt).await
     }
 
+    /// Runs an agent to its end and records the end.
     async fn run(
-        tree: &'t RunState,
-        id: String,
-        subagent: Option<String>,
-        description: Option<String>,
+        run: &'t RunState,
         planned: &'t PlannedAgent,
+        summary: AgentFinished,
         prompt: String,
     ) -> AgentFinished {
-        let mut begun = Instant::now();
-        // Its end, where its journal has it already.
-        let mut known = None;
-        let mut finished = AgentFinished {
-            id: id.clone(),
-            subagent: subagent.clone(),
-            description: description.clone(),
-            outcome: Outcome::EnvironmentFailed,
-            text: String::new(),
-            refusal: None,
-            result: None,
-            turns: 0,
-            tool_calls: 0,
-            compactions: 0,
-            usage: Usage::default(),
-            cost_usd: Some(0.0),
-            duration_ms: 0,
-        };
-        match Self::open(tree, id.clone(), subagent, description, planned) {
+        let mut started = Instant::now();
+        let is_parent = summary.subagent.is_none();
+        let mut recorded = None;
+        let mut end = summary.clone();
+        end.outcome = match Self::open(run, planned, summary) {
+            Err(abort) => run.abort_run(abort, is_parent),
             Ok(mut agent) => {
-                finished.outcome = match agent.run_loop(prompt).await {
-                    Ok(outcome) => outcome,
-                    Err(halt) => tree.abort_run(halt, finished.subagent.is_none()),
-                };
-                finished.text = agent.last_text;
-                finished.refusal = agent.refusal;
-                finished.result = agent.structured_output.into_result();
-                finished.turns = agent.turns;
-                finished.tool_calls = agent.tool_calls;
-                finished.compactions = agent.compactions;
-                finished.usage = agent.usage;
-                finished.cost_usd = agent.cost_usd.map(pricing::round_usd);
-                begun = begun.checked_sub(agent.cursor.elapsed).unwrap_or(begun);
-                known = agent.cursor.peek_end().cloned();
+                let outcome = agent.run_loop(prompt).await.unwrap_or_else(|abort| run.abort_run(abort, is_parent));
+                started = started.checked_sub(agent.cursor.elapsed).unwrap_or(started);
+                recorded = agent.cursor.final_result().cloned();
+                end = agent.summary;
+                end.result = agent.output.into_result();
+                end.cost_usd = end.cost_usd.map(pricing::round_usd);
+                outcome
             }
-            Err(halt) => finished.outcome = tree.abort_run(halt, finished.subagent.is_none()),
-        }
-        finished.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let is_new = known.is_none();
-        finished = known.unwrap_or(finished);
-        let own = is_new.then_some(finished.id.as_str());
-        for journal in [own, finished.subagent.is_some().then_some(PARENT)].into_iter().flatten() {
-            if let Err(halt) = tree.record(journal, finished.clone(), Durability::Written) {
-                finished.outcome = tree.abort_run(halt, finished.subagent.is_none());
-            }
-        }
-        finished
-    }
-
-    fn open(
-        tree: &'t RunState,
-        id: String,
-        subagent: Option<String>,
-        description: Option<String>,
-        planned: &'t PlannedAgent,
-    ) -> Result<Self, RunAbort> {
-        tree.admit(&id, AgentStep::Start)?;
-        let toolbox = tree.toolbox(&id, planned, subagent.is_none())?;
-        let conversation = tree.provider(&planned.model)?.open(ConversationConfig {
-            agent: id.clone(),
-            model: planned.model.clone(),
-            system: planned.system.clone(),
-            tools: toolbox.specs(),
-        })?;
-        let mut past = tree.take_cursor(&id);
-        if let Some(raised) = past.limit_raised.take() {
-            tree.record(&id, raised, Durability::Written)?;
-        }
-        let mut agent = Self {
-            tree,
-            id,
-            subagent,
-            description,
-            planned,
-            conversation,
-            history: MessageHistory::default(),
-            window: None,
-            prompt_limit: None,
-            toolbox,
-            pending: None,
-            limit: None,
-            budget_cap: None,
-            stuck_detector: StuckDetector::default(),
-            last_measured: None,
-            turns: 0,
-            attempt: 0,
-            tool_calls: 0,
-            compactions: 0,
-            usage: Usage::default(),
-            cost_usd: Some(0.0),
-            last_text: String::new(),
-            refusal: None,
-            structured_output: StructuredOutput::new(tree, planned)?,
-            cursor: past,
-            journaled_calls: JournaledCalls::default(),
         };
-        agent.count_rolled_back();
-        Ok(agent)
+        end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let own_journal = recorded.is_none().then(|| end.id.clone());
+        let mut end = recorded.unwrap_or(end);
+        let parents_journal = (!is_parent).then(|| PARENT.to_owned());
+        for journal in own_journal.into_iter().chain(parents_journal) {
+            if let Err(abort) = run.record(&journal, end.clone(), Durability::Written) {
+                end.outcome = run.abort_run(abort, is_parent);
+            }
+        }
+        end
     }
 
     async fn run_loop(&mut self, prompt: String) -> Result<Outcome, RunAbort> {
-        self.record(AgentStarted {
-            subagent: self.subagent.clone(),
-            description: self.description.clone(),
-            model: self.planned.model.to_string(),
-            prompt: prompt.clone(),
-        })?;
-        self.history = MessageHistory::new(&prompt, self.planned.model.has_prefix_bound_thinking());
-        self.pending = Some(UserMessage::text(prompt));
-        let mut asked_again = false;
-        // What is done about a window that the last reply filled.
-        let mut effort = CompactionState::default();
+        self.start(prompt)?;
+        let mut compaction = CompactionState::default();
+        let mut was_asked_again = false;
         loop {
-            if let Some(hit) = self.limit.take() {
-                let hit = self.tree.reached_limit(&self.id, hit);
-                return self.finish_at_limit(Outcome::BudgetExceeded, hit.limit, &hit.message).await;
+            if let Some((outcome, hit)) = self.take_limit() {
+                return self.finish_at_limit(outcome, hit).await;
             }
-            if self.is_out_of_turns() {
-                let message = match self.turns {
-                    1 => "the one turn of this agent is used".to_owned(),
-                    turns => format!("all {turns} turns of this agent are used"),
-                };
-                return self.finish_at_limit(Outcome::TurnLimit, MAX_TURNS, &message).await;
-            }
-            let reply = match self.request_reply(true, std::mem::take(&mut effort)).await? {
+            let reply = match self.request_reply(RequestKind::Turn, std::mem::take(&mut compaction)).await? {
                 RequestOutcome::Reply(reply) => reply,
                 RequestOutcome::LimitReached(hit) => {
-                    return self.finish_at_limit(Outcome::BudgetExceeded, hit.limit, &hit.message).await;
+                    return self.finish_at_limit(Outcome::BudgetExceeded, hit).await;
                 }
-                RequestOutcome::ContextFull { reason: message, .. } => {
-                    self.tree.note(Outcome::ContextFull, &message);
+                RequestOutcome::ContextFull { reason, .. } => {
+                    self.run.note(Outcome::ContextFull, &reason);
                     return Ok(Outcome::ContextFull);
                 }
             };
-            self.turns += 1;
-            let calls: Vec<ToolCall> = reply.tool_calls().cloned().collect();
-            match reply.stop {
-                StopReason::MaxTokens if self.budget_cap.is_some() => return self.handle_budget_cut(reply).await,
-                StopReason::MaxTokens if calls.is_empty() => return Ok(Outcome::ReplyCut),
-                StopReason::MaxTokens if asked_again || self.is_last_turn() => return Ok(Outcome::ReplyCut),
-                StopReason::MaxTokens => {
-                    asked_again = true;
-                    self.record(ReplyDiscarded {
-                        reason: format!("the reply was cut by max_tokens ({}) amid its calls", self.planned.max_tokens),
-                    })?;
+            self.summary.turns += 1;
+            match self.judge(&reply, was_asked_again) {
+                ReplyUse::Accepted => was_asked_again = false,
+                ReplyUse::CutByBudget => return self.finish_after_budget_cut(reply).await,
+                ReplyUse::Ends(outcome) => return Ok(outcome),
+                ReplyUse::AskAgain(reason) => {
+                    if reply.stop == StopReason::ContextFull {
+                        compaction.record_overflow(self, reason.clone(), false);
+                    }
+                    self.record(ReplyDiscarded { reason })?;
+                    was_asked_again = true;
                     continue;
                 }
-                StopReason::Refusal => {
-                    self.note_refusal(&reply);
-                    return Ok(Outcome::Refused);
-                }
-                StopReason::ContextFull if asked_again || !self.can_compact() => {
-                    let why = "the reply was cut: the conversation fills the model's window";
-                    self.tree.note(Outcome::ContextFull, why);
-                    return Ok(Outcome::ContextFull);
-                }
-                StopReason::ContextFull => {
-                    asked_again = true;
-                    let why = "the reply was cut: the conversation fills the model's window".to_owned();
-                    self.record_overflow(&mut effort, why.clone(), false);
-                    self.record(ReplyDiscarded { reason: why })?;
-                    continue;
-                }
-                StopReason::EndTurn | StopReason::ToolUse | StopReason::Pause | StopReason::Other(_) => {}
             }
-            asked_again = false;
-            let paused = reply.stop == StopReason::Pause;
-            // Without calls there is nothing to go on with, so the reply is the last one, text or not, and also for a
-            // reason that is unknown here: the model or its server may have more words for an end than this program.
-            if calls.is_empty() && !paused {
+            let calls: Vec<ToolCall> = reply.tool_calls().cloned().collect();
+            // A reply without calls is the last one, with or without a text, and also if its stop reason is unknown: the
+            // model or its server may have more words for an end than this program.
+            if calls.is_empty() && reply.stop != StopReason::Pause {
                 match self.conclude(reply).await? {
                     Some(outcome) => return Ok(outcome),
                     None => continue,
                 }
             }
-            let tokens = reply.usage.total();
-            self.append_message(Message::Assistant(reply));
-            self.last_measured = Some((tokens, self.conversation.prompt_bytes()));
+            self.context.append_reply(reply);
             if !calls.is_empty() {
-                self.pending = Some(self.run_calls(calls).await?);
-                if self.limit.is_none() {
-                    self.limit = self.cursor.peek_limit().filter(|hit| hit.limit.starts_with("limits"));
-                }
-                // Calls that a limit stopped fail all alike; the limit is why.
-                if let Some(why) = self.stuck_detector.stuck_reason().filter(|_| self.limit.is_none()) {
-                    self.record(LimitReached { limit: "stuck".into(), message: why.clone() })?;
-                    self.tree.note(Outcome::Stuck, &why);
+                self.context.pending = Some(self.run_calls(calls).await?);
+                if self.ends_stuck()? {
                     return Ok(Outcome::Stuck);
                 }
             }
         }
     }
 
-    /// Whether the agent's turns are used up. What the journal has already was decided by the limit of that time.
-    fn is_out_of_turns(&self) -> bool {
-        if self.cursor.is_exhausted() {
-            return self.turns >= self.tree.max_turns(&self.id, self.planned);
-        }
-        self.cursor.peek_limit().is_some_and(|hit| hit.limit == MAX_TURNS)
+    fn start(&mut self, prompt: String) -> Result<(), RunAbort> {
+        self.record(AgentStarted {
+            subagent: self.summary.subagent.clone(),
+            description: self.summary.description.clone(),
+            model: self.planned.model.to_string(),
+            prompt: prompt.clone(),
+        })?;
+        self.context.start(prompt, self.planned.model.has_prefix_bound_thinking());
+        Ok(())
     }
 
-    /// Whether a reply that can't be used may not be asked for again, for lack of turns.
-    fn is_last_turn(&self) -> bool {
-        if self.cursor.is_exhausted() {
-            return self.turns >= self.tree.max_turns(&self.id, self.planned);
+    /// The limit that ends the agent before its next turn.
+    fn take_limit(&mut self) -> Option<(Outcome, LimitHit)> {
+        if let Some(hit) = self.limit.take() {
+            return Some((Outcome::BudgetExceeded, hit));
         }
-        self.cursor.is_at_end()
+        let turns = self.summary.turns;
+        if !self.cursor.is_turn_limit_next().unwrap_or(turns >= self.planned.max_turns) {
+            return None;
+        }
+        let message = match turns {
+            1 => "the one turn of this agent is used".to_owned(),
+            turns => format!("all {turns} turns of this agent are used"),
+        };
+        Some((Outcome::TurnLimit, LimitHit { limit: MAX_TURNS, message }))
     }
 
-    /// Takes note of why the model refused, where its provider says so.
-    fn note_refusal(&mut self, reply: &Reply) {
-        self.refusal = reply.refusal_reason().map(str::to_owned);
-        if let Some(why) = self.refusal.as_ref().filter(|_| self.subagent.is_none()) {
-            self.tree.note(Outcome::Refused, &format!("the model refused ({why})"));
-        }
-    }
-
-    /// Adds a message to the conversation.
-    fn append_message(&mut self, message: Message) {
-        self.conversation.push(&message);
-        if self.tree.plan.compaction != Compaction::Off {
-            self.history.push(message);
-        }
-    }
-
-    /// Asks for the next reply, in a conversation that fits the model's window.
+    /// Sends the pending message and asks for a reply, in a conversation that fits the model's window.
     async fn request_reply(
         &mut self,
-        tools_allowed: bool,
-        mut effort: CompactionState,
+        kind: RequestKind,
+        mut compaction: CompactionState,
     ) -> Result<RequestOutcome, RunAbort> {
-        if let Some(message) = self.pending.take() {
-            self.append_message(Message::User(message));
-        }
+        self.context.append_pending();
         loop {
-            if let Some(answer) = self.compact(&mut effort, tools_allowed).await? {
-                return Ok(answer);
+            if let Some(outcome) = self.compact(&mut compaction, kind).await? {
+                return Ok(outcome);
             }
-            match self.send_request(if tools_allowed { RequestKind::Turn } else { RequestKind::Final }).await? {
-                RequestOutcome::ContextFull { reason: why, is_new_window: is_news } => {
-                    // A server that names another window each time is believed once.
-                    let is_news = is_news && effort.is_fresh();
-                    self.record_overflow(&mut effort, why, is_news);
+            match self.send_request(kind).await? {
+                RequestOutcome::ContextFull { reason, is_new_window } => {
+                    // A server that reports another window each time is believed once.
+                    let is_new_window = is_new_window && compaction.is_fresh();
+                    compaction.record_overflow(self, reason, is_new_window);
                 }
-                answer => return Ok(answer),
+                outcome => return Ok(outcome),
             }
         }
     }
 
-    /// What the next prompt will take: the last reply's own count, and about three bytes a token for what is new.
-    fn prompt_tokens(&self) -> u64 {
-        let size = self.conversation.prompt_bytes();
-        let (tokens, new) = match self.last_measured {
-            Some((tokens, before)) if tokens > 0 => (tokens, size.saturating_sub(before)),
-            _ => (0, size),
-        };
-        tokens.saturating_add(new as u64 / 3)
-    }
-
-    /// Writes an event down, unless the journal has it from before.
-    fn record(&mut self, event: impl Into<Event>) -> Result<(), RunAbort> {
-        let event = event.into();
-        if self.cursor.is_exhausted() {
-            return self.tree.record(&self.id, event, Durability::Written);
+    /// Decides what becomes of a reply by the reason for which it stopped.
+    fn judge(&mut self, reply: &Reply, was_asked_again: bool) -> ReplyUse {
+        match reply.stop {
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::Pause | StopReason::Other(_) => ReplyUse::Accepted,
+            StopReason::MaxTokens if self.budget_cap.is_some() => ReplyUse::CutByBudget,
+            StopReason::MaxTokens => {
+                let is_last_turn = self.cursor.is_end_next().unwrap_or(self.summary.turns >= self.planned.max_turns);
+                if reply.tool_calls().next().is_none() || was_asked_again || is_last_turn {
+                    return ReplyUse::Ends(Outcome::ReplyCut);
+                }
+                let most = self.planned.max_tokens;
+                ReplyUse::AskAgain(format!("the reply was cut by max_tokens ({most}) amid its calls"))
+            }
+            StopReason::ContextFull if was_asked_again || !self.can_compact() => {
+                self.run.note(Outcome::ContextFull, WINDOW_FULL);
+                ReplyUse::Ends(Outcome::ContextFull)
+            }
+            StopReason::ContextFull => ReplyUse::AskAgain(WINDOW_FULL.to_owned()),
+            StopReason::Refusal => {
+                self.summary.refusal = reply.refusal_reason().map(str::to_owned);
+                if let Some(why) = self.summary.refusal.as_ref().filter(|_| self.is_parent()) {
+                    self.run.note(Outcome::Refused, &format!("the model refused ({why})"));
+                }
+                ReplyUse::Ends(Outcome::Refused)
+            }
         }
-        if self.cursor.take_event(&event) { Ok(()) } else { Err(RunAbort::journal_mismatch(&self.id, event.kind())) }
     }
-}
 
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Whether the agent only repeats what fails. Calls that a limit refused all fail alike; then the limit is the reason.
+    fn ends_stuck(&mut self) -> Result<bool, RunAbort> {
+        let Some(why) = self.stuck_detector.stuck_reason().filter(|_| self.limit.is_none()) else { return Ok(false) };
+        self.record(LimitReached { limit: "stuck".into(), message: why.clone() })?;
+        self.run.note(Outcome::Stuck, &why);
+        Ok(true)
+    }
 }

@@ -11,88 +11,88 @@ use crate::redaction::Redactor;
 
 /// The reply without secrets. One that held any loses its signed blocks, since what they sign is no longer there, and
 /// blocks of unknown kinds that held one.
-pub(super) fn redact_reply(mask: &Redactor, mut reply: Reply) -> Reply {
-    if mask.is_empty() {
+pub(super) fn redact_reply(redactor: &Redactor, mut reply: Reply) -> Reply {
+    if redactor.is_empty() {
         return reply;
     }
     // A server can put anything into these, too.
     for text in reply.model.iter_mut().chain(&mut reply.request_id) {
-        redact_in_place(mask, text);
+        redact_in_place(redactor, text);
     }
     if let StopReason::Other(reason) = &mut reply.stop {
-        redact_in_place(mask, reason);
+        redact_in_place(redactor, reason);
     }
-    if reply.blocks.iter().any(|block| block_contains_secret(mask, block)) {
-        reply.blocks = reply.blocks.into_iter().filter_map(|block| redact_block(mask, block)).collect();
+    if reply.blocks.iter().any(|block| block_contains_secret(redactor, block)) {
+        reply.blocks = reply.blocks.into_iter().filter_map(|block| redact_block(redactor, block)).collect();
     }
     reply
 }
 
-fn redact_in_place(mask: &Redactor, text: &mut String) {
-    if let Cow::Owned(masked) = mask.redact(text) {
+fn redact_in_place(redactor: &Redactor, text: &mut String) {
+    if let Cow::Owned(masked) = redactor.redact(text) {
         *text = masked;
     }
 }
 
-fn contains_secret(mask: &Redactor, text: &str) -> bool {
-    matches!(mask.redact(text), Cow::Owned(_))
+fn contains_secret(redactor: &Redactor, text: &str) -> bool {
+    matches!(redactor.redact(text), Cow::Owned(_))
 }
 
 /// Whether JSON holds a secret, as it is written or as it is read: any letter can be written as an escape.
-fn json_contains_secret(mask: &Redactor, json: &str) -> bool {
+fn json_contains_secret(redactor: &Redactor, json: &str) -> bool {
     let escaped =
-        || json.contains('\\') && serde_json::from_str(json).is_ok_and(|value| value_contains_secret(mask, &value));
-    contains_secret(mask, json) || escaped()
+        || json.contains('\\') && serde_json::from_str(json).is_ok_and(|value| value_contains_secret(redactor, &value));
+    contains_secret(redactor, json) || escaped()
 }
 
-fn value_contains_secret(mask: &Redactor, value: &Value) -> bool {
+fn value_contains_secret(redactor: &Redactor, value: &Value) -> bool {
     match value {
-        Value::String(text) => contains_secret(mask, text),
-        Value::Array(items) => items.iter().any(|item| value_contains_secret(mask, item)),
+        Value::String(text) => contains_secret(redactor, text),
+        Value::Array(items) => items.iter().any(|item| value_contains_secret(redactor, item)),
         Value::Object(fields) => {
-            fields.iter().any(|(name, value)| contains_secret(mask, name) || value_contains_secret(mask, value))
+            fields.iter().any(|(name, value)| contains_secret(redactor, name) || value_contains_secret(redactor, value))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-fn block_contains_secret(mask: &Redactor, block: &Block) -> bool {
+fn block_contains_secret(redactor: &Redactor, block: &Block) -> bool {
     let in_view = match &block.content {
         BlockContent::Text(text) | BlockContent::Thinking(text) | BlockContent::Other(text) => {
-            contains_secret(mask, text)
+            contains_secret(redactor, text)
         }
         BlockContent::Call(call) => {
-            [&call.id, &call.tool].into_iter().chain(&call.input_error).any(|text| contains_secret(mask, text))
-                || json_contains_secret(mask, call.input.get())
+            [&call.id, &call.tool].into_iter().chain(&call.input_error).any(|text| contains_secret(redactor, text))
+                || json_contains_secret(redactor, call.input.get())
         }
     };
-    in_view || block.raw.as_ref().is_some_and(|raw| json_contains_secret(mask, raw.get()))
+    in_view || block.raw.as_ref().is_some_and(|raw| json_contains_secret(redactor, raw.get()))
 }
 
-fn redact_block(mask: &Redactor, block: Block) -> Option<Block> {
+fn redact_block(redactor: &Redactor, block: Block) -> Option<Block> {
     match block.content {
         BlockContent::Thinking(_) => None,
-        BlockContent::Other(_) if block_contains_secret(mask, &block) => None,
-        BlockContent::Text(text) => Some(BlockContent::Text(mask.redact(&text).into_owned()).into()),
-        BlockContent::Call(call) => Some(BlockContent::Call(redact_call(mask, call)).into()),
+        BlockContent::Other(_) if block_contains_secret(redactor, &block) => None,
+        BlockContent::Text(text) => Some(BlockContent::Text(redactor.redact(&text).into_owned()).into()),
+        BlockContent::Call(call) => Some(BlockContent::Call(redact_call(redactor, call)).into()),
         BlockContent::Other(_) => Some(block),
     }
 }
 
-fn redact_call(mask: &Redactor, mut call: ToolCall) -> ToolCall {
-    if contains_secret(mask, &call.id) {
+fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
+    if contains_secret(redactor, &call.id) {
         // Providers take back letters, digits, `_` and `-` only.
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-        call.id = mask.redact(&call.id).chars().map(plain).collect();
+        call.id = redactor.redact(&call.id).chars().map(plain).collect();
     }
-    redact_in_place(mask, &mut call.tool);
-    call.input_error.iter_mut().for_each(|why| redact_in_place(mask, why));
-    if !json_contains_secret(mask, call.input.get()) {
+    redact_in_place(redactor, &mut call.tool);
+    call.input_error.iter_mut().for_each(|why| redact_in_place(redactor, why));
+    if !json_contains_secret(redactor, call.input.get()) {
         return call;
     }
-    let value = serde_json::from_str(call.input.get()).map(|value| redact_value(mask, value));
+    let value = serde_json::from_str(call.input.get()).map(|value| redact_value(redactor, value));
     match value.and_then(|value| to_raw_value(&value)) {
-        Ok(input) if !contains_secret(mask, input.get()) => call.input = Arc::from(input),
+        Ok(input) if !contains_secret(redactor, input.get()) => call.input = Arc::from(input),
         // A number, or a secret that reached over quotes: what is left is no JSON.
         _ => {
             call.input_error = Some("the input held a secret, which was taken out".to_owned());
@@ -102,12 +102,13 @@ fn redact_call(mask: &Redactor, mut call: ToolCall) -> ToolCall {
     call
 }
 
-fn redact_value(mask: &Redactor, value: Value) -> Value {
+fn redact_value(redactor: &Redactor, value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(mask.redact(&text).into_owned()),
-        Value::Array(items) => items.into_iter().map(|item| redact_value(mask, item)).collect(),
+        Value::String(text) => Value::String(redactor.redact(&text).into_owned()),
+        Value::Array(items) => items.into_iter().map(|item| redact_value(redactor, item)).collect(),
         Value::Object(fields) => {
-            let masked = |(name, value): (String, Value)| (mask.redact(&name).into_owned(), redact_value(mask, value));
+            let masked =
+                |(name, value): (String, Value)| (redactor.redact(&name).into_owned(), redact_value(redactor, value));
             Value::Object(fields.into_iter().map(masked).collect())
         }
         other => other,

@@ -1,23 +1,26 @@
-//! One request, from what is set aside for it to what came of it.
+//! One request, from its reservation to its reply.
 
 use tokio::time::Instant;
 
-use super::context_window::mark_window_cut;
+use super::agent_state::Agent;
+use super::journal_cursor::{NextRequest, RecordedRequest, RequestEnd};
+use super::redact_reply;
 use super::request_observer::{RequestObserver, RetryStop};
-use super::{Agent, AgentStep, RunAbort, redact_reply};
+use super::request_spend::RequestSpend;
+use super::run_abort::RunAbort;
 use crate::budget::{LimitHit, RequestEstimate};
-use crate::event::{ReplyReceived, RequestFailed, RequestStarted};
-use crate::message::{Reply, Usage};
-use crate::providers::{ProviderErrorKind, ReplyRequest};
+use crate::event::{Outcome, ReplyReceived, RequestFailed, RequestStarted, Retrying};
+use crate::message::{Reply, StopReason, Usage};
+use crate::providers::{ProviderError, ProviderErrorKind, ReplyRequest};
 
 /// What a request is for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestKind {
     /// The next turn.
     Turn,
-    /// The last word, without tools.
+    /// The last answer of an agent that reached a limit, without tools.
     Final,
-    /// A summary of all but so many of the last turns.
+    /// A summary of all turns but the last ones.
     Summary { kept_turns: u32, max_tokens: u32 },
 }
 
@@ -25,94 +28,164 @@ pub(super) enum RequestKind {
 pub(super) enum RequestOutcome {
     Reply(Reply),
     LimitReached(LimitHit),
-    /// There was no room for it in the model's window.
+    /// It didn't fit the model's window.
     ContextFull {
         /// What the provider said.
         reason: String,
-        /// Whether it named a window that nobody had known.
+        /// Whether the provider reported a window that wasn't known.
         is_new_window: bool,
     },
 }
 
 impl Agent<'_> {
-    /// Makes one request with the conversation as it is.
+    /// Sends one request with the conversation as it is, or takes what came of it from the record.
     pub(super) async fn send_request(&mut self, kind: RequestKind) -> Result<RequestOutcome, RunAbort> {
-        // First of all: what was done before is told even where there is no time left to do more.
-        if let Some(answer) = self.take_journaled_request(kind) {
-            return answer;
+        // The record comes first, even if the run has no time left for a new request.
+        match self.take_recorded_request(kind)? {
+            Some(outcome) => Ok(outcome),
+            None => self.send_live_request(kind).await,
         }
-        let is_closing = matches!(kind, RequestKind::Final);
-        let (max_tokens, kept_turns) = match kind {
-            RequestKind::Turn | RequestKind::Final => (self.cap_to_window(self.planned.max_tokens), None),
-            RequestKind::Summary { kept_turns, max_tokens } => (max_tokens, Some(kept_turns)),
+    }
+
+    /// What came of the next request when it was recorded; `None` if it must be sent.
+    fn take_recorded_request(&mut self, kind: RequestKind) -> Result<Option<RequestOutcome>, RunAbort> {
+        loop {
+            let request = match self.cursor.take_request(kind == RequestKind::Final) {
+                Some(NextRequest::LimitReached(hit)) => return Ok(Some(RequestOutcome::LimitReached(hit))),
+                Some(NextRequest::Sent(request)) => request,
+                None if self.cursor.is_replay() => {
+                    return Err(self.leave_record("it asks for a reply, and the record has no further one"));
+                }
+                None if self.cursor.is_exhausted() => return Ok(None),
+                None => return Err(self.mismatch("request_started")),
+            };
+            let planned = match kind {
+                RequestKind::Turn | RequestKind::Final => self.planned.max_tokens,
+                RequestKind::Summary { max_tokens, .. } => max_tokens,
+            };
+            let max_tokens = request.started.max_tokens;
+            self.budget_cap = Some((max_tokens, "limits")).filter(|_| max_tokens < planned);
+            request.spend().iter().for_each(|spend| self.count_spend(spend));
+            self.record_request_again(kind, &request)?;
+            match request.end {
+                RequestEnd::Reply(received) => {
+                    self.context.conversation.skip_recorded_reply();
+                    self.apply_reply(kind, &received.reply);
+                    return Ok(Some(RequestOutcome::Reply(received.reply)));
+                }
+                // The agent ended with it, or made room.
+                RequestEnd::Failed(failed) if failed.kind == ProviderErrorKind::ContextFull => {
+                    let is_new_window = failed.window.is_some();
+                    return Ok(Some(RequestOutcome::ContextFull { reason: failed.reason, is_new_window }));
+                }
+                // A limit left no room for another try.
+                RequestEnd::Failed(_) if self.cursor.next_run_limit().is_some() => {}
+                RequestEnd::Failed(failed) if self.cursor.is_at_end() || self.cursor.is_replay() => {
+                    return Err(ProviderError::new(failed.kind, failed.reason).into());
+                }
+                RequestEnd::Unfinished if self.cursor.is_at_end() => {
+                    return Err(RunAbort::new(Outcome::TimedOut, "the time was up during the last request"));
+                }
+                RequestEnd::Unfinished if self.cursor.is_replay() => {
+                    return Err(self.leave_record("the record has no end of its request"));
+                }
+                // It is sent again.
+                RequestEnd::Failed(_) | RequestEnd::Unfinished => {}
+            }
+        }
+    }
+
+    /// Records the events of a recorded request again, where a replay compares them.
+    fn record_request_again(&self, kind: RequestKind, request: &RecordedRequest) -> Result<(), RunAbort> {
+        self.record_again(RequestStarted {
+            turn: self.turn_of(kind),
+            max_tokens: request.started.max_tokens,
+            tools_allowed: kind == RequestKind::Turn,
+            reserved_tokens: request.started.reserved_tokens,
+            reserved_cost_usd: request.started.reserved_cost_usd,
+            kept_turns: kind.kept_turns(),
+        })?;
+        for retry in &request.retries {
+            self.record_again(Retrying { retry: retry.clone() })?;
+        }
+        match &request.end {
+            RequestEnd::Reply(received) => {
+                self.record_again(ReplyReceived { turn: self.turn_of(kind), ..(**received).clone() })
+            }
+            RequestEnd::Failed(failed) => self.record_again(failed.clone()),
+            RequestEnd::Unfinished => Ok(()),
+        }
+    }
+
+    async fn send_live_request(&mut self, kind: RequestKind) -> Result<RequestOutcome, RunAbort> {
+        let max_tokens = match kind {
+            RequestKind::Turn | RequestKind::Final => self.cap_to_window(self.planned.max_tokens),
+            RequestKind::Summary { max_tokens, .. } => max_tokens,
         };
-        self.tree.wait_for_output().await?;
-        self.tree.admit(&self.id, AgentStep::Request(!is_closing))?;
-        let (tree, model) = (self.tree, &self.planned.model);
-        let rates = tree.rates(model, self.prompt_tokens());
-        let wish = RequestEstimate {
-            prompt_tokens: self.prompt_tokens(),
+        self.run.wait_for_output().await?;
+        self.run.check_running()?;
+        let (run, model) = (self.run, &self.planned.model);
+        let prompt_tokens = self.context.likely_tokens();
+        let rates = run.rates(model, prompt_tokens);
+        let estimate = RequestEstimate {
+            prompt_tokens,
             max_tokens,
             rates,
-            reserves_final_request: !is_closing && !self.toolbox.is_empty(),
+            reserves_final_request: kind != RequestKind::Final && !self.toolbox.is_empty(),
         };
         let reserved = tokio::select! {
             biased;
-            halt = tree.wait_for_abort(&self.id) => return Err(halt),
-            reserved = tree.reserve(&self.id, kept_turns.is_some(), wish) => reserved,
+            abort = run.wait_for_stop() => return Err(abort),
+            reserved = run.budget.reserve(estimate) => reserved,
         };
         let reservation = match reserved {
             Ok(reservation) => reservation,
             Err(hit) => return Ok(RequestOutcome::LimitReached(hit)),
         };
         self.budget_cap = Some((reservation.max_tokens, reservation.limit)).filter(|(left, _)| *left < max_tokens);
-        let tools_allowed = matches!(kind, RequestKind::Turn);
-        let turn = if tools_allowed { self.turns + 1 } else { self.turns };
+        let turn = self.turn_of(kind);
+        let tools_allowed = kind == RequestKind::Turn;
         self.record(RequestStarted {
             turn,
             max_tokens: reservation.max_tokens,
             tools_allowed,
             reserved_tokens: reservation.tokens,
             reserved_cost_usd: rates.map(|_| reservation.cost),
-            kept_turns: kept_turns,
+            kept_turns: kind.kept_turns(),
         })?;
-        let begun = Instant::now();
-        let watch = RequestObserver::new(tree, &self.id, model, &reservation);
+        let started = Instant::now();
+        let observer = RequestObserver::new(run, &self.summary.id, model, &reservation);
         let request = ReplyRequest {
             max_tokens: reservation.max_tokens,
             tools_allowed,
-            // A parent is told of a subagent that said nothing, checks see what was done, and data is asked for once more.
-            requires_content: self.subagent.is_none() && tree.plan.checks.is_empty() && self.planned.returns.is_none(),
-            deadline: tree.deadline.into(),
+            // Otherwise an empty reply is noticed: by the parent of a subagent, by the checks, or by the missing data.
+            requires_content: self.is_parent() && run.plan.checks.is_empty() && self.planned.returns.is_none(),
+            deadline: run.deadline.into(),
         };
-        let asked = tokio::select! {
+        let answer = tokio::select! {
             biased;
-            halt = tree.wait_for_abort(&self.id) => Err(halt),
-            () = watch.wait_until_stopped() => Err(RunAbort::journal_failed_earlier()),
-            asked = self.conversation.ask(request, &watch) => Ok(asked),
+            abort = run.wait_for_stop() => Err(abort),
+            () = observer.wait_until_stopped() => Err(RunAbort::journal_failed_earlier()),
+            answer = self.context.conversation.ask(request, &observer) => Ok(answer),
         };
-        let used = match &asked {
+        let used = match &answer {
             Ok(Ok(reply)) => reply.usage,
-            Ok(Err(fault)) => fault.usage,
-            // What a try has used that was under way when the run stopped, nobody knows; the journal has what was
-            // reserved for it.
+            Ok(Err(error)) => error.usage,
+            // The usage of an interrupted try isn't known; the journal has what was reserved for it.
             Err(_) => Usage::default(),
         };
-        let (mut spent, failed_cost, ended) = watch.finish();
-        let cost = tree.cost(model, &used);
+        let (retry_usage, retry_cost, stopped) = observer.finish();
+        let cost = run.cost(model, &used);
         reservation.settle(&used, cost);
-        spent += used;
-        self.usage += spent;
-        let cost = failed_cost.zip(cost).map(|(failed, used)| failed + used);
-        self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
-        match ended {
+        self.summary.usage += retry_usage;
+        self.add_usage(used, retry_cost.zip(cost).map(|(retries, last)| retries + last));
+        match stopped {
             Some(RetryStop::JournalFailed(error)) => return Err(RunAbort::journal_write_failed(&error)),
             Some(RetryStop::LimitReached(hit)) => {
-                // What its tries used stands in their own events.
-                let why = hit.message.clone();
+                // The usage of the tries is in their own events.
                 self.record(RequestFailed {
                     kind: ProviderErrorKind::Failed,
-                    reason: why,
+                    reason: hit.message.clone(),
                     usage: Usage::default(),
                     window: None,
                 })?;
@@ -120,48 +193,75 @@ impl Agent<'_> {
             }
             None => {}
         }
-        let reply = match asked? {
-            Ok(mut reply) => {
-                if matches!(kind, RequestKind::Turn)
-                    && max_tokens < self.planned.max_tokens
-                    && self.budget_cap.is_none()
-                {
-                    mark_window_cut(&mut reply);
-                }
-                redact_reply::redact_reply(&tree.mask, reply)
-            }
-            Err(fault) => {
-                let why = tree.mask.redact(&fault.message).into_owned();
-                let is_news = match &tree.replay_driver {
-                    None => self.learn_window(fault.context_window, max_tokens),
-                    Some(_) => fault.context_window.is_some(),
-                };
-                let window = fault.context_window.filter(|_| is_news);
-                self.record(RequestFailed { kind: fault.kind, reason: why, usage: used, window })?;
-                return match fault.kind {
-                    ProviderErrorKind::ContextFull => {
-                        Ok(RequestOutcome::ContextFull { reason: fault.message, is_new_window: is_news })
-                    }
-                    _ => Err(fault.into()),
-                };
-            }
+        let mut reply = match answer? {
+            Ok(reply) => redact_reply::redact_reply(&run.tools.redactor, reply),
+            Err(error) => return self.fail_request(error, used, max_tokens),
         };
-        self.record(ReplyReceived {
-            turn,
-            reply: reply.clone(),
-            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })?;
+        let is_capped_by_window = max_tokens < self.planned.max_tokens && self.budget_cap.is_none();
+        if tools_allowed && is_capped_by_window && reply.stop == StopReason::MaxTokens {
+            reply.stop = StopReason::ContextFull;
+        }
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.record(ReplyReceived { turn, reply: reply.clone(), duration_ms })?;
         self.apply_reply(kind, &reply);
         Ok(RequestOutcome::Reply(reply))
     }
 
-    pub(super) fn apply_reply(&mut self, kind: RequestKind, reply: &Reply) {
-        if matches!(kind, RequestKind::Summary { .. }) {
+    fn fail_request(
+        &mut self,
+        error: ProviderError,
+        usage: Usage,
+        max_tokens: u32,
+    ) -> Result<RequestOutcome, RunAbort> {
+        let reason = self.run.tools.redactor.redact(&error.message).into_owned();
+        let is_new_window = self.learn_window(error.context_window, max_tokens);
+        let window = error.context_window.filter(|_| is_new_window);
+        self.record(RequestFailed { kind: error.kind, reason, usage, window })?;
+        match error.kind {
+            ProviderErrorKind::ContextFull => Ok(RequestOutcome::ContextFull { reason: error.message, is_new_window }),
+            _ => Err(error.into()),
+        }
+    }
+
+    fn apply_reply(&mut self, kind: RequestKind, reply: &Reply) {
+        if kind.kept_turns().is_some() {
             return;
         }
-        self.last_measured = Some((reply.usage.prompt(), self.conversation.prompt_bytes()));
-        // Its blocks are masked; a secret can reach from one into the next. A reply without text leaves none: what was said
-        // before it is a remark, not the answer.
-        self.last_text = self.tree.mask.redact(&reply.text()).into_owned();
+        self.context.set_token_count(reply.usage.prompt());
+        // The blocks are redacted one by one; a secret can span two of them. A reply without text has an empty text: an
+        // earlier remark isn't the answer.
+        self.summary.text = self.run.tools.redactor.redact(&reply.text()).into_owned();
+    }
+
+    fn turn_of(&self, kind: RequestKind) -> u32 {
+        self.summary.turns + u32::from(kind == RequestKind::Turn)
+    }
+
+    /// Counts the requests that a raised limit removed from the conversation.
+    pub(super) fn count_rolled_back(&mut self) {
+        for spend in self.cursor.rolled_back_spend() {
+            self.count_spend(&spend);
+        }
+        for _ in 0..self.cursor.rolled_back_replies() {
+            self.context.conversation.skip_recorded_reply();
+        }
+    }
+
+    fn count_spend(&mut self, spend: &RequestSpend) {
+        self.add_usage(spend.usage, self.run.recorded_cost(&self.planned.model, spend));
+    }
+
+    fn add_usage(&mut self, usage: Usage, cost: Option<f64>) {
+        self.summary.usage += usage;
+        self.summary.cost_usd = self.summary.cost_usd.zip(cost).map(|(before, now)| before + now);
+    }
+}
+
+impl RequestKind {
+    fn kept_turns(self) -> Option<u32> {
+        match self {
+            Self::Summary { kept_turns, .. } => Some(kept_turns),
+            Self::Turn | Self::Final => None,
+        }
     }
 }

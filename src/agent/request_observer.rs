@@ -1,11 +1,11 @@
-//! What a provider tells while it is awaited: written down, counted, passed on.
+//! What happens while a request waits for its reply: text is shown, failed tries are recorded and counted.
 
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{RunState, lock};
+use super::run_state::RunState;
 use crate::budget::{LimitHit, Reservation};
 use crate::event::{Durability, Retrying};
 use crate::message::Usage;
@@ -14,22 +14,21 @@ use crate::redaction::TextRedactor;
 
 /// Why no further try may follow.
 pub(super) enum RetryStop {
-    /// The journal can't be written.
     JournalFailed(io::Error),
-    /// What the failed tries have used leaves no room for another one.
+    /// The failed tries have used so much that the limits leave no room for another one.
     LimitReached(LimitHit),
 }
 
-/// Listens during one request.
+/// Observes one request.
 pub(super) struct RequestObserver<'a> {
-    tree: &'a RunState,
+    run: &'a RunState,
     agent: &'a str,
     model: &'a Model,
     reservation: &'a Reservation<'a>,
     failed_tries: Mutex<FailedTries>,
-    /// The text of this try, on its way to who looks on.
+    /// The text of this try, on its way to the user.
     text_redactor: Mutex<TextRedactor>,
-    /// Cancelled with the first reason to end.
+    /// Cancelled when no further try may follow.
     stopped: CancellationToken,
 }
 
@@ -40,16 +39,14 @@ struct FailedTries {
 }
 
 impl<'a> RequestObserver<'a> {
-    pub(super) fn new(tree: &'a RunState, agent: &'a str, model: &'a Model, reservation: &'a Reservation<'a>) -> Self {
-        let told = Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), stop: None });
-        let shown = Mutex::new(TextRedactor::new(&tree.mask));
+    pub(super) fn new(run: &'a RunState, agent: &'a str, model: &'a Model, reservation: &'a Reservation<'a>) -> Self {
         Self {
-            tree,
+            run,
             agent,
             model,
             reservation,
-            failed_tries: told,
-            text_redactor: shown,
+            failed_tries: Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), stop: None }),
+            text_redactor: Mutex::new(TextRedactor::new(&run.tools.redactor)),
             stopped: CancellationToken::new(),
         }
     }
@@ -59,14 +56,14 @@ impl<'a> RequestObserver<'a> {
         self.stopped.cancelled().await;
     }
 
-    /// What the failed tries have used and cost, and why no further one may follow. Shows what was held back of the text.
+    /// Shows the rest of the text. Returns the usage and the cost of the failed tries, and why no further one may follow.
     pub(super) fn finish(self) -> (Usage, Option<f64>, Option<RetryStop>) {
         let rest = lock(&self.text_redactor).finish();
         if !rest.is_empty() {
-            self.tree.sink.text(self.agent, &rest);
+            self.run.sink.text(self.agent, &rest);
         }
-        let told = self.failed_tries.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (told.usage, told.cost, told.stop)
+        let tries = self.failed_tries.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (tries.usage, tries.cost, tries.stop)
     }
 }
 
@@ -74,25 +71,30 @@ impl StreamObserver for RequestObserver<'_> {
     fn on_text(&self, piece: &str) {
         let piece = lock(&self.text_redactor).feed(piece);
         if !piece.is_empty() {
-            self.tree.sink.text(self.agent, &piece);
+            self.run.sink.text(self.agent, &piece);
         }
     }
 
     fn on_retry(&self, retry: &Retry) {
-        *lock(&self.text_redactor) = TextRedactor::new(&self.tree.mask);
-        let why = self.tree.mask.redact(&retry.reason).into_owned();
-        let event = Retrying { retry: Retry { reason: why, ..retry.clone() } }.into();
-        let written = self.tree.sink.record(self.agent, event, Durability::Written);
-        let cost = self.tree.cost(self.model, &retry.usage);
-        let counted = self.tree.count_failed(self.agent, self.reservation, &retry.usage, cost);
-        let mut told = lock(&self.failed_tries);
-        told.usage += retry.usage;
-        told.cost = told.cost.zip(cost).map(|(before, now)| before + now);
-        told.stop = match (written, counted) {
+        let redactor = &self.run.tools.redactor;
+        *lock(&self.text_redactor) = TextRedactor::new(redactor);
+        let reason = redactor.redact(&retry.reason).into_owned();
+        let event = Retrying { retry: Retry { reason, ..retry.clone() } }.into();
+        let written = self.run.sink.record(self.agent, event, Durability::Written);
+        let cost = self.run.cost(self.model, &retry.usage);
+        let counted = self.reservation.count_failed(&retry.usage, cost);
+        let mut tries = lock(&self.failed_tries);
+        tries.usage += retry.usage;
+        tries.cost = tries.cost.zip(cost).map(|(before, now)| before + now);
+        tries.stop = match (written, counted) {
             (Err(error), _) => Some(RetryStop::JournalFailed(error)),
             (Ok(()), Err(hit)) => Some(RetryStop::LimitReached(hit)),
             (Ok(()), Ok(())) => return,
         };
         self.stopped.cancel();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

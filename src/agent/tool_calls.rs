@@ -1,26 +1,27 @@
-//! Answers to the calls of one reply: neighbouring reading calls and tasks side by side, all others alone and in
-//! order; every call exactly once, in one message, in the order of the calls.
+//! The calls of one reply. Neighbouring `task` calls and reading calls run side by side; all others run alone and in order.
+//! Every call gets exactly one result, and the results go back in one message, in the order of the calls.
 
 use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::resume::interrupted_result;
-use super::{Agent, AgentStep, RunAbort};
-use crate::budget::SUBAGENT_SUMMARY_TOKENS;
+use super::agent_state::Agent;
+use super::journal_cursor::{INTERRUPTED_CALL_NOTE, Recorded, RecordedCall};
+use super::run_abort::RunAbort;
+use crate::budget::{LimitHit, SUBAGENT_SUMMARY_TOKENS, refused_limit};
 use crate::diagnostic::suggest_name;
 use crate::event::{AgentFinished, CallFinished, CallStarted, Durability, Outcome};
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::text::pluralize;
 use crate::tools::task::{Task, TaskInput};
-use crate::tools::toolbox::{CallLimits, MAX_RESULT_CHARS, truncate_middle};
+use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
 use crate::tools::{TOOLS, ToolError};
 
-/// So many reading calls of one agent run at once.
+/// How many reading calls of one agent run at once.
 const MAX_PARALLEL_READS: usize = 8;
 
-/// A `task` call that a subagent will answer.
+/// A subagent that answers a `task` call.
 struct Delegation<'t> {
     id: String,
     subagent: String,
@@ -28,301 +29,320 @@ struct Delegation<'t> {
     input: TaskInput,
 }
 
-/// What will answer a call.
+/// How a call gets its result.
 enum CallDisposition<'t> {
-    /// Answered before the run was cut off: by what, and by whom.
-    Journaled(ToolResult, Option<Box<AgentFinished>>),
-    /// Begun before the run was cut off, and perhaps done.
+    /// From the record, with the end of the subagent that answered it.
+    Recorded(ToolResult, Option<Box<AgentFinished>>),
+    /// It may have had its effect before the run was interrupted: the model is told so.
     Interrupted,
-    /// The subagent had ended when the run was cut off.
+    /// From a subagent that had ended before.
     SubagentEnded(Box<AgentFinished>),
-    /// Not begun any more: the run is over.
+    /// Not at all: the run is over.
     Aborted(RunAbort),
     Tool,
     Subagent(Delegation<'t>),
+    /// It isn't run, for this reason.
     Refused(String),
 }
 
+impl CallDisposition<'_> {
+    /// The subagent that answers the call.
+    fn child(&self) -> Option<String> {
+        match self {
+            Self::Subagent(delegation) => Some(delegation.id.clone()),
+            Self::SubagentEnded(end) => Some(end.id.clone()),
+            _ => None,
+        }
+    }
+}
+
 impl<'t> Agent<'t> {
+    /// Runs the calls of a reply. Returns the message with their results.
     pub(super) async fn run_calls(&mut self, calls: Vec<ToolCall>) -> Result<UserMessage, RunAbort> {
-        self.tree.wait_for_baseline().await?;
-        self.journaled_calls = self.cursor.take_calls();
+        self.run.wait_for_baseline().await?;
+        self.cursor.begin_calls();
         let mut results = Vec::with_capacity(calls.len());
         let mut rest = calls.as_slice();
         while let Some(first) = rest.first() {
-            let together =
-                if self.runs_beside(first) { rest.iter().take_while(|call| self.runs_beside(call)).count() } else { 1 };
-            let (group, later) = rest.split_at(together);
+            let count = match self.runs_in_parallel(first) {
+                true => rest.iter().take_while(|call| self.runs_in_parallel(call)).count(),
+                false => 1,
+            };
+            let (group, later) = rest.split_at(count);
             results.extend(self.run_call_group(group).await?);
             rest = later;
         }
         for (call, result) in calls.iter().zip(&results) {
             self.stuck_detector.record(call, result.is_error);
-            self.structured_output.record_call(call, result);
+            self.output.record_call(call, result);
         }
-        if !self.journaled_calls.begun.is_empty() {
-            return Err(RunAbort::journal_mismatch(&self.id, "call_started"));
-        }
+        self.cursor.end_calls().map_err(|_| self.mismatch("call_started"))?;
         if self.cursor.is_exhausted() {
-            self.tree.admit(&self.id, AgentStep::Continue)?;
+            self.go_live("request_started", "the record ends here")?;
+        }
+        if let Some(hit) = self.cursor.next_run_limit() {
+            self.limit = Some(hit);
         }
         Ok(UserMessage { results, text: None })
     }
 
-    fn runs_beside(&self, call: &ToolCall) -> bool {
+    fn runs_in_parallel(&self, call: &ToolCall) -> bool {
         call.tool == Task::NAME || self.toolbox.reads_only(&call.tool)
     }
 
     async fn run_call_group(&mut self, group: &[ToolCall]) -> Result<Vec<ToolResult>, RunAbort> {
-        let mut answerers = Vec::with_capacity(group.len());
+        let mut dispositions = Vec::with_capacity(group.len());
         for call in group {
-            answerers.push(self.prepare(call)?);
+            dispositions.push(self.prepare(call)?);
         }
-        let tasks = answerers.iter().filter(|answerer| matches!(answerer, CallDisposition::Subagent(_))).count() as u64;
-        // Whatever they spend, this agent can still read what came of it and sum up.
-        let kept = self.prompt_tokens().saturating_add(tasks * SUBAGENT_SUMMARY_TOKENS);
-        let _kept = (tasks > 0).then(|| self.tree.budget.hold(kept, self.tree.rates(&self.planned.model, kept)));
-        let readers = Semaphore::new(MAX_PARALLEL_READS);
+        let is_subagent = |disposition: &&CallDisposition<'_>| matches!(disposition, CallDisposition::Subagent(_));
+        let subagents = dispositions.iter().filter(is_subagent).count() as u64;
+        // Whatever the subagents spend, this agent can still read their summaries and sum up.
+        let held = self.context.likely_tokens().saturating_add(subagents * SUBAGENT_SUMMARY_TOKENS);
+        let _hold = (subagents > 0).then(|| self.run.budget.hold(held, self.run.rates(&self.planned.model, held)));
+        let read_slots = Semaphore::new(MAX_PARALLEL_READS);
         let this = &*self;
-        let answers = group.iter().zip(answerers).map(|(call, answerer)| this.run_call(call, answerer, &readers));
-        let answered = join_all(answers).await;
+        let calls =
+            group.iter().zip(dispositions).map(|(call, disposition)| this.run_call(call, disposition, &read_slots));
+        let finished = join_all(calls).await;
         let mut results = Vec::with_capacity(group.len());
-        for (result, child) in answered.into_iter().collect::<Result<Vec<_>, RunAbort>>()? {
+        for (result, child) in finished.into_iter().collect::<Result<Vec<_>, RunAbort>>()? {
             results.push(result);
-            if let Some(child) = child
-                && child.outcome == Outcome::BudgetExceeded
-            {
-                self.limit.get_or_insert(crate::budget::LimitHit {
-                    limit: "limits",
-                    message: self
-                        .tree
-                        .last_note(Outcome::BudgetExceeded)
-                        .unwrap_or_else(|| format!("{} reached a limit of the run", child.id)),
-                });
+            if let Some(child) = child.filter(|child| child.outcome == Outcome::BudgetExceeded) {
+                let reason = self.run.last_note(Outcome::BudgetExceeded);
+                let message = reason.unwrap_or_else(|| format!("{} reached a limit of the run", child.id));
+                self.limit.get_or_insert(LimitHit { limit: "limits", message });
             }
         }
         Ok(results)
     }
 
-    /// Counts a call, decides who answers it and writes down that it is about to be answered.
+    /// Decides how a call gets its result, and records that it starts.
     fn prepare(&mut self, call: &ToolCall) -> Result<CallDisposition<'t>, RunAbort> {
-        if let Some((call_id, child)) = self.journaled_calls.begun.pop_front() {
-            return self.resume_call(call, &call_id, child);
+        let has_tool = self.toolbox.has(&call.tool);
+        match self.cursor.take_call(call, has_tool).map_err(|_| self.mismatch("call_started"))? {
+            Some(recorded) => self.repeat_call(call, recorded),
+            None => match self.go_live("call_started", "it starts a call that the record doesn't have") {
+                Ok(()) => self.start_call(call),
+                // The calls of the group that have started are completed in any case.
+                Err(abort) => Ok(CallDisposition::Aborted(abort)),
+            },
         }
-        // Those beside it that were begun are told to their ends all the same.
-        if let Err(halt) = self.tree.admit(&self.id, AgentStep::StartCall) {
-            return Ok(CallDisposition::Aborted(halt));
-        }
-        let answerer = match self.tree.count_call(&self.id, call) {
-            Err(hit) => {
-                let refusal = hit.refusal();
-                self.limit.get_or_insert(hit);
-                CallDisposition::Refused(refusal)
-            }
+    }
+
+    /// Starts a call for the first time.
+    fn start_call(&mut self, call: &ToolCall) -> Result<CallDisposition<'t>, RunAbort> {
+        let disposition = match self.run.budget.count_call() {
+            Err(hit) => CallDisposition::Refused(self.refuse(hit)),
             Ok(()) => {
-                self.tool_calls += 1;
-                if call.tool == Task::NAME && self.toolbox.has(Task::NAME) {
-                    self.delegate(call, None).map_or_else(CallDisposition::Refused, CallDisposition::Subagent)
-                } else {
-                    CallDisposition::Tool
-                }
+                self.summary.tool_calls += 1;
+                if self.delegates(call) { self.delegate(call, None) } else { CallDisposition::Tool }
             }
         };
-        let child = match &answerer {
-            CallDisposition::Subagent(delegation) => Some(delegation.id.clone()),
-            _ => None,
-        };
-        // What changes the world must outlive a crash of the machine, and what a subagent is asked for must outlive the
-        // subagent's own journal; reading may simply run again.
-        let durability = match &answerer {
+        // A call with effects must be on disk before it starts, and so must the request for a subagent before the
+        // subagent's own journal. A reading call can simply run again.
+        let durability = match &disposition {
             CallDisposition::Subagent(_) => Durability::Flushed,
             CallDisposition::Tool if !self.toolbox.reads_only(&call.tool) => Durability::Flushed,
             _ => Durability::Written,
         };
-        let event =
-            CallStarted { call_id: call.id.clone(), tool: call.tool.clone(), subject: call_subject(call), child };
-        self.tree.record(&self.id, event, durability)?;
-        match answerer {
-            CallDisposition::Subagent(delegation) => Ok(match self.tree.recorded_end(&delegation.id) {
-                Some(finished) => CallDisposition::SubagentEnded(Box::new(finished)),
-                None => CallDisposition::Subagent(delegation),
-            }),
-            CallDisposition::Tool => Ok(self
-                .tree
-                .admit(&self.id, AgentStep::FinishCall(&call.id))
-                .map_or_else(CallDisposition::Aborted, |()| CallDisposition::Tool)),
-            other => Ok(other),
-        }
+        self.run.record(self.id(), call_started(call, disposition.child()), durability)?;
+        Ok(disposition)
     }
 
-    /// Goes on with a call that was begun before the run was cut off. It is counted already.
-    fn resume_call(
-        &mut self,
-        call: &ToolCall,
-        call_id: &str,
-        child: Option<String>,
-    ) -> Result<CallDisposition<'t>, RunAbort> {
-        self.tool_calls += 1;
-        if call_id != call.id {
-            return Err(RunAbort::journal_mismatch(&self.id, "call_started"));
-        }
-        let ended = child.as_ref().and_then(|id| self.journaled_calls.children.remove(id));
-        if let Some(id) = &child {
-            let subagent = id.rsplit_once('-').map_or(id.as_str(), |(subagent, _)| subagent);
-            self.tree.mark_id_used(subagent, id);
-        }
-        if let Some((result, seen)) = self.journaled_calls.take_result(call_id) {
-            self.toolbox.restore_state(call, &result, seen.as_ref());
-            return Ok(CallDisposition::Journaled(result, ended.map(Box::new)));
-        }
-        if let Some(ended) = ended {
-            return Ok(CallDisposition::SubagentEnded(Box::new(ended)));
-        }
-        match child {
-            Some(id) => {
-                Ok(self.delegate(call, Some(id)).map_or_else(CallDisposition::Refused, CallDisposition::Subagent))
+    /// Takes a call from the record. The budget has counted it.
+    fn repeat_call(&mut self, call: &ToolCall, recorded: RecordedCall) -> Result<CallDisposition<'t>, RunAbort> {
+        let RecordedCall { child, mut child_end, result } = recorded;
+        let is_refused = matches!(&result, Recorded::Known((result, _))
+            if result.is_error && refused_limit(&result.text) == Some("limits.tool_calls"));
+        self.summary.tool_calls += u64::from(!is_refused);
+        child.iter().for_each(|id| self.run.mark_id_used(id));
+        let disposition = match result {
+            Recorded::Known((result, file_version)) => {
+                self.toolbox.restore_state(call, &result, file_version.as_ref());
+                CallDisposition::Recorded(result, child_end.take().map(Box::new))
             }
-            None if self.toolbox.reads_only(&call.tool) => {
-                Ok(self.tree.check_running().map_or_else(CallDisposition::Aborted, |()| CallDisposition::Tool))
+            Recorded::Rerun if self.delegates(call) => self.delegate(call, child),
+            Recorded::Rerun => CallDisposition::Tool,
+            Recorded::Unfinished if self.cursor.is_replay() => {
+                CallDisposition::Aborted(self.leave_record("the record has no result of its call"))
             }
-            None => Ok(CallDisposition::Interrupted),
-        }
+            Recorded::Unfinished if child.is_some() => self.delegate(call, child),
+            Recorded::Unfinished if self.toolbox.reads_only(&call.tool) => {
+                self.run.check_running().map_or_else(CallDisposition::Aborted, |()| CallDisposition::Tool)
+            }
+            Recorded::Unfinished => CallDisposition::Interrupted,
+        };
+        let disposition = match (disposition, child_end) {
+            (CallDisposition::Subagent(delegation), Some(end)) if end.id == delegation.id => {
+                CallDisposition::SubagentEnded(Box::new(end))
+            }
+            (disposition, _) => disposition,
+        };
+        self.record_again(call_started(call, disposition.child()))?;
+        Ok(disposition)
     }
 
-    /// Who answers a `task` call: a new subagent, or the one of that id. Else what the model is told.
-    fn delegate(&mut self, call: &ToolCall, id: Option<String>) -> Result<Delegation<'t>, String> {
-        let subagents = &self.tree.plan.subagents;
-        let known = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    /// Whether a subagent answers a call.
+    fn delegates(&self, call: &ToolCall) -> bool {
+        call.tool == Task::NAME && self.toolbox.has(Task::NAME)
+    }
+
+    /// Refuses a call because of a limit of the run. Returns what the model reads.
+    fn refuse(&mut self, hit: LimitHit) -> String {
+        let refusal = hit.refusal();
+        self.limit.get_or_insert(hit);
+        refusal
+    }
+
+    /// Chooses the subagent that answers a `task` call: a new one, or the recorded one.
+    fn delegate(&mut self, call: &ToolCall, recorded: Option<String>) -> CallDisposition<'t> {
+        let (subagent, planned, input) = match self.find_subagent(call) {
+            Ok(found) => found,
+            Err(why) => return CallDisposition::Refused(why),
+        };
+        // A replay of an edited plan may choose another subagent.
+        let is_replay = self.cursor.is_replay();
+        let is_same = |id: &String| !is_replay || id.rsplit_once('-').is_some_and(|(name, _)| name == subagent);
+        let id = match recorded.filter(is_same) {
+            Some(id) => id,
+            None => {
+                if let Err(hit) = self.run.budget.count_subagent() {
+                    return CallDisposition::Refused(self.refuse(hit));
+                }
+                self.run.next_id(subagent)
+            }
+        };
+        CallDisposition::Subagent(Delegation { id, subagent: subagent.to_owned(), planned, input })
+    }
+
+    /// The kind of subagent that a `task` call asks for.
+    fn find_subagent(&self, call: &ToolCall) -> Result<(&'t str, &'t PlannedAgent, TaskInput), String> {
+        let run: &'t super::run_state::RunState = self.run;
+        let subagents = &run.plan.subagents;
+        let names = || subagents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         if let Some(why) = &call.input_error {
             return Err(why.clone());
         }
         let input = TaskInput::read(&call.input).map_err(|ToolError(why)| why)?;
         let (subagent, planned) = match &input.agent {
-            Some(name) => match subagents.get_key_value(name) {
-                Some(found) => found,
-                None => {
-                    let meant = suggest_name(name, subagents.keys().map(String::as_str));
-                    let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
-                    let name: String = name.chars().take(100).collect();
-                    return Err(format!("No subagent is called `{name}`.{meant} There are: {}.", known()));
-                }
-            },
+            Some(name) => subagents.get_key_value(name).ok_or_else(|| {
+                let near = suggest_name(name, subagents.keys().map(String::as_str));
+                let near = near.map(|near| format!(" Did you mean `{near}`?")).unwrap_or_default();
+                let name: String = name.chars().take(100).collect();
+                format!("No subagent is called `{name}`.{near} There are: {}.", names())
+            })?,
             None => match (subagents.len(), subagents.first()) {
                 (1, Some(only)) => only,
-                _ => return Err(format!("`agent` is missing. There are: {}.", known())),
+                _ => return Err(format!("`agent` is missing. There are: {}.", names())),
             },
         };
-        let id = match id {
-            Some(id) => id,
-            None => {
-                if let Err(hit) = self.tree.count_subagent(&self.id, call) {
-                    let refusal = hit.refusal();
-                    self.limit.get_or_insert(hit);
-                    return Err(refusal);
-                }
-                self.tree.next_id(subagent)
-            }
-        };
-        Ok(Delegation { id, subagent: subagent.clone(), planned, input })
+        Ok((subagent, planned, input))
     }
 
     async fn run_call(
         &self,
         call: &ToolCall,
-        answerer: CallDisposition<'t>,
-        readers: &Semaphore,
+        disposition: CallDisposition<'t>,
+        read_slots: &Semaphore,
     ) -> Result<(ToolResult, Option<AgentFinished>), RunAbort> {
-        let begun = Instant::now();
-        let mut seen = None;
-        let (result, child) = match answerer {
-            CallDisposition::Journaled(result, child) => return Ok((result, child.map(|child| *child))),
-            CallDisposition::Aborted(halt) => return Err(halt),
-            CallDisposition::Interrupted => (interrupted_result(&call.id), None),
-            CallDisposition::Refused(text) => (ToolResult { call_id: call.id.clone(), text, is_error: true }, None),
-            CallDisposition::Tool => {
-                let _turn = readers.acquire().await;
-                let limits = CallLimits { deadline: self.tree.deadline.into(), cancel: self.tree.stop.clone() };
-                let answered = self.toolbox.call(call, limits).await;
-                seen = answered.1;
-                (answered.0, None)
+        let started = Instant::now();
+        let mut file_version = None;
+        let error = |text: String| ToolResult { call_id: call.id.clone(), text, is_error: true };
+        let (result, child) = match disposition {
+            CallDisposition::Recorded(result, child) if !self.cursor.is_replay() => {
+                return Ok((result, child.map(|child| *child)));
             }
-            CallDisposition::SubagentEnded(finished) => {
-                (subagent_tool_result(call, &finished), Some(self.propagate_fatal(*finished)?))
+            CallDisposition::Recorded(result, child) => (result, child.map(|child| *child)),
+            CallDisposition::Aborted(abort) => return Err(abort),
+            CallDisposition::Interrupted => (error(INTERRUPTED_CALL_NOTE.to_owned()), None),
+            CallDisposition::Refused(text) => (error(text), None),
+            CallDisposition::Tool => {
+                let _slot = read_slots.acquire().await;
+                let (result, version) = self.toolbox.call(call, self.run.call_limits()).await;
+                file_version = version;
+                (result, None)
+            }
+            CallDisposition::SubagentEnded(end) => {
+                (subagent_tool_result(call, &end), Some(self.propagate_fatal(*end)?))
             }
             CallDisposition::Subagent(delegation) => {
-                let finished = self.run_subagent(delegation).await?;
-                (subagent_tool_result(call, &finished), Some(finished))
+                let end = self.run_subagent(delegation).await?;
+                (subagent_tool_result(call, &end), Some(end))
             }
         };
         let event = CallFinished {
             tool: call.tool.clone(),
             result: result.clone(),
-            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-            file_version: seen,
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            file_version,
         };
-        self.tree.record(&self.id, event, Durability::Written)?;
-        self.tree.check_integrity()?;
+        self.run.record(self.id(), event, Durability::Written)?;
+        self.run.check_integrity()?;
         Ok((result, child))
     }
 
-    /// Boxed because an agent that delegates runs agents.
+    /// Runs a subagent once there is a place for it. Boxed because agents run agents.
     fn run_subagent<'a>(&'a self, delegation: Delegation<'t>) -> LocalBoxFuture<'a, Result<AgentFinished, RunAbort>> {
         async move {
             let Delegation { id, subagent, planned, input } = delegation;
-            let _place = tokio::select! {
+            if let Some(abort) = self.run.never_started(&id) {
+                return Err(abort);
+            }
+            let _slot = tokio::select! {
                 biased;
-                // What a subagent did before is told even where there is no time left to do more.
-                halt = self.tree.wait_for_abort_before_start(&id), if !self.tree.has_cursor(&id) => return Err(halt),
-                place = self.tree.children.acquire() => place,
+                // The recorded steps of a subagent come first, even if the run has no time left for new ones.
+                abort = self.run.wait_for_stop(), if !self.run.has_recorded_steps(&id) => return Err(abort),
+                slot = self.run.subagent_slots.acquire() => slot,
             };
-            self.propagate_fatal(
-                Agent::run(self.tree, id, Some(subagent), input.description, planned, input.prompt).await,
-            )
+            let summary = Agent::empty_summary(id, Some(subagent), input.description);
+            self.propagate_fatal(Agent::run(self.run, planned, summary, input.prompt).await)
         }
         .boxed_local()
     }
 
-    /// Whether the run goes on after a subagent's end.
-    fn propagate_fatal(&self, finished: AgentFinished) -> Result<AgentFinished, RunAbort> {
-        if finished.outcome.ends_the_run() && finished.outcome != Outcome::BudgetExceeded {
-            return Err(self.tree.abort().unwrap_or_else(|| RunAbort {
-                outcome: finished.outcome,
-                message: format!("{} ended with {}", finished.id, finished.outcome),
-                hint: None,
-            }));
+    /// Ends the run if the end of a subagent does.
+    fn propagate_fatal(&self, end: AgentFinished) -> Result<AgentFinished, RunAbort> {
+        if end.outcome.ends_the_run() && end.outcome != Outcome::BudgetExceeded {
+            let message = format!("{} ended with {}", end.id, end.outcome);
+            return Err(self.run.abort().unwrap_or_else(|| RunAbort::new(end.outcome, message)));
         }
-        Ok(finished)
+        Ok(end)
     }
 }
 
-/// What the parent sees of a child: its data or else its last text, and how it ended where that isn't its own end.
-fn subagent_tool_result(call: &ToolCall, finished: &AgentFinished) -> ToolResult {
-    let data = finished.result.as_ref().map(ToString::to_string);
-    let last = if finished.text.trim().is_empty() { "(no summary)" } else { finished.text.as_str() };
+fn call_started(call: &ToolCall, child: Option<String>) -> CallStarted {
+    CallStarted { call_id: call.id.clone(), tool: call.tool.clone(), subject: call_subject(call), child }
+}
+
+/// What the parent reads about a subagent: its data or else its last text, and how it ended unless it completed.
+fn subagent_tool_result(call: &ToolCall, end: &AgentFinished) -> ToolResult {
+    let data = end.result.as_ref().map(ToString::to_string);
+    let last = if end.text.trim().is_empty() { "(no summary)" } else { end.text.as_str() };
     let text = data.as_deref().unwrap_or(last);
-    let text = if finished.outcome == Outcome::Completed {
-        text.to_owned()
-    } else if finished.outcome == Outcome::ResultInvalid {
-        format!(
-            "[{} ended with {}: it was to return data, and submitted none that fits its schema; this is the last that it \
-             said]\n\n{text}",
-            finished.id, finished.outcome
-        )
-    } else {
-        let what = if data.is_some() { "the data that it had submitted" } else { "the last that it said" };
-        let turns = pluralize(u64::from(finished.turns), "turn");
-        let told = |why: &str| {
-            let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!(" (the model's provider says why: {})", truncate_line(&line, 600))
-        };
-        let why = finished.refusal.as_deref().map(told).unwrap_or_default();
-        format!("[{} ended with {} after {turns}{why}; this is {what}]\n\n{text}", finished.id, finished.outcome)
+    let text = match end.outcome {
+        Outcome::Completed => text.to_owned(),
+        Outcome::ResultInvalid => format!(
+            "[{} ended with {}: it had to return data, and submitted none that matches its schema; this is its last \
+             message]\n\n{text}",
+            end.id, end.outcome
+        ),
+        outcome => {
+            let what = if data.is_some() { "the data that it had submitted" } else { "its last message" };
+            let turns = pluralize(u64::from(end.turns), "turn");
+            let refusal = |why: &str| {
+                let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
+                format!(" (the model's provider says why: {})", truncate_line(&line, 600))
+            };
+            let refusal = end.refusal.as_deref().map(refusal).unwrap_or_default();
+            format!("[{} ended with {outcome} after {turns}{refusal}; this is {what}]\n\n{text}", end.id)
+        }
     };
-    let is_error = matches!(finished.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
+    let is_error = matches!(end.outcome, Outcome::Stuck | Outcome::Refused | Outcome::ResultInvalid);
     ToolResult { call_id: call.id.clone(), text: truncate_middle(text, MAX_RESULT_CHARS), is_error }
 }
 
-/// A line of at most so many characters.
+/// Truncates a line to this many characters.
 fn truncate_line(line: &str, most: usize) -> String {
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -330,7 +350,8 @@ fn truncate_line(line: &str, most: usize) -> String {
     }
 }
 
-/// What a call is about, in one line of at most 100 characters: its tool's subject, or else the first text in its input.
+/// What a call is about, in one line of at most 100 characters: the main field of its tool, or else the first text in its
+/// input.
 fn call_subject(call: &ToolCall) -> String {
     let input: serde_json::Value = match serde_json::from_str(call.input.get()) {
         Ok(input) => input,

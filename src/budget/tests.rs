@@ -1,5 +1,6 @@
 use futures_util::FutureExt;
 
+use super::reply_allowance::FINAL_PROMPT_EXTRA_TOKENS;
 use super::*;
 
 fn limits() -> PlannedLimits {
@@ -225,8 +226,8 @@ fn a_limit_that_is_hit_tells_all_that_is_set_aside() {
     let hit = try_now(&budget, work(1_066, 1_000)).unwrap().unwrap_err();
     assert_eq!(
         hit.message,
-        "3648 of 9000 tokens are used, 3256 are kept for whoever waits for a subagent, and the rest isn't enough to go on: \
-         the next prompt alone takes about 1066, and the request to sum up more than that again"
+        "3648 of 9000 tokens are used, 3256 are held for agents that wait for their subagents, and the rest isn't enough to go on: \
+         the next prompt alone takes about 1066, and the final request more than that again"
     );
     drop(kept);
     let hit = try_now(&budget, wish(6_000, 1_000)).unwrap().unwrap_err();

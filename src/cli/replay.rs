@@ -13,6 +13,7 @@ use super::read_files;
 use super::resume::runs_folder;
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
+use crate::agent::ToolDeps;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::job::Job;
@@ -144,7 +145,13 @@ fn prepare_tools(
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![runs_folder]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
-    Ok(LiveTools { workspace, mask: redactor, environment, sandbox, stop: signals.stop() })
+    let deps = ToolDeps {
+        workspace: Arc::new(workspace),
+        redactor: Arc::new(redactor),
+        environment: Arc::new(environment),
+        sandbox,
+    };
+    Ok(LiveTools { deps, stop: signals.stop() })
 }
 
 /// The plan of an edited job with the recorded inputs.

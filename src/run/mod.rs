@@ -19,8 +19,7 @@ use self::change_tracking::BaselineTask;
 pub use self::resume_state::ResumeState;
 pub use self::signals::Signals;
 pub use self::used_limit::UsedLimit;
-use crate::agent::{Agent, RunAbort, RunDeps, RunState};
-use crate::checks::CommandCheckRunner;
+use crate::agent::{Agent, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
 use crate::event::{
     AgentFinished, Durability, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished,
@@ -219,57 +218,51 @@ impl Run<'_> {
         let needed: BTreeMap<_, _> =
             self.plan.agents().map(|agent| (agent.model.reply_source(), &agent.model)).collect();
         self.prices.load_in_background(needed.into_values().map(Model::price_key));
-        let (workspace, mask) = (Arc::new(workspace), Arc::new(self.mask));
-        let environment = Arc::new(self.environment);
-        let checks = CommandCheckRunner {
-            workspace: Arc::clone(&workspace),
-            mask: Arc::clone(&mask),
-            environment: Arc::new(environment.with_variables(self.plan.check_variables(keeper.recorder.run_id()))),
-            sandbox: Arc::clone(&self.sandbox),
+        let tools = ToolDeps {
+            workspace: Arc::new(workspace),
+            redactor: Arc::new(self.mask),
+            environment: Arc::new(self.environment),
+            sandbox: self.sandbox,
         };
-        let looker = self.plan.changes_files().then(|| ChangeTracker {
-            workspace: Arc::clone(&workspace),
+        let tracker = self.plan.changes_files().then(|| ChangeTracker {
+            workspace: Arc::clone(&tools.workspace),
             record: folder.clone(),
-            mask: Arc::clone(&mask),
+            mask: Arc::clone(&tools.redactor),
             outputs: self.outputs,
             git: self.git,
             shows_content: !self.resume_state.as_ref().is_some_and(|before| before.has_new_secrets),
         });
-        let (first, ready) = match looker {
-            Some(looker) => {
-                let (first, ready) = BaselineTask::begin(looker, self.resume_state.as_ref(), &signals);
+        let (first, baseline_ready) = match tracker {
+            Some(tracker) => {
+                let (first, ready) = BaselineTask::begin(tracker, self.resume_state.as_ref(), &signals);
                 (Some(first), ready)
             }
             None => (None, watch::channel(true).1),
         };
-        let tree = RunState::new(RunDeps {
+        let elapsed = self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default();
+        let cursors = self.resume_state.map(ResumeState::into_cursors).unwrap_or_default();
+        let run = RunState::new(RunDeps {
+            run_id: keeper.recorder.run_id().to_owned(),
             plan: self.plan.clone(),
             providers: self.providers.clone(),
             prices: self.prices,
             clock: self.clock,
-            workspace,
-            mask,
-            environment,
-            baseline_ready: ready,
-            output_ready: self.output_ready,
-            sandbox: self.sandbox,
-            check_runner: Arc::new(checks),
+            tools,
             sink: Arc::clone(&keeper) as Arc<dyn Sink>,
             stop: signals.stop(),
-            elapsed: self.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default(),
-            cursors: self.resume_state.map(ResumeState::into_cursors).unwrap_or_default(),
-            replay_driver: None,
+            gates: RunGates { baseline_ready, output_ready: self.output_ready },
+            history: RunHistory { cursors, elapsed, replay: None },
         });
         keeper.record(PARENT, opening, Durability::Flushed).map_err(record_failed)?;
         keeper.recorder.remove_result().map_err(broken)?;
         keeper.recorder.keep_alive(self.clock);
 
-        let parent = Agent::run_parent(&tree).await;
+        let parent = Agent::run_parent(&run).await;
         let unasked =
             keeper.unused_replies(&self.plan, &self.providers).filter(|_| parent.outcome == Outcome::Completed);
         let (mut outcome, mut error) = match unasked.map(RunAbort::from) {
-            Some(halt) => (halt.outcome, Some(halt.error_info())),
-            None => (parent.outcome, error_info(&tree, &parent)),
+            Some(abort) => (abort.outcome, Some(abort.error_info())),
+            None => (parent.outcome, error_info(&run, &parent)),
         };
         if self.plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash") {
             let mut planted = repositories.added_since(
@@ -280,8 +273,8 @@ impl Run<'_> {
             // One that `git: commit` allows was looked at.
             planted.folders.retain(|path| !allowed.git_folders.contains(path));
             if !planted.is_complete && outcome == Outcome::Completed {
-                let halt = RunAbort::repository_scan_incomplete();
-                (outcome, error) = (halt.outcome, Some(halt.error_info()));
+                let abort = RunAbort::repository_scan_incomplete();
+                (outcome, error) = (abort.outcome, Some(abort.error_info()));
             }
             let _ = self.planted_repositories.set(planted);
         }
@@ -350,12 +343,12 @@ fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
     }
 }
 
-fn error_info(tree: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
+fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
     if parent.outcome == Outcome::Completed {
         return None;
     }
-    if let Some(halt) = tree.abort().filter(|halt| halt.outcome == parent.outcome) {
-        return Some(halt.error_info());
+    if let Some(abort) = run.abort().filter(|abort| abort.outcome == parent.outcome) {
+        return Some(abort.error_info());
     }
     let (message, hint) = match parent.outcome {
         Outcome::ChecksFailed => {
@@ -382,7 +375,7 @@ fn error_info(tree: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
             Some("Read in transcript.md what it was told; say in the prompt what the result must hold."),
         ),
         Outcome::ContextFull => {
-            let hint = match tree.compaction() {
+            let hint = match run.compaction() {
                 _ if parent.turns == 0 => {
                     "Shorten the prompt, lower `max_tokens`, or take a model with a larger window; `context` beside the \
                      model's name says how large it is."
@@ -399,7 +392,7 @@ fn error_info(tree: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
         }
         _ => ("the run didn't complete", None),
     };
-    let message = tree.last_note(parent.outcome).unwrap_or_else(|| message.to_owned());
+    let message = run.last_note(parent.outcome).unwrap_or_else(|| message.to_owned());
     Some(ErrorInfo { code: parent.outcome.to_string(), message, hint: hint.map(str::to_owned) })
 }
 

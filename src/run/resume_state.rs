@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::UsedLimit;
+use super::used_limit::{RecordedUse, UsedLimit};
 use crate::agent::{JournalCursor, RaisedLimits, Stopwatch};
 use crate::event::{
     Event, JournalEntry, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
@@ -65,7 +65,9 @@ impl ResumeState {
         let end = parent.iter().rposition(|entry| matches!(entry.event, Event::RunFinished(_)));
         let mut plan = (*self.started.plan).clone();
         self.apply_recorded_limits(&mut plan, end.unwrap_or(usize::MAX))?;
-        Ok(Some(UsedLimit::from_result(self, result, &plan.limits, plan.parent.max_turns)))
+        let recorded =
+            RecordedUse { elapsed: self.elapsed(), calls_started: self.calls_started(), last_limit: self.last_limit() };
+        Ok(Some(UsedLimit::from_result(result, &recorded, &plan.limits, plan.parent.max_turns)))
     }
 
     /// Replaces limits in a plan as the first so many events of the parent's journal say.
@@ -79,7 +81,7 @@ impl ResumeState {
     }
 
     /// The last limit of the tree that an agent met, as its journal names it.
-    pub(super) fn last_limit(&self) -> Option<&str> {
+    fn last_limit(&self) -> Option<&str> {
         let all = self.journals.values().flatten().filter_map(|entry| match &entry.event {
             Event::LimitReached(reached) if reached.limit.starts_with("limits.") => Some((entry.at, &reached.limit)),
             _ => None,
@@ -88,9 +90,9 @@ impl ResumeState {
     }
 
     /// How many calls were begun, and how many of them for a subagent.
-    pub(super) fn calls_begun(&self) -> (u64, u64) {
+    fn calls_started(&self) -> (u64, u64) {
         let past = self.journals.iter().map(|(agent, entries)| {
-            JournalCursor::new(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_begun()
+            JournalCursor::for_resume(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_started()
         });
         past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
     }
@@ -227,13 +229,11 @@ impl ResumeState {
         let raised = self.raised_limits();
         // The run's time is the parent's.
         let elapsed = self.elapsed();
-        let past = self.journals.into_iter().map(|(agent, entries)| {
-            let mut past = JournalCursor::new(&agent, entries, &resumed, &raised);
-            if agent == PARENT {
-                past.ran_for(elapsed);
-            }
-            (agent, past)
+        let cursors = self.journals.into_iter().map(|(agent, entries)| {
+            let cursor = JournalCursor::for_resume(&agent, entries, &resumed, &raised);
+            let cursor = if agent == PARENT { cursor.with_elapsed(elapsed) } else { cursor };
+            (agent, cursor)
         });
-        past.collect()
+        cursors.collect()
     }
 }

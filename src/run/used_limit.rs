@@ -1,6 +1,5 @@
-//! The limit that ended a run, and what of it was used: what has to be raised for the run to go on.
+//! The limit that ended a run, and how much of it was used: what must be raised to continue the run.
 
-use super::ResumeState;
 use crate::event::{Outcome, RunResult};
 use crate::formats::run_stats;
 use crate::job::Duration;
@@ -9,17 +8,27 @@ use crate::plan::PlannedLimits;
 /// The limit that ended a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsedLimit {
-    /// As `--limit` names it.
+    /// Its name for `--limit`.
     pub name: &'static str,
     used: f64,
     limit: Option<f64>,
 }
 
+/// What the journals know about the use of limits, in addition to the result.
+pub(super) struct RecordedUse<'a> {
+    /// How long the run has run.
+    pub(super) elapsed: std::time::Duration,
+    /// How many calls were started, and how many of them for a subagent.
+    pub(super) calls_started: (u64, u64),
+    /// The last limit of the run that an agent reached, as its journal names it.
+    pub(super) last_limit: Option<&'a str>,
+}
+
 impl UsedLimit {
-    /// Finds it in a run that was ended by a limit.
+    /// Finds the limit that ended a run.
     pub(super) fn from_result(
-        before: &ResumeState,
         result: &RunResult,
+        recorded: &RecordedUse<'_>,
         limits: &PlannedLimits,
         max_turns: u32,
     ) -> Self {
@@ -29,7 +38,7 @@ impl UsedLimit {
         let count = |limit: Option<u64>| limit.map(|limit| limit as f64);
         match result.outcome {
             Outcome::TimedOut => {
-                let used = before.elapsed().as_secs_f64();
+                let used = recorded.elapsed.as_secs_f64();
                 return found("wall_clock", used, limits.wall_clock_ms.map(|ms| ms as f64 / 1000.0));
             }
             Outcome::TurnLimit => {
@@ -37,9 +46,9 @@ impl UsedLimit {
             }
             _ => {}
         }
-        let (calls, subagents) = before.calls_begun();
-        match before.last_limit() {
-            // Those that were refused are in the journal, too.
+        let (calls, subagents) = recorded.calls_started;
+        match recorded.last_limit {
+            // The journal also has the calls that were refused.
             Some("limits.tool_calls") => {
                 let limit = limits.tool_calls.unwrap_or(u64::MAX);
                 found("tool_calls", calls.min(limit) as f64, count(limits.tool_calls))
@@ -47,7 +56,7 @@ impl UsedLimit {
             Some("limits.subagents") => found("subagents", subagents as f64, count(limits.subagents)),
             Some("limits.cost_usd") => found("cost_usd", cost, limits.cost_usd),
             Some("limits.tokens") => found("tokens", tokens, count(limits.tokens)),
-            // A reply was cut short: by the one of which less is left.
+            // A reply was cut short, by the limit that has less left.
             _ => {
                 let used = |used: f64, limit: Option<f64>| limit.map_or(0.0, |limit| used / limit);
                 if used(cost, limits.cost_usd) > used(tokens, count(limits.tokens)) {
@@ -59,7 +68,7 @@ impl UsedLimit {
         }
     }
 
-    /// Whether a plan's limits leave more than was used.
+    /// Whether the limits of a plan leave more than was used.
     pub fn leaves_more(&self, limits: &PlannedLimits, max_turns: u32) -> bool {
         let limit = match self.name {
             "cost_usd" => limits.cost_usd,
@@ -72,7 +81,7 @@ impl UsedLimit {
         limit.is_none_or(|limit| limit > self.used && self.limit.is_none_or(|before| limit > before))
     }
 
-    /// What was used, in a few words.
+    /// Says in a few words what was used.
     pub fn used(&self) -> String {
         let limit = self.limit.unwrap_or(self.used);
         match self.name {
@@ -84,7 +93,7 @@ impl UsedLimit {
         }
     }
 
-    /// An argument for `--limit` that leaves as much again.
+    /// An argument for `--limit` that allows twice as much.
     pub fn argument(&self) -> String {
         let twice = 2.0 * self.limit.unwrap_or_default().max(self.used);
         match self.name {
@@ -95,7 +104,7 @@ impl UsedLimit {
     }
 }
 
-/// Whole seconds as a job writes them.
+/// A duration in whole seconds, as a job writes it.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn seconds(seconds: f64) -> String {
     let whole = seconds.ceil().max(1.0) as u64;

@@ -28,9 +28,9 @@ fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>)
 fn text_before_a_refusal_is_not_a_summary() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text("First I read the").stop("refusal"));
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the summary that was asked for was refused");
+    ended.assert_code(4).assert_stderr_contains("and the requested summary was refused");
     assert!(ended.run_folder().transcript().contains("_Compaction failed: the summary was refused_"));
-    assert!(ended.run_folder().file("report.html").contains("the summary that was asked for was refused"));
+    assert!(ended.run_folder().file("report.html").contains("the requested summary was refused"));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_tool_call_is_not_a_summary() {
     let call = Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
     let (_folder, ended, summed_up) = run_with_summary(&call);
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the summary that was asked for is empty");
+    ended.assert_code(4).assert_stderr_contains("and the requested summary is empty");
     let record = ended.run_folder();
     assert_eq!(record.result()["tool_calls"], record.result()["turns"], "it is not run");
 }
@@ -74,7 +74,7 @@ fn an_uncounted_prompt_is_sent_to_the_provider() {
     let (ended, requests) = ask(70_000);
     ended
         .assert_code(4)
-        .assert_stderr_contains("the prompt, with all that goes with it, takes about 28")
+        .assert_stderr_contains("the prompt, with the system prompt and the tools, takes about 28")
         .assert_stderr_contains("Shorten the prompt");
     assert_eq!(requests, 0);
 }

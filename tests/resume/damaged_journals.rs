@@ -100,7 +100,7 @@ fn assert_invariants(folder: &TestFolder, journals: &Journals, why: &str) -> i32
             ended.assert_stdout("").assert_stderr_contains("isn't a run's record");
             assert_eq!(effects(folder), Vec::<String>::new(), "{why}");
         }
-        Some(5) => drop(ended.assert_stderr_contains("doesn't fit the plan")),
+        Some(5) => drop(ended.assert_stderr_contains("doesn't match the plan")),
         _ => panic!("{why}\n{}", ended.full_output()),
     }
     code.unwrap_or_default()
@@ -332,7 +332,7 @@ fn journals_that_differ_from_the_plan_end_at_the_first_difference() {
         assert!(journal.contains(from), "{journal}");
         std::fs::write(&path, with_checksums(&journal.replacen(from, to, 1))).unwrap();
         let ended = folder.legwork(TRUSTED).run();
-        ended.assert_code(5).assert_stdout("").assert_stderr_contains("doesn't fit the plan");
+        ended.assert_code(5).assert_stdout("").assert_stderr_contains("doesn't match the plan");
         assert_eq!(effects(&folder), before, "{to}");
     }
     let text = std::fs::read_to_string(&path).unwrap().replacen("\"other\":{", "\"worker\":{", 1);

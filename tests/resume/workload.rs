@@ -219,7 +219,7 @@ fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
                 .collect();
             let [answer] = answers.as_slice() else { panic!("{why}: {started} has the answers {answers:?}") };
             let text = answer["text"].as_str().unwrap();
-            let told = text.contains("was cut off while");
+            let told = text.contains("was interrupted during");
             if let Some(mark) = command_mark(started) {
                 // A call that was running when another agent's failure ended the run was killed, and its result says
                 // so.
