@@ -31,7 +31,7 @@ impl Duration {
     /// # Errors
     /// What is wrong with it, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let malformed = || format!("`{text}` is no duration");
+        let malformed = || format!("`{text}` isn't a duration");
         let mut seconds = 0_u64;
         let mut rest = text;
         let mut units = UNITS.as_slice();
@@ -48,31 +48,21 @@ impl Duration {
         }
         match (text.is_empty(), seconds) {
             (true, _) => Err(malformed()),
-            (_, 0) => Err(format!("`{text}` is no time at all")),
+            (_, 0) => Err(format!("`{text}` is zero")),
             _ => Self::from_seconds(seconds).ok_or_else(|| format!("`{text}` is longer than 30 days")),
         }
     }
 
     /// What a text in words, such as `20 minutes` or `1 h 30 min`, is as a duration.
     pub fn parse_words(text: &str) -> Option<Self> {
+        /// A unit may be cut short: `min` and `m` are minutes.
         const WORDS: &[(&str, u64)] = &[
-            ("s", 1),
-            ("sec", 1),
-            ("secs", 1),
-            ("second", 1),
             ("seconds", 1),
-            ("m", 60),
-            ("min", 60),
-            ("mins", 60),
-            ("minute", 60),
+            ("secs", 1),
             ("minutes", 60),
-            ("h", 3600),
-            ("hr", 3600),
-            ("hrs", 3600),
-            ("hour", 3600),
+            ("mins", 60),
             ("hours", 3600),
-            ("d", 86_400),
-            ("day", 86_400),
+            ("hrs", 3600),
             ("days", 86_400),
         ];
         let lower = text.to_lowercase().replace(" and ", " ").replace(',', " ");
@@ -83,7 +73,7 @@ impl Duration {
             let behind = behind.trim_start();
             let (word, behind) =
                 behind.split_at(behind.find(|letter: char| !letter.is_alphabetic()).unwrap_or(behind.len()));
-            let (_, unit) = WORDS.iter().find(|(known, _)| *known == word)?;
+            let (_, unit) = WORDS.iter().find(|(known, _)| !word.is_empty() && known.starts_with(word))?;
             seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(*unit)?)?;
             rest = behind.trim_start();
         }

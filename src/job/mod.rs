@@ -9,7 +9,7 @@ mod input;
 mod limit;
 mod model;
 mod prompt;
-mod returns;
+mod text_or_mapping;
 mod tool;
 pub mod value;
 
@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::{Rule, rule};
-use crate::yaml::Spanned;
+use crate::yaml::{Node, Spanned};
 
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
@@ -26,7 +26,6 @@ pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use model::{MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MODEL_PATTERN, ModelOptions, ModelSpec};
 pub use prompt::{PromptFile, PromptText};
-pub use returns::Returns;
 pub use tool::ToolEntry;
 
 /// Mistakes in a job's form, beside those that the reader of YAML finds in any file.
@@ -269,6 +268,19 @@ pub struct Subagent {
 
     /// The summary as data: the subagent gets a tool `submit_result` for it, and the parent sees JSON.
     pub returns: Option<Returns>,
+}
+
+/// Data that an agent ends with, in place of a text.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "data")]
+pub struct Returns {
+    /// JSON Schema of the data; or `{ file: PATH }`, a file below the job's folder that holds one, YAML or JSON.
+    #[schemars(extend("type" = ["object", "boolean"], "properties" = { "file": {
+        "description": "Path of a file that holds the schema, from the job file's folder and below it.",
+        "type": "string", "pattern": PATH_PATTERN, "patternErrorMessage": "the path leads out of the job's folder",
+    } }))]
+    pub schema: Node,
 }
 
 /// What the parent and subagents have in common.

@@ -1,11 +1,9 @@
 //! Which model answers.
 
-use std::fmt;
-
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer};
 
+use super::text_or_mapping::{OrText, TextOrMapping};
 use super::{MAX_TOKENS, Thinking};
 use crate::yaml::Spanned;
 
@@ -76,48 +74,15 @@ impl ModelSpec {
     }
 }
 
+impl OrText<'_> for ModelOptions {
+    const EXPECTED: &'static str = "a model such as `anthropic/claude-sonnet-5-5`, or a mapping with `name`";
+}
+
 impl<'de> Deserialize<'de> for ModelSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Spanned::<ParsedSpec>::deserialize(deserializer)?;
-        match read.value {
-            ParsedSpec::Spec(spec) => Ok(spec),
-            ParsedSpec::Nothing if read.node.is_placeholder() => Ok(Self::Name(String::new())),
-            ParsedSpec::Nothing => Err(de::Error::invalid_type(Unexpected::Unit, &EXPECTED)),
-        }
-    }
-}
-
-const EXPECTED: &str = "a model such as `anthropic/claude-sonnet-5-5`, or a mapping with `name`";
-
-/// What stands there: nothing, too, where the reader makes up for a mistake.
-enum ParsedSpec {
-    Nothing,
-    Spec(ModelSpec),
-}
-
-impl<'de> Deserialize<'de> for ParsedSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameOrOptions;
-        impl<'de> Visitor<'de> for NameOrOptions {
-            type Value = ParsedSpec;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(EXPECTED)
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<ParsedSpec, E> {
-                Ok(ParsedSpec::Nothing)
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<ParsedSpec, E> {
-                Ok(ParsedSpec::Spec(ModelSpec::Name(name.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ParsedSpec, A::Error> {
-                let options = ModelOptions::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ParsedSpec::Spec(ModelSpec::Options(options)))
-            }
-        }
-        deserializer.deserialize_any(NameOrOptions)
+        Ok(match TextOrMapping::deserialize(deserializer)? {
+            TextOrMapping::Text(name) => Self::Name(name),
+            TextOrMapping::Mapping(options) => Self::Options(options),
+        })
     }
 }

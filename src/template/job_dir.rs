@@ -1,10 +1,11 @@
 //! The job's folder, which `{file:}` and `{% include %}` can't leave.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cap_std::fs::{Dir, MetadataExt, OpenOptions};
+use rustix::fs::{Mode, OFlags};
 
 use crate::diagnostic::Source;
 
@@ -14,7 +15,7 @@ pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Reads files below one folder and nowhere else, symbolic links included.
 #[derive(Debug)]
 pub struct JobDir {
-    dir: Dir,
+    dir: File,
     display_path: PathBuf,
     overlay: Option<FileOverlay>,
 }
@@ -66,7 +67,8 @@ impl JobDir {
     /// Where it isn't there or can't be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let dir = Dir::open_ambient_dir(opened, cap_std::ambient_authority())?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = File::from(rustix::fs::open(opened, flags, Mode::empty())?);
         Ok(Self { dir, display_path: path.to_path_buf(), overlay: None })
     }
 
@@ -106,7 +108,7 @@ impl JobDir {
         let folder = if self.display_path == Path::new(".") { Path::new("") } else { &self.display_path };
         let shown = plain.fold(folder.to_owned(), |shown, part| shown.join(part));
         let shown = shown.to_string_lossy();
-        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        let id = FileId::of(&metadata);
         if let Some(instead) = self.overlay.as_ref().filter(|instead| instead.file == id) {
             let source = Source::new(shown, instead.text.as_str());
             instead.sources_read.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
@@ -124,23 +126,41 @@ impl JobDir {
         Ok(Source::new(shown, normalize_text(&text)))
     }
 
-    fn open_file(&self, path: &str) -> io::Result<cap_std::fs::File> {
-        let mut options = OpenOptions::new();
-        options.read(true);
-        #[cfg(unix)]
+    /// Opens a file below the folder. Symbolic links are followed as long as they stay below it.
+    fn open_file(&self, path: &str) -> io::Result<File> {
+        // A FIFO must not block someone who only validates a job.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        #[cfg(target_os = "linux")]
         {
-            // A FIFO must not hold up the one who only looks at a job.
-            use cap_std::fs::OpenOptionsExt;
-            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+            use rustix::fs::ResolveFlags;
+            use rustix::io::Errno;
+
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+            match rustix::fs::openat2(&self.dir, path, flags, Mode::empty(), resolve) {
+                // An old kernel, a container that forbids unknown system calls, or a rename at the same moment.
+                Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {}
+                Err(Errno::XDEV) => return Err(escapes_error()),
+                opened => return Ok(File::from(opened?)),
+            }
         }
-        self.dir.open_with(path, &options)
+        let root = if self.display_path.as_os_str().is_empty() { Path::new(".") } else { &self.display_path };
+        let root = root.canonicalize()?;
+        let target = root.join(path).canonicalize()?;
+        match target.starts_with(&root) {
+            true => Ok(File::from(rustix::fs::open(&target, flags, Mode::empty())?)),
+            false => Err(escapes_error()),
+        }
     }
+}
+
+/// The error for a path that leaves the folder. Unlike the system's own, it has no number.
+fn escapes_error() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "the path leads out of the folder")
 }
 
 fn file_error(error: &io::Error) -> PromptFileError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => PromptFileError::Missing,
-        // cap-std makes this error itself where a path escapes; the system's own has a number.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => PromptFileError::OutsideJobDir,
         _ => PromptFileError::Unreadable(format!("can't be read: {error}")),
     }
