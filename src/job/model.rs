@@ -1,4 +1,4 @@
-//! Which model answers.
+//! The model of a job or an agent, with its options.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -7,14 +7,14 @@ use super::text_or_mapping::{OrText, TextOrMapping};
 use super::{MAX_TOKENS, Thinking};
 use crate::yaml::Spanned;
 
-/// The form of a model's name, with no regard for which providers there are.
+/// The form of a model's name, whatever the provider.
 pub const MODEL_PATTERN: &str = "^[^/]+/.+$";
 
-/// The highest temperature that any provider takes.
+/// The highest temperature that any provider accepts.
 pub const MAX_TEMPERATURE: f64 = 2.0;
-/// The greatest number of texts at which a reply ends.
+/// The greatest number of stop sequences.
 pub const MAX_STOPS: usize = 16;
-/// The greatest length of one of them, in characters.
+/// The greatest length of a stop sequence, in characters.
 pub const MAX_STOP_CHARS: usize = 256;
 
 /// A model: `provider/name`, or a mapping with options.
@@ -39,19 +39,19 @@ pub struct ModelOptions {
     /// How much it may think before it answers.
     pub thinking: Option<Spanned<Thinking>>,
 
-    /// How freely it picks its words: 0 for the likeliest ones. Not every model takes one, and Claude none above 1.
+    /// The randomness of its replies: 0 for the most likely words. Not every model accepts it; Claude accepts at most 1.
     #[schemars(range(min = 0, max = MAX_TEMPERATURE))]
     pub temperature: Option<Spanned<f64>>,
 
-    /// Texts at which a reply ends; the text itself isn't part of it.
+    /// Stop sequences: a reply ends before the first of these texts.
     #[schemars(length(max = MAX_STOPS), inner(length(min = 1, max = MAX_STOP_CHARS)), extend("uniqueItems" = true))]
     pub stop: Option<Spanned<Vec<Spanned<String>>>>,
 
-    /// The greatest number of output tokens of one reply, for agents that don't say it themselves.
+    /// The greatest number of output tokens of one reply, for agents without `max_tokens`.
     #[schemars(range(min = 1, max = MAX_TOKENS))]
     pub max_tokens: Option<Spanned<u32>>,
 
-    /// How many tokens its prompt and reply may have together. Default: what the table of prices says.
+    /// The context window: the tokens of a prompt and its reply together. Default: from the table of prices.
     #[schemars(range(min = 1))]
     pub context: Option<Spanned<u64>>,
 }
@@ -65,7 +65,7 @@ impl ModelSpec {
         }
     }
 
-    /// What is asked of it beyond the defaults.
+    /// The options.
     pub fn options(&self) -> Option<&ModelOptions> {
         match self {
             Self::Name(_) => None,

@@ -1,4 +1,4 @@
-//! Texts for a model, in the job file or beside it.
+//! A prompt, in the job file or in a file of its own.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -7,7 +7,7 @@ use super::PATH_PATTERN;
 use super::text_or_mapping::{OrText, TextOrMapping};
 use crate::yaml::Spanned;
 
-/// A template: the text itself, or the file that holds it.
+/// A template: a text, or the path of a file.
 #[derive(Debug, Clone, JsonSchema)]
 #[schemars(untagged)]
 pub enum PromptText {
@@ -17,12 +17,12 @@ pub enum PromptText {
     File(PromptFile),
 }
 
-/// A text in a file of its own.
+/// A prompt in a file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "prompt file")]
 pub struct PromptFile {
-    /// Path of a text file, from the job file's folder and below it.
+    /// The path of a text file below the job file's folder, relative to that folder.
     #[schemars(regex(pattern = PATH_PATTERN), extend("patternErrorMessage" = "the path leads out of the job's folder"))]
     pub file: Spanned<String>,
 }
