@@ -156,10 +156,12 @@ fn it_agrees_with_validate_on_every_finding() {
     let shown = SHOWN.iter().map(|(name, text)| {
         (format!("{text:?}"), Source::new(*name, format!("model: anthropic/claude-sonnet-5-5\n{text}")), None)
     });
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let examples = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(text, _)| text);
+    let book = std::fs::read_dir(root().join("docs/src")).unwrap().flatten().map(|entry| entry.path());
+    let pages = book.filter(|path| path.extension().is_some_and(|end| end == "md")).chain([root().join("README.md")]);
+    let pages: String = pages.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let examples = pages.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(text, _)| text);
     let examples = examples.filter(|text| text.contains("model:") && text.contains("parent:"));
-    let examples = examples.map(|text| (format!("README: {text:.60?}"), Source::new("job.yaml", text), None));
+    let examples = examples.map(|text| (format!("an example: {text:.60?}"), Source::new("job.yaml", text), None));
     let all: Vec<_> = files.chain(shown).chain(examples).collect();
     assert!(all.len() > 90, "{} files", all.len());
     for (shown, source, folder) in all {
