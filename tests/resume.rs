@@ -171,7 +171,7 @@ fn a_secret_input_must_be_given_again() {
         .legwork(&["resume", "latest", "--set", "other=x"])
         .run()
         .assert_code(3)
-        .assert_stderr_contains("`other` is no secret input");
+        .assert_stderr_contains("`other` isn't a secret input");
     let ended = give(&["resume", "latest"]);
     ended.assert_code(0).assert_stdout("Over.\n");
     assert_eq!(folder.read("said"), "hush-hush-hush\n");

@@ -1,4 +1,4 @@
-//! A job that may run.
+//! A job without errors, the input of a plan.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use crate::yaml::{Node, Spanned};
 
 use super::key_aliases;
 
-/// A job in which nothing is wrong, with its prompt files: the only thing that a plan can be made from, and only
-/// [`super::check`] makes it.
+/// A job without errors, with its prompt files. A plan can be made from nothing else, and only [`super::check`] creates it.
 #[derive(Debug)]
 pub struct ValidJob {
     source: Arc<Source>,
@@ -43,7 +42,7 @@ impl ValidJob {
         &self.name
     }
 
-    /// The job as the file says it.
+    /// The job as written.
     pub fn job(&self) -> &Job {
         &self.job
     }
@@ -53,23 +52,23 @@ impl ValidJob {
         &self.prompts
     }
 
-    /// The schemas of the data that its agents end with.
+    /// The schemas of the data that its agents return.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
     }
 
-    /// The servers of the user's own that its models may name.
+    /// The servers of the user's configuration that its models may name.
     pub fn servers(&self) -> &UserServers {
         &self.servers
     }
 
-    /// The file that it comes from.
+    /// The job file.
     pub fn source(&self) -> &Arc<Source> {
         &self.source
     }
 }
 
-/// The name that a job gives itself, or one made from its file's name.
+/// The job's name, or one made from its file's name.
 pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
     match &job.name {
         Some(name) => Some(name.value.clone()),
@@ -80,9 +79,9 @@ pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
 /// A job's texts.
 #[derive(Debug)]
 pub struct Prompts {
-    /// The texts themselves, included files and all.
+    /// The texts, included files among them.
     pub templates: Templates,
-    /// The parent's prompt; absent where its file can't be read.
+    /// The parent's prompt; `None` if its file can't be read.
     pub prompt: Option<Template>,
     /// The parent's own system prompt.
     pub system: Option<Template>,
@@ -90,12 +89,12 @@ pub struct Prompts {
     pub subagents: IndexMap<String, Template>,
     /// The `when` of each check, in the job's order.
     pub conditions: Vec<Option<Template>>,
-    /// What the texts may name.
+    /// The variables of the texts.
     pub variables: TemplateVariables,
 }
 
 impl Prompts {
-    /// Reads and checks all texts of a job. `root`: the same as YAML, which may hold what the job lacks.
+    /// Loads and checks all texts of a job. `root` is the YAML of the job, which may have keys that the job lacks.
     pub(super) fn load(job: &Job, root: &Node, folder: Option<&JobDir>) -> (Self, Vec<Diagnostic>) {
         let names = template_variables(job, root);
         let mut loader = Loader::new(folder, &names);
@@ -120,14 +119,14 @@ impl Prompts {
 fn load_prompt(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: TextRole) -> Option<Template> {
     match &prompt.value {
         PromptText::Text(text) => Some(loader.text(&prompt.node, text, role)),
-        // What stands in for a path that isn't there is said to be missing already.
+        // A missing path is already reported.
         PromptText::File(file) if file.file.node.is_placeholder() => None,
         PromptText::File(file) => loader.file(&file.file.value, file.file.place(), role),
     }
 }
 
-/// The names that templates may use. They are taken from the file rather than from what could be made of it, so that
-/// a mistake in an input's declaration isn't reported again wherever it is used.
+/// The variables of templates. They are taken from the YAML, not from the decoded job, so that an error in an input's
+/// declaration isn't reported again for each use of the input.
 fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     let mut names = TemplateVariables::default();
     let Some(inputs) = &job.inputs else {
