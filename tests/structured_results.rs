@@ -79,7 +79,7 @@ fn everything_that_does_not_fit_is_told_and_can_be_mended() {
         "- /verdict: expected one of [\"good\",\"bad\"], found \"fine\"",
         "- /findings/0/line: expected a whole number, found \"3\"",
         "- /findings/1: \"line\" is missing",
-        "- the whole: there can be no \"more\" here",
+        "- the whole value: the schema doesn't allow \"more\"",
     ] {
         assert!(told.text.contains(line), "{line}\n{}", told.text);
     }
