@@ -47,7 +47,7 @@ pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, resolve, retirement, unknown_provider_help};
 pub use script::check_script;
-pub use valid_job::{CheckTemplates, Prompts, Schemas, ValidJob};
+pub use valid_job::{Prompts, Schemas, ValidJob};
 
 use lint::{MAX_FINDINGS, fix_place, join_names, overlap};
 
@@ -71,8 +71,8 @@ pub static LINTS: &[&dyn Lint] = &[
     &untrusted_job::UntrustedJob,
     &checks::Checks,
     &context_window::ContextWindow,
-    &not_templates::NotTemplates,
     &shell_syntax::ShellSyntax,
+    &not_templates::NotTemplates,
 ];
 
 /// All rules of all files that are checked.

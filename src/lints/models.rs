@@ -218,7 +218,7 @@ fn provider_alias(provider: &str) -> Option<&'static str> {
         "claude" => "Claude is `anthropic/MODEL`",
         "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
         "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
-            "set up a cloud as your own server: see \"Clouds and gateways\" in the documentation"
+            "set up a cloud as your own server: see \"Clouds and gateways\" in the book"
         }
         "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
         | "together" | "mistral" | "deepseek" | "xai" => {

@@ -87,19 +87,10 @@ pub struct Prompts {
     pub system: Option<Template>,
     /// The subagents' own system prompts, by name.
     pub subagents: IndexMap<String, Template>,
-    /// The templates of checks, in order.
-    pub checks: Vec<CheckTemplates>,
+    /// The `when` of each check, in the job's order.
+    pub conditions: Vec<Option<Template>>,
     /// The variables of templates.
     pub variables: TemplateVariables,
-}
-
-/// The templates of a check.
-#[derive(Debug)]
-pub struct CheckTemplates {
-    /// The command.
-    pub run: Template,
-    /// The condition.
-    pub when: Option<Template>,
 }
 
 impl Prompts {
@@ -117,14 +108,11 @@ impl Prompts {
                 subagents.insert(name.value.clone(), system);
             }
         }
-        let mut checks = Vec::new();
-        for check in &job.checks {
-            let run = loader.text(&check.run.node, &check.run.value, TextRole::Command);
-            let when = check.when.as_ref().map(|when| loader.text(&when.node, &when.value, TextRole::Condition));
-            checks.push(CheckTemplates { run, when });
-        }
+        let conditions = job.checks.iter().map(|check| check.when.as_ref());
+        let conditions =
+            conditions.map(|when| Some(loader.text(&when?.node, &when?.value, TextRole::Condition))).collect();
         let (templates, findings) = loader.finish();
-        (Self { templates, prompt, system, subagents, checks, variables: names }, findings)
+        (Self { templates, prompt, system, subagents, conditions, variables: names }, findings)
     }
 }
 

@@ -91,6 +91,14 @@ impl Environment {
         Self { variables, shell: OnceLock::new() }
     }
 
+    /// The same environment with more variables; they replace those of the same name.
+    #[must_use]
+    pub fn with_variables(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut environment = self.clone();
+        environment.variables.extend(more);
+        environment
+    }
+
     /// Where `bash` is: looked for once. Folders of `PATH` are passed over that are relative, or that lie in the workspace
     /// or another folder which commands may change.
     pub(crate) fn shell(&self, workspace: &Path, writable: &[PathBuf]) -> &Path {
