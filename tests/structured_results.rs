@@ -79,7 +79,7 @@ fn all_schema_violations_are_reported_and_can_be_fixed() {
         "- /verdict: expected one of [\"good\",\"bad\"], found \"fine\"",
         "- /findings/0/line: expected a whole number, found \"3\"",
         "- /findings/1: \"line\" is missing",
-        "- the whole: there can be no \"more\" here",
+        "- the whole value: the schema doesn't allow \"more\"",
     ] {
         assert!(told.text.contains(line), "{line}\n{}", told.text);
     }

@@ -1,4 +1,4 @@
-//! A job without errors, the input of a plan.
+//! A job without errors, with its prompts and schemas.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::yaml::{Node, Spanned};
 
 use super::key_aliases;
 
-/// A job without errors, with its prompt files. A plan can be made from nothing else, and only [`super::check`] creates it.
+/// A job without errors, with its prompt files. Plans are made only from this, and only [`super::check`] makes it.
 #[derive(Debug)]
 pub struct ValidJob {
     source: Arc<Source>,
@@ -42,33 +42,33 @@ impl ValidJob {
         &self.name
     }
 
-    /// The job as written.
+    /// The job as written in the file.
     pub fn job(&self) -> &Job {
         &self.job
     }
 
-    /// Its texts.
+    /// Its prompts and other templates.
     pub fn prompts(&self) -> &Prompts {
         &self.prompts
     }
 
-    /// The schemas of the data that its agents return.
+    /// The schemas of its results.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
     }
 
-    /// The servers of the user's configuration that its models may name.
+    /// The user's own servers.
     pub fn servers(&self) -> &UserServers {
         &self.servers
     }
 
-    /// The job file.
+    /// Its file.
     pub fn source(&self) -> &Arc<Source> {
         &self.source
     }
 }
 
-/// The job's name, or one made from its file's name.
+/// The job's name, by default made from its file's name.
 pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
     match &job.name {
         Some(name) => Some(name.value.clone()),
@@ -76,12 +76,12 @@ pub(super) fn name_of(job: &Job, source: &Source) -> Option<String> {
     }
 }
 
-/// A job's texts.
+/// A job's prompts and other templates.
 #[derive(Debug)]
 pub struct Prompts {
-    /// The texts, included files among them.
+    /// The templates themselves, with included files.
     pub templates: Templates,
-    /// The parent's prompt; `None` if its file can't be read.
+    /// The parent's prompt; absent if its file can't be read.
     pub prompt: Option<Template>,
     /// The parent's own system prompt.
     pub system: Option<Template>,
@@ -89,12 +89,12 @@ pub struct Prompts {
     pub subagents: IndexMap<String, Template>,
     /// The `when` of each check, in the job's order.
     pub conditions: Vec<Option<Template>>,
-    /// The variables of the texts.
+    /// The variables of templates.
     pub variables: TemplateVariables,
 }
 
 impl Prompts {
-    /// Loads and checks all texts of a job. `root` is the YAML of the job, which may have keys that the job lacks.
+    /// Reads and checks all templates of a job. `root`, its YAML, may hold what the decoded job lacks.
     pub(super) fn load(job: &Job, root: &Node, folder: Option<&JobDir>) -> (Self, Vec<Diagnostic>) {
         let names = template_variables(job, root);
         let mut loader = Loader::new(folder, &names);
@@ -119,14 +119,14 @@ impl Prompts {
 fn load_prompt(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: TextRole) -> Option<Template> {
     match &prompt.value {
         PromptText::Text(text) => Some(loader.text(&prompt.node, text, role)),
-        // A missing path is already reported.
+        // The missing path is reported already.
         PromptText::File(file) if file.file.node.is_placeholder() => None,
         PromptText::File(file) => loader.file(&file.file.value, file.file.place(), role),
     }
 }
 
-/// The variables of templates. They are taken from the YAML, not from the decoded job, so that an error in an input's
-/// declaration isn't reported again for each use of the input.
+/// The variables of templates. They are taken from the YAML, so that an error in an input's declaration isn't reported
+/// again wherever the input is used.
 fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     let mut names = TemplateVariables::default();
     let Some(inputs) = &job.inputs else {
@@ -158,12 +158,12 @@ fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     names
 }
 
-/// A job's schemas, each of which stands alone.
+/// A job's schemas, each without references to other files.
 #[derive(Debug, Default)]
 pub struct Schemas {
-    /// Of the parent's result.
+    /// The schema of the parent's result.
     pub result: Option<Value>,
-    /// Of what subagents return, by their names.
+    /// The schemas of subagents' results, by name.
     pub returns: IndexMap<String, Value>,
     files: Vec<String>,
     sources: Vec<Arc<Source>>,
@@ -185,12 +185,12 @@ impl Schemas {
         Self { result, returns, files, sources: reader.sources().cloned().collect() }
     }
 
-    /// The files that they are made of, as paths from the job's folder.
+    /// The paths of their files from the job's folder.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
 
-    /// The same files, as they were read.
+    /// The contents of their files.
     pub(super) fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.sources.iter()
     }

@@ -1,4 +1,4 @@
-//! From parser events to the arena. Whatever is wrong with anchors, keys, tags and documents is found here.
+//! Builds the document from parser events, and reports errors in anchors, keys, tags and documents.
 
 mod keys;
 mod scalars;
@@ -18,17 +18,17 @@ use super::syntax_recovery::{self, RecoveryGap};
 use super::{recovery_gaps, unicode_spaces, utf8};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
-/// What came of a source's text.
+/// The result of parsing.
 pub(super) struct ParseOutcome {
-    /// The one document; partial where the syntax is wrong, absent where nothing is left of it.
+    /// The document; partial after a syntax error, absent if nothing is left of it.
     pub(super) tree: Option<Arc<Tree>>,
-    /// Everything found on the way.
+    /// The findings.
     pub(super) found: Findings,
-    /// What of the text isn't in the tree.
+    /// The parts of the text that aren't in the tree.
     pub(super) gaps: Vec<SourceSpan>,
 }
 
-/// Reads a source's one document.
+/// Parses a source's one document.
 pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) -> ParseOutcome {
     let mut found = Findings::default();
     let place = |span| SourceSpan { source: Arc::clone(source), range: span };
@@ -87,7 +87,7 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
     let Some(root) = root else {
         if lost.is_empty() {
             let finding = Diagnostic::error("empty-file", place(0..0), "the file is empty");
-            found.push(finding.help("write something into it, or name another file"));
+            found.push(finding.help("write a job into it, or use another file"));
         }
         return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] };
     };
@@ -105,24 +105,23 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
     }
 }
 
-/// What to do where a file is too large.
+/// The help for a file that is too large.
 const SPLIT: &str = "move long texts into files of their own";
 /// A list or mapping that isn't closed yet.
 struct Frame {
     index: u32,
     anchor: usize,
-    /// Of a mapping, keys and values by turns.
+    /// The items of a list, or the keys and values of a mapping in turn.
     items: Vec<u32>,
     mapping: bool,
     flow: bool,
-    /// How many levels lie below.
+    /// The number of levels below.
     height: usize,
     weight_before: u64,
 }
 
 /// The help for an alias without an anchor.
-const ANCHOR: &str =
-    "put the anchor `&NAME` before the value that it stands for, or quote a string that starts with `*`";
+const ANCHOR: &str = "put the anchor `&NAME` before its value, or quote a string that starts with `*`";
 
 /// A node that aliases can refer to.
 enum Anchor {
@@ -137,9 +136,9 @@ enum Anchor {
 
 struct TreeBuilder<'a> {
     source: &'a Arc<Source>,
-    /// What is parsed: the source's text, but for the holes.
+    /// The parsed text: the source's text without the gaps.
     text: &'a str,
-    /// Where something that the author wrote is gone.
+    /// The gaps with lost text.
     gaps: &'a [RecoveryGap],
     nodes: Vec<NodeData>,
     frames: Vec<Frame>,
@@ -151,7 +150,7 @@ struct TreeBuilder<'a> {
     second: Option<usize>,
 }
 
-/// What a text that the parser takes holds.
+/// A parsed text.
 struct ParsedDocument {
     nodes: Vec<NodeData>,
     found: Findings,
@@ -161,11 +160,11 @@ struct ParsedDocument {
     second: Option<usize>,
 }
 
-/// What ends the reading of a text.
+/// Why parsing stopped.
 enum ParseAbort {
-    /// A mistake behind which there is no sense in reading on.
+    /// An error after which the rest can't be read.
     Finding(Box<Diagnostic>),
-    /// The parser doesn't take the text.
+    /// A syntax error.
     Syntax,
 }
 
@@ -253,7 +252,7 @@ impl<'a> TreeBuilder<'a> {
         self.attach(index, 0);
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to its list or mapping.
     fn attach(&mut self, index: u32, height: usize) {
         let Some(frame) = self.frames.last_mut() else {
             self.root.get_or_insert(index);
@@ -307,7 +306,7 @@ impl<'a> TreeBuilder<'a> {
                     self.report("too-deep", span.clone(), message, FLATTEN);
                     self.push_invalid(span);
                 } else if self.weight + weight > MAX_EXPANDED {
-                    let message = format!("with the alias `{name}` the file stands for too many values");
+                    let message = format!("with the alias `{name}`, the file has too many values");
                     self.report("too-large", span.clone(), message, "use fewer aliases of aliases");
                     self.push_invalid(span);
                 } else {
@@ -317,12 +316,12 @@ impl<'a> TreeBuilder<'a> {
                 }
             }
             Some(Anchor::Open) => {
-                let message = format!("the alias `{name}` stands for something that it is part of");
+                let message = format!("the alias `{name}` refers to a value that contains it");
                 self.report(
                     "cyclic-alias",
                     span.clone(),
                     message,
-                    "write the value out, or move the anchor to a part without it",
+                    "write the value out, or move the anchor to a part without the alias",
                 );
                 self.push_invalid(span);
             }
@@ -348,7 +347,7 @@ impl<'a> TreeBuilder<'a> {
             }
             _ => self.nodes[frame.index as usize].span.start..end.end,
         };
-        // Which item is gone can't be told, so there may have been any.
+        // A lost item could have been anything.
         let lacks_items = !frame.mapping
             && frame.items.iter().any(|item| matches!(self.nodes[*item as usize].content, Content::Invalid));
         let content = if frame.mapping { self.mapping(&frame.items, &span) } else { Content::List(frame.items.into()) };
@@ -364,7 +363,7 @@ impl<'a> TreeBuilder<'a> {
     }
 }
 
-/// A block list begins at its first dash; what is known is where its first item does.
+/// The start of a block list, which is the dash before its first item.
 fn dash_before(text: &str, item: usize) -> usize {
     let before = text[..item].trim_end();
     if before.ends_with('-') { before.len() - 1 } else { item }
