@@ -42,7 +42,7 @@ struct FailedTries {
 impl<'a> RequestObserver<'a> {
     pub(super) fn new(tree: &'a RunState, agent: &'a str, model: &'a Model, reservation: &'a Reservation<'a>) -> Self {
         let told = Mutex::new(FailedTries { usage: Usage::default(), cost: Some(0.0), stop: None });
-        let shown = Mutex::new(TextRedactor::new(&tree.mask));
+        let shown = Mutex::new(tree.mask.text_stream());
         Self {
             tree,
             agent,
@@ -79,7 +79,7 @@ impl StreamObserver for RequestObserver<'_> {
     }
 
     fn on_retry(&self, retry: &Retry) {
-        *lock(&self.text_redactor) = TextRedactor::new(&self.tree.mask);
+        *lock(&self.text_redactor) = self.tree.mask.text_stream();
         let why = self.tree.mask.redact(&retry.reason).into_owned();
         let event = Retrying { retry: Retry { reason: why, ..retry.clone() } }.into();
         let written = self.tree.sink.record(self.agent, event, Durability::Written);

@@ -77,18 +77,7 @@ impl Record {
     pub fn journals(&self) -> Result<BTreeMap<String, Vec<JournalEntry>>, Error> {
         let mut journals = BTreeMap::new();
         for agent in std::iter::once(PARENT.to_owned()).chain(self.subagents()?) {
-            let mut entries = Vec::new();
-            for entry in self.entries(&agent)? {
-                match entry {
-                    Ok(entry) if entry.agent != agent => {
-                        let path = self.folder.join(journal_file(&agent));
-                        return Err(Error::NotARecord { path, why: "it contains another agent's events".to_owned() });
-                    }
-                    Ok(entry) => entries.push(entry),
-                    Err(JournalError::Torn { .. }) => break,
-                    Err(error) => return Err(journal_error(self.folder.join(journal_file(&agent)), error)),
-                }
-            }
+            let entries = read_entries(&self.folder, &agent, &mut self.entries(&agent)?)?;
             journals.insert(agent, entries);
         }
         Ok(journals)
@@ -139,6 +128,27 @@ fn started(folder: &Path) -> Result<Option<RunStarted>, Error> {
         },
         Some(Err(error)) => Err(journal_error(path, error)),
     }
+}
+
+/// Reads an agent's entries up to the end or an incomplete last line.
+pub(super) fn read_entries(
+    folder: &Path,
+    agent: &str,
+    reader: &mut JournalReader<impl io::BufRead>,
+) -> Result<Vec<JournalEntry>, Error> {
+    let path = || folder.join(journal_file(agent));
+    let mut entries = Vec::new();
+    for entry in reader {
+        match entry {
+            Ok(entry) if entry.agent != agent => {
+                return Err(Error::NotARecord { path: path(), why: "it contains another agent's events".to_owned() });
+            }
+            Ok(entry) => entries.push(entry),
+            Err(JournalError::Torn { .. }) => break,
+            Err(error) => return Err(journal_error(path(), error)),
+        }
+    }
+    Ok(entries)
 }
 
 /// The error to report for an invalid journal.

@@ -11,13 +11,13 @@ use super::disk_reserve::DiskReserve;
 use super::heartbeat::Heartbeat;
 use super::layout::{BASELINE_FILE, PATCH_FILE, RESULT_FILE};
 use super::lock::RecordLock;
-use super::read::{Record, journal_error, open_error};
+use super::read::{Record, open_error, read_entries};
 use super::recorder::Recorder;
 use super::temp_files::remove_temporary_files;
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT};
 use crate::journal::record_files::private_file_options;
-use crate::journal::{JournalError, JournalReader, RecordKey, journal_file};
+use crate::journal::{JournalReader, RecordKey, journal_file};
 
 /// A record that was opened for resuming, and its content.
 #[derive(Debug)]
@@ -109,14 +109,7 @@ fn reopen_journal(folder: &Path, agent: &str, key: Option<&RecordKey>) -> Result
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(open_error(path, source)),
     };
-    let mut entries = Vec::new();
-    for entry in &mut reader {
-        match entry {
-            Ok(entry) => entries.push(entry),
-            Err(JournalError::Torn { .. }) => break,
-            Err(error) => return Err(journal_error(path, error)),
-        }
-    }
+    let entries = read_entries(folder, agent, &mut reader)?;
     let (whole_bytes, sum) = reader.position();
     let file: File = private_file_options().append(true).open(&path).map_err(failed)?;
     if file.metadata().map_err(failed)?.len() > whole_bytes {
@@ -138,9 +131,6 @@ fn check_consistency(folder: &Path, journals: &BTreeMap<String, Vec<JournalEntry
         }
     }
     for (agent, entries) in journals {
-        if entries.iter().any(|entry| entry.agent != *agent) {
-            return inconsistent(agent, "it contains another agent's events");
-        }
         // An empty journal was created just before the run was interrupted.
         if agent != PARENT && !started_agents.contains(agent) && !entries.is_empty() {
             return inconsistent(agent, "the parent's journal doesn't mention this subagent");

@@ -161,7 +161,7 @@ pub fn is_job_name(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "yaml" || end == "yml")
 }
 
-/// Whether a file is a job, as far as its first lines of YAML say.
+/// Whether a YAML file looks like a job: it has a `parent` key.
 fn is_job(path: &Path) -> bool {
     let mut text = String::new();
     is_job_name(path)

@@ -1,4 +1,4 @@
-//! git's index, as far as it says where files lie: gitformat-index(5), versions 2 to 4.
+//! Reads the paths in git's index: gitformat-index(5), versions 2 to 4.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,14 +6,14 @@ use std::path::{Component, Path};
 
 use super::super::protected_paths::is_dot_git;
 
-/// The lengths of an object's name: SHA-1 and SHA-256.
+/// The lengths of object ids: SHA-1 and SHA-256.
 const HASH_LENGTHS: [usize; 2] = [20, 32];
 
-/// The longest path of an entry, in bytes: Linux opens no longer one. Version 4 shares the beginnings of paths, so that a
-/// small index could otherwise expand to terabytes of them.
+/// The longest path of an entry, in bytes; Linux opens no longer ones. Version 4 shares prefixes of paths, so a small index
+/// could otherwise expand to terabytes.
 const LONGEST_PATH: usize = 4096;
 
-/// What one entry is, without what git keeps of the file's state. Its path is with the reader.
+/// An entry without the cached state of the file. Its path is in the reader.
 #[derive(Debug, PartialEq, Eq)]
 struct IndexEntry<'a> {
     mode: u32,
@@ -21,8 +21,7 @@ struct IndexEntry<'a> {
     flags: &'a [u8],
 }
 
-/// Whether no entry is in a git folder or out of the working tree: git makes a file of each entry that somebody checks
-/// out, hooks included.
+/// Whether no entry is in a git folder or outside of the working tree. A checkout writes a file for each entry, including hooks.
 pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     let is_readable = |digest: usize| all_paths_pass(bytes, digest, |_| true).is_some();
     let is_harmless = |digest: usize| all_paths_pass(bytes, digest, is_in_the_tree) == Some(true);
@@ -30,7 +29,7 @@ pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     readable.peek().is_some() && readable.all(is_harmless)
 }
 
-/// Whether two indexes differ in nothing but what git keeps of the files' state, as `git describe --dirty` leaves it.
+/// Whether two indexes differ only in the cached state of files, as after `git describe --dirty`.
 pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
     HASH_LENGTHS.into_iter().any(|digest| {
         let Some((mut one, mut other)) = IndexReader::new(one, digest).zip(IndexReader::new(other, digest)) else {
@@ -46,7 +45,7 @@ pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
     })
 }
 
-/// Whether all paths pass, or `None` where the index can't be read.
+/// Whether all paths pass; `None` if the index is invalid.
 fn all_paths_pass(bytes: &[u8], digest: usize, passes: impl Fn(&[u8]) -> bool) -> Option<bool> {
     let mut reader = IndexReader::new(bytes, digest)?;
     let mut all = true;
@@ -61,13 +60,13 @@ fn is_in_the_tree(path: &[u8]) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(name) if !is_dot_git(name)))
 }
 
-/// Reads one entry after the other, in memory that doesn't grow with their number.
+/// Reads entries one by one, in constant memory.
 struct IndexReader<'a> {
     rest: &'a [u8],
     version: u32,
     left: u32,
     digest: usize,
-    /// That of the last entry.
+    /// The path of the last entry.
     path: Vec<u8>,
 }
 
@@ -79,7 +78,7 @@ impl<'a> IndexReader<'a> {
         (2..=4).contains(&version).then_some(Self { rest, version, left, digest, path: Vec::new() })
     }
 
-    /// The next entry, where there is one left; `None` where it can't be read.
+    /// The next entry, `Some(None)` after the last one, or `None` if the index is invalid.
     fn next(&mut self) -> Option<Option<IndexEntry<'a>>> {
         let Some(left) = self.left.checked_sub(1) else { return Some(None) };
         self.left = left;
@@ -104,13 +103,13 @@ impl<'a> IndexReader<'a> {
         if self.path.len() > LONGEST_PATH {
             return None;
         }
-        // At least one zero byte; the older versions fill up to a multiple of eight.
+        // At least one zero byte. Older versions pad to a multiple of eight.
         let padding = if self.version == 4 { 1 } else { 8 - (begins - rest.len()) % 8 };
         take(rest, padding)?;
         Some(Some(IndexEntry { mode, object, flags }))
     }
 
-    /// Whether nothing follows but extensions and the checksum. A split index has most of its entries in another file.
+    /// Whether only extensions and the checksum follow. A split index is rejected: most of its entries are in another file.
     fn is_at_end(&mut self) -> bool {
         while self.rest.len() > self.digest {
             let Some(kind) = take(&mut self.rest, 4) else { return false };
@@ -133,7 +132,7 @@ fn number(rest: &mut &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(take(rest, 4)?.try_into().ok()?))
 }
 
-/// A number as version 4 writes it: like the offsets in a pack.
+/// A number in version 4's encoding, the same as for offsets in packs.
 fn varint(rest: &mut &[u8]) -> Option<usize> {
     let mut value = 0_usize;
     loop {
