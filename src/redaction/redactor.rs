@@ -62,14 +62,6 @@ impl Redactor {
         Cow::Owned(String::from_utf8(redacted).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into()))
     }
 
-    /// Replaces every secret in a text that is already owned.
-    pub fn redact_string(&self, text: String) -> String {
-        match self.redact(&text) {
-            Cow::Owned(redacted) => redacted,
-            Cow::Borrowed(_) => text,
-        }
-    }
-
     /// A redactor for bytes that come in pieces.
     pub fn stream(&self) -> StreamRedactor {
         StreamRedactor::new(self.matcher.clone())

@@ -144,7 +144,7 @@ fn measure_overhead() {
         let mut times: Vec<_> = (0..200)
             .map(|_| {
                 let mut command = Command::new("/bin/true");
-                let begun = std::time::Instant::now();
+                let start = std::time::Instant::now();
                 // A pre-exec step makes std fork, as for every command of a run.
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
                 command.current_dir(place.root.join("work"));
@@ -154,19 +154,19 @@ fn measure_overhead() {
                     nothing(&mut command);
                 }
                 assert!(command.status().unwrap().success());
-                begun.elapsed()
+                start.elapsed()
             })
             .collect();
         times.sort();
         times[100]
     };
     eprintln!("unconfined {:?}, confined {:?}", median(false), median(true));
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     place.landlock();
-    eprintln!("prepared in {:?}", begun.elapsed());
-    let begun = std::time::Instant::now();
+    eprintln!("prepared in {:?}", start.elapsed());
+    let start = std::time::Instant::now();
     landlock.probe().unwrap();
-    eprintln!("tried in {:?}", begun.elapsed());
+    eprintln!("tried in {:?}", start.elapsed());
 }
 
 #[allow(unsafe_code)]

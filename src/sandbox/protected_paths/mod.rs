@@ -182,12 +182,12 @@ struct ProtectedPathSearch<'a> {
     trees: BTreeSet<PathBuf>,
     /// The configuration files that were read, each with the working tree that it is for.
     configurations: BTreeSet<(PathBuf, PathBuf)>,
-    /// How much more of them may be read.
+    /// How many more bytes of them may be read.
     bytes: u64,
-    /// How many more names may be in them.
+    /// How many more paths they may name.
     named: usize,
     end: Instant,
-    /// Whether nothing was passed over for want of time, or for being too much.
+    /// Whether nothing was skipped for lack of time or because of a limit.
     is_complete: bool,
 }
 
