@@ -42,6 +42,7 @@ pub mod schema;
 pub mod error;
 pub mod cases;
 pub mod formats;
+pub mod journal;
 pub mod record;
 pub mod workspace_changes;
 pub mod budget;

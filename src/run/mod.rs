@@ -339,7 +339,7 @@ fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
             "Another program moved, deleted or changed the record: start the job anew, and keep the record from that."
                 .into()
         }
-        _ => format!("Make room for the record, then go on: legwork resume {}", folder.display()),
+        _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),
     }
 }
 

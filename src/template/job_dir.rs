@@ -128,11 +128,6 @@ impl JobDir {
     }
 }
 
-/// The error for a path that leaves the folder. Unlike the system's own, it has no number.
-fn escapes_error() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "the path leads out of the folder")
-}
-
 fn file_error(error: &io::Error) -> PromptFileError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => PromptFileError::Missing,

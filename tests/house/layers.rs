@@ -20,6 +20,7 @@ const MODULES_WITH_CYCLES: &[&str] = &[
     "record",
     "redaction",
     "sandbox",
+    "run",
     "template",
     "tools",
     "workspace",

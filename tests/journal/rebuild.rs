@@ -178,7 +178,7 @@ fn a_torn_tail_is_reported_and_the_rest_is_used() {
     let ended = rebuild(&folder);
     ended
         .assert_code(0)
-        .assert_stderr_contains(&format!("events.jsonl ends early: line {lines} is torn"))
+        .assert_stderr_contains(&format!("events.jsonl ends early: line {lines} is incomplete"))
         .assert_stderr_contains("no result.json");
     assert!(!record.has("result.json"));
     assert!(record.transcript().starts_with("# job: not finished"));
@@ -194,10 +194,10 @@ fn nothing_is_rebuilt_while_the_run_is_active_or_before_it_started() {
     let server = Server::start(|_: &Request| Answer::empty().hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
     server.wait_for(1);
-    rebuild(&folder).assert_code(5).assert_stdout("").assert_stderr_contains("still going on");
+    rebuild(&folder).assert_code(5).assert_stdout("").assert_stderr_contains("still running");
     running.signal(Signal::KILL);
     running.wait();
     rebuild(&folder).assert_code(0).assert_stderr_contains("no result.json");
     std::fs::write(latest(&folder).path().join("events.jsonl"), "").unwrap();
-    rebuild(&folder).assert_code(2).assert_stderr_contains("start the job anew");
+    rebuild(&folder).assert_code(2).assert_stderr_contains("start the job again");
 }

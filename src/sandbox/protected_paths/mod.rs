@@ -162,7 +162,7 @@ pub fn is_job_name(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "yaml" || end == "yml")
 }
 
-/// Whether a file is a job, as far as its first lines of YAML say.
+/// Whether a YAML file looks like a job: it has a `parent` key.
 fn is_job(path: &Path) -> bool {
     let mut text = String::new();
     is_job_name(path)
@@ -183,12 +183,12 @@ struct ProtectedPathSearch<'a> {
     trees: BTreeSet<PathBuf>,
     /// The configuration files that were read, each with the working tree that it is for.
     configurations: BTreeSet<(PathBuf, PathBuf)>,
-    /// How much more of them may be read.
+    /// How many more bytes of them may be read.
     bytes: u64,
-    /// How many more names may be in them.
+    /// How many more paths they may name.
     named: usize,
     end: Instant,
-    /// Whether nothing was passed over for want of time, or for being too much.
+    /// Whether nothing was skipped for lack of time or because of a limit.
     is_complete: bool,
 }
 

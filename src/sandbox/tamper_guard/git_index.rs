@@ -7,8 +7,7 @@ use std::path::{Component, Path};
 use crate::git::index::{HASH_LENGTHS, IndexReader};
 use crate::git::is_dot_git;
 
-/// Whether no entry is in a git folder or out of the working tree: git makes a file of each entry that somebody checks
-/// out, hooks included.
+/// Whether no entry is in a git folder or outside of the working tree. A checkout writes a file for each entry, including hooks.
 pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     let is_readable = |digest: usize| all_paths_pass(bytes, digest, |_| true).is_some();
     let is_harmless = |digest: usize| all_paths_pass(bytes, digest, is_in_the_tree) == Some(true);
@@ -16,7 +15,7 @@ pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     readable.peek().is_some() && readable.all(is_harmless)
 }
 
-/// Whether two indexes differ in nothing but what git keeps of the files' state, as `git describe --dirty` leaves it.
+/// Whether two indexes differ only in the cached state of files, as after `git describe --dirty`.
 pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
     HASH_LENGTHS.into_iter().any(|digest| {
         let Some((mut one, mut other)) = IndexReader::new(one, digest).zip(IndexReader::new(other, digest)) else {
@@ -33,7 +32,7 @@ pub(super) fn has_same_entries(one: &[u8], other: &[u8]) -> bool {
     })
 }
 
-/// Whether all paths pass, or `None` where the index can't be read.
+/// Whether all paths pass; `None` if the index is invalid.
 fn all_paths_pass(bytes: &[u8], digest: usize, passes: impl Fn(&[u8]) -> bool) -> Option<bool> {
     let mut reader = IndexReader::new(bytes, digest)?;
     let mut all = true;
