@@ -64,10 +64,11 @@ fn unconfined<'a>(legwork: &Path, arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn measured(program: &Path, arguments: &[&str], folder: &Path, server: &Server) -> Measurement {
-    let own = std::env::current_exe().expect("this program");
+    let this_program = std::env::current_exe().expect("this program");
     let program = program.to_str().expect("a path that is text");
     let all = [&["--measure", program], arguments].concat();
-    measure::measure(&mut legwork(&own, &all, folder, server)).unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
+    measure::measure(&mut legwork(&this_program, &all, folder, server))
+        .unwrap_or_else(|why| panic!("{arguments:?}: {why}"))
 }
 
 fn prepared() -> tempfile::TempDir {
