@@ -266,6 +266,14 @@ fn the_page_about_records_agrees_with_the_schemas() {
 }
 
 #[test]
+fn the_book_shows_the_job_that_init_writes() {
+    let folder = TestFolder::new();
+    folder.legwork(&["init"]).run().assert_code(0);
+    let shown = code_blocks(&read("docs/src/getting-started.md"), &["yaml"]);
+    assert!(shown.contains(&folder.read("jobs/first.yaml")), "docs/src/getting-started.md shows another first job");
+}
+
+#[test]
 fn contributing_names_files_that_exist() {
     let page = read("docs/src/contributing.md");
     let folders = ["src/", "tests/", "benches/", "fuzz/", "jobs/", "schemas/", "docs/", ".ci/"];

@@ -80,7 +80,7 @@ def unseen(api, text):
     good = json.loads(text)
     for at, _ in enumerate(breakable(good)):
         bad = copy.deepcopy(good)
-        list(breakable(bad))[at]["nobodys_key"] = 1
+        list(breakable(bad))[at]["unknown_key"] = 1
         if not api.of_request(bad):
             missed.append(f"an unknown key in object {at} wasn't seen: {text[:200]}")
     for key in {"model", "messages", "input", "contents"} & good.keys():
