@@ -181,7 +181,7 @@ fn accept_renews_snapshots_and_nothing_else() {
     let ended = run(&folder, &["--accept"]);
     ended
         .assert_code(1)
-        .assert_stdout_contains("     renewed jobs/tests/job/one/expect/a.txt")
+        .assert_stdout_contains("     updated jobs/tests/job/one/expect/a.txt")
         .assert_stdout_contains("the parent took 3 turns");
     assert_eq!(folder.read("jobs/tests/job/one/expect/a.txt"), "hello\n");
     assert_eq!(folder.read("jobs/tests/job/one/text.md"), "I wrote hello.\n");
@@ -215,7 +215,7 @@ fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
         .assert_stderr_contains("the job has no subagent `reader`")
         .assert_stderr_contains("this case has neither a script nor a record")
         .assert_stderr_contains("jobs/tests/job/four/expect.yaml")
-        .assert_stderr_contains("there is no job `gone` beside the folder `tests`")
+        .assert_stderr_contains("there is no job `gone` next to the folder `tests`")
         .assert_stderr_contains("colour");
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
     // A broken job is reported once, however many cases it has.

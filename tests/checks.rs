@@ -343,7 +343,7 @@ fn a_check_gets_inputs_as_variables() {
          deep: { type: boolean, default: true }\n  count: { type: integer, default: 3 }\n  token: { type: string, secret: true }\n\
          checks:\n  - name: prints\n    run: |\n      printf %s \"$INPUT_TEXT\" > text\n      \
          printf '<%s>' \"$INPUT_FILES\" \"$INPUT_DEEP\" \"$INPUT_COUNT\" \"$LEGWORK_RUN_ID\" > others\n      \
-         [ \"$INPUT_TOKEN\" = hush-hush-hush ]\n",
+         [ ${#INPUT_TOKEN} = 14 ]\n",
         &["Done."],
     );
     folder.write("hostile", HOSTILE);

@@ -275,7 +275,7 @@ fn init_writes_a_valid_job_and_never_overwrites() {
         .assert_stderr_contains("legwork test");
     folder.legwork(&["validate"]).run().assert_code(0);
     folder.legwork(&["run", "jobs/first.yaml", "--dry-run"]).run().assert_code(0);
-    folder.legwork(&["init"]).run().assert_code(2).assert_stderr_contains("there already");
+    folder.legwork(&["init"]).run().assert_code(2).assert_stderr_contains("already exists");
     folder.legwork(&["init", "../x"]).run().assert_code(2);
     let schema = folder.legwork(&["schema"]).run();
     schema.assert_code(0);

@@ -94,8 +94,8 @@ fn long_conversations_are_compacted_with_every_provider() {
         let folder = folder(&with_window(model), "");
         let server = Server::start(reader(20));
         let ended = run(&folder, &server);
-        ended.assert_code(0).assert_stdout("All is read.\n").assert_stderr_contains("results shortened: about ");
-        ended.assert_stderr_contains("summed up but for the last turn");
+        ended.assert_code(0).assert_stdout("All is read.\n").assert_stderr_contains("results truncated, from about ");
+        ended.assert_stderr_contains("conversation summarized except for the last turn");
         let requests = server.finish();
         let record = ended.run_folder();
         let (shortened, summed_up) =
@@ -128,11 +128,11 @@ fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     assert_eq!((&result["turns"], &result["tool_calls"]), (&json!(21), &json!(20)));
     assert_eq!(result["usage"]["output_tokens"], requests * 300, "the summaries' tokens count");
     let transcript = record.transcript();
-    assert!(transcript.contains("_To make room, ") && transcript.contains("## Summary of what went before\n"));
+    assert!(transcript.contains("_Compaction: ") && transcript.contains("## Conversation summary\n"));
     assert_eq!(transcript.matches("## Turn ").count(), 21, "a summary is no turn");
-    assert!(!transcript.contains("## Last word"));
+    assert!(!transcript.contains("## Final reply"));
     let page = record.file("report.html");
-    assert!(page.contains("To make room") && page.contains("Summary of what went before"));
+    assert!(page.contains("Compaction") && page.contains("Conversation summary"));
     let before = [transcript, page, record.file("result.json")];
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
@@ -165,7 +165,7 @@ fn a_subagents_compaction_is_reported_to_the_parent() {
         .sum::<usize>();
     assert!(times > 1, "{times}");
     let transcript = record.transcript();
-    let note = format!("_To make room, its conversation was made shorter {times} times_");
+    let note = format!("_Its conversation was compacted {times} times_");
     assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&note)), "{transcript}");
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
     // The parent has compacted nothing.
@@ -237,8 +237,8 @@ fn a_reply_cut_by_the_context_window_is_requested_again() {
     ended
         .assert_code(0)
         .assert_stdout("Done.\n")
-        .assert_stderr_contains("asks again: the reply was cut")
-        .assert_stderr_contains("results shortened");
+        .assert_stderr_contains("reply discarded, asking again: the reply was cut")
+        .assert_stderr_contains("results truncated");
     assert_eq!(events_of_type(&ended.run_folder(), "reply_discarded").len(), 1);
     assert_eq!(ended.run_folder().result()["tool_calls"], 3, "no call of the reply ran");
 }
@@ -295,7 +295,7 @@ fn an_empty_summary_ends_the_run() {
             .assert_code(4)
             .assert_stderr_contains("context_full: the conversation doesn't fit")
             .assert_stderr_contains("Hand more to subagents");
-        assert!(ended.run_folder().transcript().contains(&format!("_The summary that was asked for {why}_")));
+        assert!(ended.run_folder().transcript().contains(&format!("_Compaction failed: the summary {why}_")));
     }
 }
 
@@ -311,7 +311,7 @@ fn new_results_larger_than_the_window_are_truncated() {
         _ => Answer::text("Seen."),
     });
     let ended = run(&folder, &server);
-    ended.assert_code(0).assert_stdout("Seen.\n").assert_stderr_contains("3 results shortened");
+    ended.assert_code(0).assert_stdout("Seen.\n").assert_stderr_contains("3 results truncated");
     let requests = server.finish();
     assert_eq!(requests.len(), 2, "there is nothing to sum up");
     assert!(tokens(&requests[1]) + MAX_REPLY_TOKENS <= WINDOW);
@@ -373,7 +373,10 @@ fn a_subagents_conversation_is_compacted() {
         },
     });
     let ended = run(&folder, &server);
-    ended.assert_code(0).assert_stdout("Led.\n").assert_stderr_contains("reader-1       summed up but for the last");
+    ended
+        .assert_code(0)
+        .assert_stdout("Led.\n")
+        .assert_stderr_contains("reader-1       conversation summarized except for the last");
     server.finish();
     let record = ended.run_folder();
     assert!(record.summary("reader-1").contains("All is read."));

@@ -107,7 +107,7 @@ fn different_jobs_and_unfinished_runs_can_be_compared() {
     let shown = folder.legwork(&["diff", &first, "other/latest"]).run();
     shown
         .assert_code(0)
-        .assert_stdout_contains("They are runs of different jobs.")
+        .assert_stdout_contains("These runs are of different jobs.")
         .assert_stdout_contains("job           * job   ")
         .assert_stdout_contains(&other);
     let killed = folder

@@ -41,10 +41,10 @@ fn the_plan_shows_everything_that_would_happen() {
         before,
         "\
 job         tidy
-for         Tidies up.
+description Tidies up.
 workspace   WORKSPACE
 input       folder = \"src\"
-input       token = (secret, for bash as $INPUT_TOKEN)
+input       token = (secret; commands see $INPUT_TOKEN)
 
 parent
   model       anthropic/claude-sonnet-4-6
@@ -80,7 +80,7 @@ limits
   subagents           50, 4 at once
 
 env         CARGO_HOME, RUSTUP_HOME
-network     none (asked of the sandbox)
+network     none (requested)
 sandbox     auto: bubblewrap, or landlock where that doesn't work
 compaction  summary
 keep        always
@@ -176,7 +176,7 @@ fn a_job_cannot_inject_escapes_or_lines() {
         assert!(!line.trim_start().starts_with("::"), "{line:?}");
     }
     let costs: Vec<&str> = shown.stdout.lines().filter(|line| line.starts_with("cost ")).collect();
-    assert_eq!(costs, ["cost        unbounded: set limits.cost_usd, or limits.tokens"]);
+    assert_eq!(costs, ["cost        unbounded: set limits.cost_usd or limits.tokens"]);
 }
 
 #[test]
@@ -199,11 +199,11 @@ fn the_cost_bound_names_its_limit() {
         shown.stdout.lines().find(|line| line.starts_with("cost ")).unwrap()[12..].to_owned()
     };
     let haiku = "anthropic/claude-haiku-4-5";
-    assert_eq!(cost(haiku, ""), "unbounded: set limits.cost_usd, or limits.tokens");
+    assert_eq!(cost(haiku, ""), "unbounded: set limits.cost_usd or limits.tokens");
     assert_eq!(cost(haiku, "limits: { cost_usd: 1, tokens: 10000000 }"), "at most $1.00 (limits.cost_usd)");
     let by_tokens = cost(haiku, "limits: { cost_usd: 9, tokens: 100000 }");
     let (most, day) = by_tokens.split_once(" on ").unwrap();
-    assert_eq!(most, format!("at most $0.50 (limits.tokens at $5.00 a million, the dearest rate of {haiku}"));
+    assert_eq!(most, format!("at most $0.50 (limits.tokens at $5.00 per million, the highest rate of {haiku}"));
     assert!(day.len() == 11 && day.ends_with(')'), "{day}");
     let unknown = cost("anthropic/our-own", "limits: { tokens: 9 }");
     assert_eq!(unknown, "unknown: there is no price for anthropic/our-own; limits.tokens bounds the run");

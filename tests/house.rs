@@ -1,5 +1,6 @@
 //! Tests of the rules of the code base: layers, tables, dependencies, documentation, schemas.
 
+mod book;
 mod dependencies;
 mod docs;
 mod file_graph;

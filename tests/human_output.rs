@@ -142,7 +142,7 @@ fn a_provider_error_names_the_resume_command() {
         .run()
         .assert_code(0)
         .assert_stderr_contains("has ended: completed")
-        .assert_stderr_contains("name another with `legwork resume RUN`");
+        .assert_stderr_contains("choose another with `legwork resume RUN`");
     folder.legwork(&["resume", "latest"]).run().assert_code(0).assert_not_printed("name another");
 }
 
@@ -171,12 +171,12 @@ fn a_path_that_is_not_utf8_is_rejected_before_the_record_is_created() {
     let odd = folder.path().join(OsStr::from_bytes(b"odd\xff"));
     std::fs::create_dir(&odd).unwrap();
     let run = || folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]);
-    run().arg("--workspace").arg(&odd).run().assert_code(2).assert_stderr_contains("is not valid UTF-8");
+    run().arg("--workspace").arg(&odd).run().assert_code(2).assert_stderr_contains("isn't valid UTF-8");
     std::fs::copy(folder.at("job.yaml"), odd.join("job.yaml")).unwrap();
     let there = folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"]).in_folder(&odd).run();
-    there.assert_code(2).assert_stderr_contains("is not valid UTF-8");
+    there.assert_code(2).assert_stderr_contains("isn't valid UTF-8");
     let job = folder.legwork(&["run", "--model", "replay/replies.yaml"]).arg(odd.join("job.yaml")).run();
-    job.assert_code(2).assert_stderr_contains("is not valid UTF-8");
+    job.assert_code(2).assert_stderr_contains("isn't valid UTF-8");
     assert!(!folder.exists("runs") && !odd.join("runs").exists());
     run().run().assert_code(0);
 }

@@ -145,7 +145,7 @@ fn a_final_request_before_any_turn_is_reported_as_such() {
     assert_eq!(result["turns"], 0);
     let record = ended.run_folder();
     for text in [record.transcript(), record.file("report.html")] {
-        assert!(text.contains("Last word") && text.contains("I couldn") && !text.contains("Turn 0"), "{text}");
+        assert!(text.contains("Final reply") && text.contains("I couldn") && !text.contains("Turn 0"), "{text}");
     }
     let requests = server.finish();
     assert!((256..2000).contains(&requests[0].max_tokens()));
@@ -159,7 +159,7 @@ fn a_final_request_before_any_turn_is_reported_as_such() {
     let ended = run(&folder, &server);
     assert_eq!(assert_outcome(&ended, 4, "turn_limit")["turns"], 1);
     let transcript = ended.run_folder().transcript();
-    assert_eq!((transcript.matches("## Turn 1").count(), transcript.matches("## Last word").count()), (1, 1));
+    assert_eq!((transcript.matches("## Turn 1").count(), transcript.matches("## Final reply").count()), (1, 1));
 }
 
 #[test]

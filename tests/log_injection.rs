@@ -197,7 +197,7 @@ fn file_and_job_names_inject_nothing() {
     }
     run(&["validate", "--fix", &job, "jobs", &format!("{NAME}.script.yaml")])
         .assert_code(3)
-        .assert_stderr_contains("mended");
+        .assert_stderr_contains("fixed");
     // A valid job with such a name goes through every command.
     let good = format!("model: replay/{NAME}.script.yaml\nname: good\nparent: {{ prompt: x, tools: [] }}\n");
     folder.write(&job, good).write(&format!("{NAME}.script.yaml"), "parent: [{ text: hi }]\n");
@@ -283,7 +283,7 @@ fn a_github_step_summary_is_written() {
     };
     plain("none.md").run().assert_code(0);
     assert!(!folder.exists("none.md"));
-    in_actions(plain("gone/x.md")).run().assert_code(0).assert_stderr_contains("the step's summary can't be written");
+    in_actions(plain("gone/x.md")).run().assert_code(0).assert_stderr_contains("can't write the step summary");
     folder.write("full.md", "x".repeat((1 << 20) - 100));
     in_actions(plain("full.md")).run().assert_code(0).assert_stderr_contains("no room left");
     in_actions(plain("fresh.md")).run().assert_code(0);
@@ -304,7 +304,7 @@ fn a_step_summary_is_bounded_and_hidden_from_tools() {
     run.env("GITHUB_STEP_SUMMARY", folder.at("summary.md")).env("GITHUB_ENV", "/x").run().assert_code(0);
     let page = folder.read("summary.md");
     assert!(page.len() < 200 << 10, "{} bytes", page.len());
-    assert!(page.contains("And 20 more subagents.") && page.contains("80000 more characters are in"), "{page}");
+    assert!(page.contains("And 20 more subagents.") && page.contains("80000 more characters in"), "{page}");
     let requests = server.finish();
     let seen = requests.iter().flat_map(|request| request.results()).find(|result| result.text.contains("HOME="));
     assert!(!seen.expect("what env printed").text.contains("GITHUB_"));

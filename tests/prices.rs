@@ -54,18 +54,15 @@ fn a_model_is_shown_with_its_price_source_window_and_rates() {
     shown.assert_code(0).assert_stderr("");
     let lines: Vec<&str> = shown.stdout.lines().collect();
     assert_eq!(lines[0], "anthropic/claude-sonnet-4-5-20250929");
-    assert!(
-        lines[1].starts_with("  source  the table of genai-prices 0.") && lines[1].ends_with(", as of 2026-10-30"),
-        "{lines:?}"
-    );
+    assert!(lines[1].starts_with("  source  genai-prices 0.") && lines[1].ends_with(", as of 2026-10-30"), "{lines:?}");
     assert_eq!(
         lines[2..],
         [
             "  listed  as claude-sonnet-4-5",
             "  window  200,000 tokens",
-            "  $ for a million tokens    input  output  cache read  cache write",
-            "  up to 200,000 tokens       3.00   15.00        0.30         3.75",
-            "  more than 200,000 tokens   6.00   22.50        0.60         7.50",
+            "  $ per million tokens          input  output  cache read  cache write",
+            "  prompts up to 200,000 tokens   3.00   15.00        0.30         3.75",
+            "  prompts over 200,000 tokens    6.00   22.50        0.60         7.50",
         ]
     );
     let models = ["anthropic/claude-sonnet-4-5", "openai-chat/gpt-4.1", "openai/gpt-4.1", "replay/x.yaml"];
@@ -87,7 +84,7 @@ fn a_model_is_shown_with_its_price_source_window_and_rates() {
 fn an_unknown_price_is_reported_with_a_reason() {
     let folder = TestFolder::new();
     let near = prices(&folder, &["anthropic/claude-haiku-4-6", "anthropic/claude-haiku-4-5"]);
-    near.assert_code(1).assert_stdout_contains("unknown: the table has no such model").assert_stdout_contains("5.00");
+    near.assert_code(1).assert_stdout_contains("unknown: not in the price table").assert_stdout_contains("5.00");
     near.assert_stderr_contains("did you mean `anthropic/claude-haiku-4-5`?")
         .assert_stderr_contains(".config/legwork/prices.toml");
     let json = prices(&folder, &["openai/none-such", "--format=json"]);
@@ -117,10 +114,10 @@ fn prices_at_other_addresses_name_the_address() {
     shown
         .assert_code(0)
         .assert_not_printed("secret")
-        .assert_stdout_contains("  asked   at http://127.0.0.1:9/v1; these are list prices");
+        .assert_stdout_contains("  server  http://127.0.0.1:9/v1 (its prices may differ from these list prices)");
     shown
-        .assert_stdout_contains("  asked   at http://llm.example/x; these")
-        .assert_stdout_contains("  asked   at http://llm.example/x\n");
+        .assert_stdout_contains("  server  http://llm.example/x (its")
+        .assert_stdout_contains("  server  http://llm.example/x\n");
     let json = elsewhere(&["openai/gpt-4.1", "anthropic/claude-haiku-4-5", "--format=json"]).json();
     assert_eq!(json["models"][0]["asked_at"], "http://127.0.0.1:9/v1");
     assert_eq!(json["models"][1]["asked_at"], Value::Null);
@@ -172,7 +169,7 @@ fn all_models_are_listed_or_those_of_a_provider() {
         .assert_stdout_contains("anthropic/claude-haiku-4-5 ")
         .assert_stdout_contains("openai/gpt-4.1 ");
     let own = all.stdout.lines().find(|line| line.starts_with("openai-chat/")).unwrap();
-    assert!(own.contains("  100.00  1000.00 ") && own.ends_with("dearer above 1,000"), "{own}");
+    assert!(own.contains("  100.00  1000.00 ") && own.ends_with("higher above 1,000"), "{own}");
     let of_chat = prices(&folder, &["openai-chat"]);
     of_chat
         .assert_code(0)
@@ -180,7 +177,7 @@ fn all_models_are_listed_or_those_of_a_provider() {
         .assert_stdout_contains("openai-chat/some-model ");
     assert!(!of_chat.stdout.contains("anthropic/"));
     assert!(all.stdout.lines().all(|line| line == line.trim_end()));
-    all.assert_stdout_contains("\nfrom the table of genai-prices");
+    all.assert_stdout_contains("\nsource: genai-prices");
     let own_alone = self::folder("[models.\"local/qwen3\"]\ninput = 0\noutput = 0\n");
     let of_own = prices(&own_alone, &["local"]);
     of_own.assert_code(0).assert_stdout_contains("local/qwen3 ").assert_stdout_contains("prices.toml");
@@ -202,7 +199,7 @@ fn a_list_and_a_single_model_agree() {
         assert_eq!(each.json()["models"], list["models"], "{provider}");
         assert_eq!(models.iter().any(|model| model.contains("/claude-")), provider == "anthropic");
     }
-    prices(&folder, &["gemini/claude-sonnet-4-5"]).assert_code(1).assert_stdout_contains("the table has no such model");
+    prices(&folder, &["gemini/claude-sonnet-4-5"]).assert_code(1).assert_stdout_contains("not in the price table");
 }
 
 /// The table has the models of 47 providers, which are recognized by their addresses.
@@ -224,7 +221,7 @@ fn a_server_in_the_price_table_is_recognized_by_its_address() {
     shown
         .assert_code(0)
         .assert_not_printed("secret")
-        .assert_stdout_contains("  asked   at https://openrouter.ai/api/v1\n");
+        .assert_stdout_contains("  server  https://openrouter.ai/api/v1\n");
     assert!(!shown.stdout.contains("unknown") && !shown.stdout.contains("may differ"), "{}", shown.stdout);
     prices(&folder, &["seek"]).assert_code(0).assert_stdout_contains("seek/deepseek-chat ");
     let groq = prices_of(&folder, &["openai-chat/openai/gpt-oss-120b"]);
@@ -273,7 +270,7 @@ fn a_long_prompt_costs_the_rates_of_its_tier() {
     assert!((cost - (1_001.0 * 200.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
     // Output tokens are the most expensive.
     let plan = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
-    plan.assert_code(0).assert_stdout_contains("at most $100.00 (limits.tokens at $1000.00 a million");
+    plan.assert_code(0).assert_stdout_contains("at most $100.00 (limits.tokens at $1000.00 per million");
 }
 
 #[test]
@@ -335,7 +332,7 @@ fn mistakes_in_the_users_prices_are_reported_before_anything_is_spent() {
         }
     };
     found(&run, 5);
-    folder.legwork(&["prices", "--help"]).run().assert_code(0).assert_stdout_contains("5 where prices.toml or");
+    folder.legwork(&["prices", "--help"]).run().assert_code(0).assert_stdout_contains("5 if prices.toml or");
     assert!(server.requests().is_empty());
     found(&prices(&folder, &["anthropic/claude-haiku-4-5"]), 5);
     found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);

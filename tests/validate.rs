@@ -77,11 +77,11 @@ fn fix_changes_only_what_is_wrong_in_every_kind_of_file() {
     let ended = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
     ended
         .assert_code(3)
-        .assert_stderr_contains("jobs/a b.yaml: 1 mended\n")
-        .assert_stderr_contains("jobs/crlf.yml: 3 mended\n");
+        .assert_stderr_contains("jobs/a b.yaml: 1 fixed\n")
+        .assert_stderr_contains("jobs/crlf.yml: 3 fixed\n");
     ended
-        .assert_stderr_contains("jobs/crlf.script.yaml: 1 mended\n")
-        .assert_stderr_contains("jobs/prompts/p.md: 2 mended\n");
+        .assert_stderr_contains("jobs/crlf.script.yaml: 1 fixed\n")
+        .assert_stderr_contains("jobs/prompts/p.md: 2 fixed\n");
     let left = codes(&ended);
     assert_eq!(left, [pair("jobs/deep/\"öx\"\n.yaml", "unknown-tool")], "only what remains is printed");
     assert_fixed(&folder);
@@ -155,10 +155,10 @@ fn an_unwritable_file_stays_unchanged_and_others_are_fixed() {
     let ended = folder.legwork(&["validate", "--fix"]).run();
     ended
         .assert_code(5)
-        .assert_stderr_contains("jobs/a.yaml can't be mended")
+        .assert_stderr_contains("jobs/a.yaml can't be fixed")
         .assert_stderr_contains("protected")
         .assert_stdout_contains("jobs/a.yaml:2:30");
-    ended.assert_stderr_contains("jobs/b.yaml: 1 mended").assert_stderr_contains("jobs/c.yaml: 1 mended");
+    ended.assert_stderr_contains("jobs/b.yaml: 1 fixed").assert_stderr_contains("jobs/c.yaml: 1 fixed");
     assert_eq!(folder.read("jobs/a.yaml"), BAD);
     assert_eq!(folder.read("jobs/b.yaml"), BAD.replace("Read", "read_file"));
     assert_eq!(folder.read("shared/c.yaml"), BAD.replace("Read", "read_file"));
@@ -171,7 +171,7 @@ fn unsafe_fixes_are_not_applied() {
     let text = "model: replay/x\nparent: { prompt: x, tools: [read_file, Read, Grep] }\n";
     folder.write("job.yaml", text);
     let ended = folder.legwork(&["validate", "--fix", "job.yaml"]).run();
-    ended.assert_code(3).assert_stderr_contains("job.yaml: 1 mended\n").assert_stdout_contains("unknown-tool");
+    ended.assert_code(3).assert_stderr_contains("job.yaml: 1 fixed\n").assert_stdout_contains("unknown-tool");
     assert_eq!(folder.read("job.yaml"), text.replace("Grep", "grep"));
 }
 
@@ -202,11 +202,7 @@ fn a_fix_never_moves_a_value_to_another_key() {
         assert_eq!(now.replace("network: open", "network: opn"), text);
     }
     folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
-    folder
-        .legwork(&["validate", "--fix", "job.yaml"])
-        .run()
-        .assert_code(0)
-        .assert_stderr_contains("job.yaml: 3 mended");
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(0).assert_stderr_contains("job.yaml: 3 fixed");
     assert_eq!(folder.read("job.yaml"), job("description: x\n", "  max_turns: 6\n", "  tool_calls: 7\n"));
     for (model, now) in [
         ("“anthropic/claude-sonnet-5-5”", "anthropic/claude-sonnet-5-5"),
@@ -239,10 +235,10 @@ fn shared_prompts_are_fixed_for_all_jobs_and_reported_once() {
     assert_eq!(findings(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
     // For the other job, neither `topic` nor `inputs.topic` exists.
     folder.write("jobs/c.yaml", job("{ topik: { type: string } }", "p.md")).write("jobs/p.md", "{{ inputs.topik }}\n");
-    folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix left out");
+    folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix skipped");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topik }}\n");
     std::fs::remove_file(folder.at("jobs/c.yaml")).unwrap();
-    folder.legwork(&["validate", "--fix"]).run().assert_code(0).assert_stderr_contains("jobs/p.md: 1 mended");
+    folder.legwork(&["validate", "--fix"]).run().assert_code(0).assert_stderr_contains("jobs/p.md: 1 fixed");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topic }}\n");
 }
 
@@ -262,7 +258,7 @@ fn a_shared_prompt_is_not_fixed_if_it_breaks_another_job() {
             folder.commit_all();
         }
         let ended = folder.legwork(&["validate", "--fix", "jobs/a.yaml"]).run();
-        ended.assert_code(3).assert_stderr_contains("jobs/prompts/p.md: 1 fix left out");
+        ended.assert_code(3).assert_stderr_contains("jobs/prompts/p.md: 1 fix skipped");
         assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topik }}\n", "{other}");
         std::fs::remove_file(folder.at(other)).unwrap();
     }
@@ -270,7 +266,7 @@ fn a_shared_prompt_is_not_fixed_if_it_breaks_another_job() {
         .legwork(&["validate", "--fix", "jobs/a.yaml"])
         .run()
         .assert_code(0)
-        .assert_stderr_contains("jobs/prompts/p.md: 1 mended");
+        .assert_stderr_contains("jobs/prompts/p.md: 1 fixed");
     assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topic }}\n");
 }
 
@@ -288,7 +284,7 @@ fn hidden_findings_are_counted() {
         .assert_stdout_contains("\n300 errors\n");
     folder.legwork(&["validate"]).run().assert_code(3).assert_stdout_contains("\n600 errors\n");
     let github = folder.legwork(&["validate", "--format", "github"]).run();
-    github.assert_code(3).assert_stdout_contains("::error::591 more errors, which are in the step's log\n");
+    github.assert_code(3).assert_stdout_contains("::error::591 more errors in the log of this step\n");
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("::error file=")).count(), 9);
     // The nine findings and all others; the last one of each file counts the rest.
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("jobs/")).count(), 2 * 101 - 9);
@@ -379,7 +375,7 @@ fn files_with_job_names_are_found_by_name() {
         "in the order of the paths"
     );
     let text = folder.legwork(&["validate"]).run();
-    text.assert_stdout_contains("symbolic link to nothing")
+    text.assert_stdout_contains("dangling symbolic link")
         .assert_stdout_contains("it is a folder")
         .assert_stdout_contains("it is no regular file");
     text.assert_stdout_contains("8 errors\n");

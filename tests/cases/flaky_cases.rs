@@ -71,7 +71,7 @@ fn a_snapshot_that_varies_is_not_accepted() {
     let before = folder.list();
     let ended = run(&folder, &[NO_SANDBOX, "--accept"]);
     ended.assert_code(1).assert_stdout_contains("the case is flaky: expect/a.txt isn't the same in run 1 and run 2");
-    ended.assert_stdout_contains("    -1\n    +2\n").assert_not_printed("renewed");
+    ended.assert_stdout_contains("    -1\n    +2\n").assert_not_printed("updated");
     assert_eq!(folder.list(), before);
     // An existing snapshot differs in one of two runs.
     folder.write("jobs/tests/job/one/expect/a.txt", "4\n");
@@ -82,6 +82,6 @@ fn a_snapshot_that_varies_is_not_accepted() {
     let folder = counting_case("text: { snapshot: true }\n");
     run(&folder, &[NO_SANDBOX, "--accept", "--repeat", "3"])
         .assert_code(0)
-        .assert_stdout_contains("renewed jobs/tests/job/one/text.md");
+        .assert_stdout_contains("updated jobs/tests/job/one/text.md");
     assert_eq!(run_count(&folder), 3);
 }

@@ -40,7 +40,7 @@ fn it_is_an_error_if_there_are_no_cases() {
     run(&folder, &[])
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("there is no case in .")
+        .assert_stderr_contains("no test cases found in .")
         .assert_stderr_contains("--save-case");
     folder.write("jobs/job.yaml", super::JOB).write("jobs/tests/job/README.md", "");
     run(&folder, &[]).assert_code(2).assert_stderr_contains("there is no case in jobs");
@@ -140,7 +140,7 @@ fn a_record_can_be_a_case() {
     for name in ["events.jsonl", "subagents/helper-1.events.jsonl"] {
         folder.write(&format!("jobs/tests/job/one/record/{name}"), record.file(name));
     }
-    run(&folder, &[]).assert_code(3).assert_stderr_contains("this case has a script and a record");
+    run(&folder, &[]).assert_code(3).assert_stderr_contains("this case has both a script and a record");
     std::fs::remove_file(folder.at("jobs/tests/job/one/script.yaml")).unwrap();
     folder.write("a.txt", "untouched\n");
     run(&folder, &[]).assert_code(0);

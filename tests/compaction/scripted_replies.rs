@@ -28,7 +28,10 @@ fn scripted(summary: &Value) -> TestFolder {
 fn a_script_has_the_summary_among_its_replies() {
     let folder = scripted(&json!({ "text": "The first two are done." }));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("summed up but for the last turn");
+    ended
+        .assert_code(0)
+        .assert_stdout("Over.\n")
+        .assert_stderr_contains("conversation summarized except for the last turn");
     let summed_up = events_of_type(&ended.run_folder(), "context_compacted");
     assert_eq!(summed_up.len(), 1);
     assert_eq!((&summed_up[0]["summary"], &summed_up[0]["kept_turns"]), (&json!("The first two are done."), &json!(1)));
@@ -42,7 +45,10 @@ fn a_script_can_mark_where_a_summary_was_made() {
     // Without a context window, nothing else leads to a summary.
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("summed up but for the last 2 turns");
+    ended
+        .assert_code(0)
+        .assert_stdout("Over.\n")
+        .assert_stderr_contains("conversation summarized except for the last 2 turns");
     assert_eq!(events_of_type(&ended.run_folder(), "context_compacted")[0]["kept_turns"], 2);
     // Scripts made from records have the same form.
     let path = format!("replay/{}", ended.run_folder().path().display());
@@ -96,10 +102,13 @@ fn a_reply_in_a_script_can_fill_the_window() {
     folder.write("replies.yaml", replies.to_string());
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("asks again: the reply was cut");
+    ended
+        .assert_code(0)
+        .assert_stdout("Over.\n")
+        .assert_stderr_contains("reply discarded, asking again: the reply was cut");
     assert_eq!(events_of_type(&ended.run_folder(), "context_compacted")[0]["summary"], "Two are done.");
     folder.write("job.yaml", folder.read("job.yaml") + "compaction: off\n");
-    folder.legwork(&["run", "job.yaml"]).run().assert_code(4).assert_not_printed("summed up");
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(4).assert_not_printed("conversation summarized");
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_committed_link_does_not_redirect_records_jobs_or_cases() {
             .legwork(command)
             .run()
             .assert_code(2)
-            .assert_stderr_contains("leads out of")
+            .assert_stderr_contains("is a symbolic link to")
             .assert_stderr_contains("outside");
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{link}");
         std::fs::remove_file(folder.at(link)).unwrap();

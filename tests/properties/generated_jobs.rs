@@ -51,9 +51,9 @@ const LINES: &[&str] = &[
 
 const COMMANDS: &[&str] = &[
     "true",
-    "echo 'it is' \"$HOME\" # don't\ntest -d {{ workspace }}",
-    "grep -q {{ job.name }} <<'END'\n'\nEND\n",
-    "x={{ run.id }}; [ \"$x\" = {{ ['a b', \"c'd\"] }} ] || echo $((1 + 2)) ${x%.*} {{ run.date }}",
+    "echo 'it is' \"$HOME\" # don't\ntest -d \"$PWD\"",
+    "grep -q '{{.Name}}' <<'END'\n'\nEND\n",
+    "x=$LEGWORK_RUN_ID; [ \"$x\" = 'a b' ] || echo $((1 + 2)) ${x%.*} ${#x} {{}}",
 ];
 
 /// Generates a job.

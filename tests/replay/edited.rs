@@ -80,7 +80,7 @@ fn new_inputs_need_defaults_and_removed_inputs_are_ignored() {
         .assert_code(3)
         .assert_stdout("")
         .assert_stderr_contains("the input `how` is required")
-        .assert_stderr_contains("give it a default");
+        .assert_stderr_contains("add a default");
     folder.write("job.yaml", with("  what: { type: string }\n  how: { type: string, default: fast }\n"));
     replay()
         .assert_code(7)

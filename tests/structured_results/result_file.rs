@@ -77,7 +77,7 @@ fn a_dry_run_does_not_write_the_file_and_shows_the_schema() {
     let ended = folder.legwork(RUN).args(["--dry-run", "--verbose"]).run();
     ended
         .assert_code(0)
-        .assert_stdout_contains("  ends with data\n")
+        .assert_stdout_contains("  result schema\n")
         .assert_stdout_contains("  |     \"verdict\": {\n")
         .assert_stdout_contains("  tool submit_result\n");
     assert_eq!(folder.read("out.json"), "{}");
@@ -98,8 +98,8 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
             .assert_code(2)
             .assert_stderr_contains(why);
     };
-    refused(&["text.yaml", "--result", "out.json"], "the job `text` ends with a text");
-    refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` ends with a text");
+    refused(&["text.yaml", "--result", "out.json"], "the job `text` has no `result`");
+    refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` has no `result`");
     refused(&["job.yaml", "--result", "folder"], "it is no regular file");
     refused(&["job.yaml", "--result", "replies.yaml/out.json"], "Not a directory");
     refused(&["job.yaml", "--result", "/proc/gone/out.json"], "nothing can be written to /proc/gone");

@@ -1,4 +1,4 @@
-//! A change as a unified diff, which `git apply` and `patch -p1` take.
+//! Unified diffs for `git apply` and `patch -p1`.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,12 +6,12 @@ use crate::formats::DisplayOptions;
 use crate::plan::diff::hunks;
 use crate::text::sanitize;
 
-/// For whom a diff is.
+/// The reader of a diff.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DiffTarget {
-    /// A program: every byte as it is.
+    /// A program, which gets every byte unchanged.
     Patch,
-    /// A person: nothing steers the terminal.
+    /// A person, who gets sanitized text.
     Terminal(DisplayOptions),
 }
 
