@@ -10,8 +10,6 @@ use super::source::{read, sources};
 const MODULES_WITH_CYCLES: &[&str] = &[
     "agent",
     "budget",
-    "cases",
-    "event",
     "job",
     "json_schema",
     "pricing",

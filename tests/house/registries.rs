@@ -26,7 +26,10 @@ fn every_file_of_an_open_set_is_registered() {
             let Some(name) = file.module.get(1) else { continue };
             members += 1;
             if EXEMPT_MEMBERS.iter().any(|(exempt, _)| exempt == name) {
-                assert!(!definition.contains(&format!("{name}::")), "{name} is in {table}: remove it from EXEMPT_MEMBERS");
+                assert!(
+                    !definition.contains(&format!("{name}::")),
+                    "{name} is in {table}: remove it from EXEMPT_MEMBERS"
+                );
                 continue;
             }
             let path = file.path.display();
