@@ -124,9 +124,9 @@ fn every_difference_is_reported_with_its_position() {
         let found = format!("{}:{}: {}", failure["line"], failure["column"], failure["message"].as_str().unwrap());
         assert_eq!(&found, said, "{expect}");
         assert_eq!(failure["file"], format!("jobs/tests/{name}/expect.yaml"));
-        let kept = Path::new(case["kept"].as_str().unwrap());
+        let kept_folder = Path::new(case["kept"].as_str().unwrap());
         assert_eq!(
-            std::fs::read_to_string(kept.join("work/a.txt")).unwrap(),
+            std::fs::read_to_string(kept_folder.join("work/a.txt")).unwrap(),
             "hello\n",
             "what it left can be looked at"
         );

@@ -126,16 +126,16 @@ limits: { tokens: 100000 }
             model.is_some()
         );
         let plan = ended.run_folder().plan();
-        let mut asked: Vec<(String, u64)> = Vec::new();
+        let mut requested: Vec<(String, u64)> = Vec::new();
         for request in server.finish() {
             let agent = if request.prompt() == "Go." { String::new() } else { request.prompt() };
             let planned = if agent.is_empty() { &plan["parent"] } else { &plan["subagents"][&agent] };
             assert_eq!(planned["max_tokens"], request.max_tokens(), "{agent}");
-            asked.push((agent, request.max_tokens()));
+            requested.push((agent, request.max_tokens()));
         }
-        asked.sort();
-        asked.dedup();
-        assert_eq!(asked, expected.map(|(agent, tokens)| (agent.to_owned(), tokens)));
+        requested.sort();
+        requested.dedup();
+        assert_eq!(requested, expected.map(|(agent, tokens)| (agent.to_owned(), tokens)));
     }
     folder.write(
         "job.yaml",

@@ -406,7 +406,7 @@ fn enough_memory(bytes: u64) -> Option<u64> {
     assert!(text.contains("characters left out") && text.chars().count() <= 50_000);
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
     if most.is_none() {
-        report_skipped("nobody can see here what memory a process takes");
+        report_skipped("the memory of a process can't be measured here");
     }
     most.map(|most| most.trim().parse::<u64>().unwrap() * 1024)
 }

@@ -66,13 +66,13 @@ fn a_kill_during_a_request_repeats_it_and_counts_the_reservation() {
     server.wait_for(1);
     running.signal(Signal::KILL);
     let cut = running.wait();
-    let asked = cut.run_folder().events().into_iter().find(|event| event["type"] == "request_started").unwrap();
+    let request = cut.run_folder().events().into_iter().find(|event| event["type"] == "request_started").unwrap();
     let ended = folder.legwork(&["resume", "job/latest"]).anthropic(&server).run();
     ended.assert_code(0).assert_stdout("Now.\n");
     let usage = &ended.run_folder().result()["usage"];
     assert!(usage["output_tokens"].as_u64().unwrap() >= 8_000, "{usage}");
     let used: u64 = usage.as_object().unwrap().values().filter_map(Value::as_u64).sum();
-    assert!(used > asked["data"]["reserved_tokens"].as_u64().unwrap(), "{usage}");
+    assert!(used > request["data"]["reserved_tokens"].as_u64().unwrap(), "{usage}");
     assert!(ended.run_folder().result()["cost_usd"].as_f64().unwrap() > 0.04, "8,000 output tokens at $5 a million");
 }
 

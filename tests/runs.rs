@@ -306,8 +306,8 @@ fn the_parent_gets_a_subagents_limit_with_its_summary() {
     );
     let ended = run(&folder, &server);
     ended.assert_code(0);
-    let told = &server.finish()[3].results()[0].text;
-    assert!(told.contains("turn_limit") && told.ends_with("Half of it."), "{told}");
+    let result = &server.finish()[3].results()[0].text;
+    assert!(result.contains("turn_limit") && result.ends_with("Half of it."), "{result}");
     assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "turn_limit");
 }
 

@@ -12,6 +12,8 @@ use crate::yaml::Spanned;
 
 /// The name of the file in a case's folder.
 pub const EXPECT_FILE: &str = "expect.yaml";
+/// The fixture in a case's folder: the initial files of the workspace.
+pub const WORKSPACE_FOLDER: &str = "workspace";
 
 /// The default timeout of a case, in seconds.
 pub const CASE_SECONDS: u64 = 5 * 60;
@@ -143,6 +145,6 @@ pub struct Commit {
 impl Commit {
     /// The folder of the case with the files of the commit.
     pub fn folder(&self) -> &str {
-        self.folder.as_ref().map_or(super::WORKSPACE_FOLDER, |folder| folder.value.as_str())
+        self.folder.as_ref().map_or(WORKSPACE_FOLDER, |folder| folder.value.as_str())
     }
 }

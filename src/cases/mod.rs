@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::expect::{CASE_SECONDS, EXPECT_FILE, Expect};
+pub use self::expect::{CASE_SECONDS, EXPECT_FILE, Expect, WORKSPACE_FOLDER};
 pub use self::report::{CaseReport, Failure, TestReport};
 pub use self::runner::{CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
 pub use self::validate::check;
@@ -33,8 +33,6 @@ pub const SCRIPT_FILE: &str = "script.yaml";
 pub const RECORD_FOLDER: &str = "record";
 /// The inputs in a case's folder.
 pub const INPUTS_FILE: &str = "inputs.yaml";
-/// The fixture in a case's folder: the initial files of the workspace.
-pub const WORKSPACE_FOLDER: &str = "workspace";
 /// The folder of the snapshots of files, in a case's folder.
 pub const SNAPSHOTS_FOLDER: &str = "expect";
 /// The snapshot of the last text in a case's folder.

@@ -21,7 +21,7 @@ pub use self::agent_id::is_agent_id;
 pub use self::call_order::{CallOrder, in_call_order};
 pub use self::journal_entry::JournalEntry;
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
-pub use self::run_result::{Change, ChangeKind, CheckResult, RunResult, SubagentResult, summary_file};
+pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
 pub use self::run_summary::RunSummary;
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
@@ -446,15 +446,4 @@ pub enum Durability {
     Written,
     /// On the disk: it outlives the machine.
     Flushed,
-}
-
-/// What the operator must know of a run that didn't go well.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorInfo {
-    /// A stable name: the outcome's.
-    pub code: String,
-    /// What happened, in one sentence.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
 }

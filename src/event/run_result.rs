@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorInfo, Outcome, Usage};
+use super::{Outcome, Usage};
 
 /// A subagent's summary, relative to the run's folder.
 pub fn summary_file(id: &str) -> String {
@@ -67,6 +67,17 @@ pub struct RunResult {
     /// What `changes` and `changes.patch` leave out, in one sentence; null where they are complete.
     #[serde(default)]
     pub changes_incomplete: Option<String>,
+}
+
+/// What the operator must know of a run that didn't go well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorInfo {
+    /// A stable name: the outcome's.
+    pub code: String,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
 }
 
 /// A file of the workspace that changed during the run.

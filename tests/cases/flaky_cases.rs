@@ -49,8 +49,8 @@ fn a_case_with_varying_outcomes_is_flaky() {
     folder.write("jobs/job.yaml", format!("{}{check}", super::JOB));
     let report = test(&folder, &[NO_SANDBOX, "--repeat", "2", "--format", "json"]).run().assert_code(1).json();
     let case = &report["cases"][0];
-    let told = case["failures"][0]["message"].as_str().unwrap();
-    assert_eq!(told, "the case is flaky: the outcome is `completed` in run 1 and `checks_failed` in run 2");
+    let message = case["failures"][0]["message"].as_str().unwrap();
+    assert_eq!(message, "the case is flaky: the outcome is `completed` in run 1 and `checks_failed` in run 2");
     for (run, count) in [("run-1", "1\n"), ("run-2", "2\n")] {
         let file = std::path::Path::new(case["kept"].as_str().unwrap()).join(run).join("work/a.txt");
         assert_eq!(std::fs::read_to_string(file).unwrap(), count, "both can be looked at");

@@ -13,7 +13,6 @@ const MODULES_WITH_CYCLES: &[&str] = &[
     "formats",
     "job",
     "json_schema",
-    "lints",
     "pricing",
     "process",
     "providers",
@@ -25,7 +24,6 @@ const MODULES_WITH_CYCLES: &[&str] = &[
     "tools",
     "workspace",
     "workspace_changes",
-    "yaml",
 ];
 
 /// Providers that still use the folder of another one. This list only gets shorter.

@@ -84,8 +84,8 @@ fn resume(folder: &TestFolder) -> ProgramOutput {
         .run()
 }
 
-/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns
-/// the exit
+/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns the
+/// exit code.
 fn assert_invariants(folder: &TestFolder, journals: &Journals, why: &str) -> i32 {
     let ended = resume(folder);
     assert!(ended.signal().is_none() && !ended.stderr.contains("panicked"), "{why}\n{}", ended.full_output());

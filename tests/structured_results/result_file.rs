@@ -67,7 +67,7 @@ fn a_run_without_a_result_removes_an_old_result_file() {
     let folder = scripted(None);
     folder.write("out.json", "{}").write("job.yaml", "model: [");
     folder.legwork(RUN).run().assert_code(3);
-    assert!(!folder.exists("out.json"), "nobody takes it for this run's");
+    assert!(!folder.exists("out.json"), "an old file must not look like this run's");
 }
 
 #[test]

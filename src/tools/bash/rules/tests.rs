@@ -156,7 +156,7 @@ fn a_link_does_not_lead_a_cd_out_of_the_workspace() {
 
 /// The same list through the real binary: `tests/bash_rules.rs`.
 #[test]
-fn ways_around_are_denied_but_for_those_of_a_program_itself() {
+fn bypasses_are_denied_except_those_of_the_program_itself() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bash_rules/corpus.yaml");
     let corpus: serde_yaml::Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let words = |value: &serde_yaml::Value| value.as_str().unwrap().to_owned();
@@ -166,7 +166,7 @@ fn ways_around_are_denied_but_for_those_of_a_program_itself() {
     let root = folder.path().canonicalize().unwrap();
     std::fs::create_dir_all(root.join("sub/deep")).unwrap();
     std::os::unix::fs::symlink("/usr", root.join("out")).unwrap();
-    let ways = corpus["ways"].as_sequence().unwrap();
+    let ways = corpus["bypasses"].as_sequence().unwrap();
     assert!(ways.len() > 250);
     for way in ways {
         let command = words(&way["command"]).replace("WORK", root.to_str().unwrap()).replace("OUT", "/usr");
