@@ -118,7 +118,7 @@ fn other_jobs_and_runs_that_did_not_end_are_compared_all_the_same() {
     shown
         .assert_code(0)
         .assert_stdout_contains("not ended")
-        .assert_stdout_contains("its figures are those of its journals");
+        .assert_stdout_contains("its numbers are from its journals");
     folder.legwork(&["diff", &first, "nonesuch"]).run().assert_code(2).assert_stderr_contains("nonesuch");
     folder.legwork(&["diff", &first]).run().assert_code(2);
 }

@@ -15,7 +15,7 @@ pub(super) enum DiffTarget {
     Terminal(DisplayOptions),
 }
 
-/// The whole diff of one file; empty where nothing differs. `name` is the file's, relative to the current folder.
+/// The diff of one file; empty if nothing changed. `name` is relative to the current folder.
 pub(super) fn unified(name: &str, before: &str, after: &str, reader: DiffTarget) -> String {
     let mut text = String::new();
     for hunk in hunks(before, after) {
@@ -59,8 +59,7 @@ impl DiffTarget {
     }
 }
 
-/// A file's name as git writes it: in quotes with escapes where it holds what would end it, and with a tab after it
-/// where it holds spaces.
+/// Writes a file name as git does: quoted and escaped if it has special characters, and followed by a tab if it has spaces.
 fn git_quoted(name: &str) -> String {
     if !name.contains(|letter: char| letter.is_control() || matches!(letter, '"' | '\\')) {
         return if name.contains(' ') { format!("{name}\t") } else { name.to_owned() };
