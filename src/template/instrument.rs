@@ -11,6 +11,7 @@ use minijinja::machinery::ast;
 
 use super::render_limits::{ADD_TEXT, CHECK, FOLD, READ};
 use super::syntax_tree::range;
+use super::tags::has_tags;
 
 /// Raw text up to this size isn't counted when it is captured: the number of steps bounds it well enough.
 const SMALL_TEXT: usize = 64;
@@ -216,7 +217,7 @@ impl Printer {
         if text.len() > SMALL_TEXT {
             self.put(&format!("{{{{ {}|{ADD_TEXT} }}}}", text.len()));
         }
-        let looks_like_a_tag = text.ends_with('{') || super::has_tags(text);
+        let looks_like_a_tag = text.ends_with('{') || has_tags(text);
         if looks_like_a_tag {
             self.put("{% raw %}");
         }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use minijinja::Value;
-use minijinja::value::{Enumerator, Object};
 
-use super::{Engine, Template, Templates, TextOrigin, has_tags, value};
+use super::engine::{Engine, value};
+use super::tags::has_tags;
+use super::texts::{Template, TemplateText, Templates, TextOrigin};
+use super::tracked_inputs::TrackedInputs;
 use crate::diagnostic::Diagnostic;
 
 /// Renders texts with what is known of their values, and tells which results hold whatever the others are.
@@ -26,36 +28,12 @@ pub struct PartialRender {
     pub is_final: bool,
 }
 
-/// `inputs`, which takes note of who looks at a value that isn't known.
-#[derive(Debug)]
-pub(super) struct TrackedInputs {
-    values: Value,
-    /// How large they are.
-    pub(super) size: u64,
-    unknown: HashSet<String>,
-    has_read_unknown: AtomicBool,
-}
-
-impl Object for TrackedInputs {
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        if key.as_str().is_some_and(|name| self.unknown.contains(name)) {
-            self.has_read_unknown.store(true, Ordering::Relaxed);
-        }
-        self.values.get_item(key).ok().filter(|value| !value.is_undefined())
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.values.try_iter().map(Iterator::collect).unwrap_or_default())
-    }
-}
-
 impl Templates {
     /// Makes ready to render texts that [`Self::is_sound`] lets through. `values` are the variables as for
     /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
     pub fn partial_renderer(&self, values: &serde_json::Value, unknown: HashSet<String>) -> PartialRenderer<'_> {
         let is_shown = |name: &str| {
-            let is_file =
-                |text: &super::TemplateText| has_tags(&text.text) || matches!(text.origin, TextOrigin::File(_));
+            let is_file = |text: &TemplateText| has_tags(&text.text) || matches!(text.origin, TextOrigin::File(_));
             !self.invalid.contains(name) && self.texts.get(name).is_some_and(is_file)
         };
         let size = values["inputs"].to_string().len() as u64;

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
 
-use super::partial_render::TrackedInputs;
+use super::tracked_inputs::TrackedInputs;
 
 /// The filters that [`super::guarded`] puts into templates.
 pub(super) const CHECK: &str = "legwork_check";

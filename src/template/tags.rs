@@ -1,4 +1,4 @@
-//! Finds the tags of a text without parsing what is in them.
+//! Finds the tags of a text, and the tags that are too long to be parsed.
 
 use std::ops::Range;
 
@@ -17,6 +17,11 @@ pub(super) enum TagKind {
     Variable,
     Block,
     Comment,
+}
+
+/// Whether a text may hold a tag or a comment.
+pub(super) fn has_tags(text: &str) -> bool {
+    ["{{", "{%", "{#"].iter().any(|tag| text.contains(tag))
 }
 
 /// A tag with its braces.
@@ -180,6 +185,42 @@ pub(super) fn first_word(content: &str) -> &str {
     &content[..end]
 }
 
+/// The greatest number of tokens in one tag. The engine's parser bounds how deep brackets and blocks nest, but it reads a
+/// chain such as `1 + 1 + 1 + ...` by recursion, and a long one would overflow the stack.
+const MAX_TOKENS: usize = 600;
+
+/// The greatest number of `elif` in one text: each nests in the previous one.
+const MAX_ELIF: usize = 200;
+
+/// The first tag of a text that is too long to be parsed, and why.
+pub(super) fn find_oversized_tag(text: &str) -> Option<(Range<usize>, String)> {
+    let (mut tokens, mut elifs) = (0, 0);
+    let mut start = 0;
+    let mut is_first = false;
+    // What comes after an error in a text is the parser's to report.
+    for (token, span) in tokenize(text, false, Default::default()).map_while(Result::ok) {
+        tokens += 1;
+        match token {
+            Token::VariableStart | Token::BlockStart => {
+                (tokens, start, is_first) = (0, span.start_offset as usize, true);
+                continue;
+            }
+            Token::TemplateData(_) => tokens = 0,
+            Token::Ident("elif") if is_first => elifs += 1,
+            _ => {}
+        }
+        is_first = false;
+        let range = || start..span.end_offset as usize;
+        if tokens > MAX_TOKENS {
+            return Some((range(), format!("this tag has more than {MAX_TOKENS} parts")));
+        }
+        if elifs > MAX_ELIF {
+            return Some((range(), format!("there are more than {MAX_ELIF} `elif`")));
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +264,42 @@ mod tests {
             ("{% if a %}", TagPurpose::Statement),
         ] {
             assert_eq!(stray_tags(text), [StrayTag { range: 0..text.len(), purpose }], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_people_write_fits() {
+        let list = vec!["'a'"; 250].join(", ");
+        assert_eq!(
+            find_oversized_tag(&format!(
+                "{{% set x = [{list}] %}}{}",
+                "{{ a }} text {% if b %}{% endif %}".repeat(5000)
+            )),
+            None
+        );
+        assert_eq!(find_oversized_tag(&"word + word ".repeat(100_000)), None);
+    }
+
+    /// Each of these once ended the program.
+    #[test]
+    fn endless_chains_are_refused() {
+        let times = |part: &str| part.repeat(100_000);
+        for text in [
+            format!("{{{{ 1{} }}}}", times(" + 1")),
+            format!("{{{{ 1{} }}}}", times("|abs")),
+            format!("{{{{ run{} }}}}", times(".id")),
+            format!("{{{{ run{} }}}}", times("[0]")),
+            format!("{{{{ range{} }}}}", times("()")),
+            format!("{{{{ {}1 }}}}", times("not ")),
+            format!("{{{{ {}1 }}}}", times("-")),
+            format!("{{{{ {}1 }}}}", times("1 if 1 else ")),
+            format!("{{{{ 1{} }}}}", times(" is defined")),
+            format!("{{{{ 1{} }}}}", times("**1")),
+            format!("{{{{ 1{} }}}}", times("~1")),
+            format!("{{% if 1 %}}a{}{{% endif %}}", times("{% elif 1 %}b")),
+        ] {
+            let (range, _) = find_oversized_tag(&text).unwrap();
+            assert!(range.len() < 10_000);
         }
     }
 }

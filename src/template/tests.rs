@@ -1,6 +1,11 @@
 use serde_json::{Value, json};
 
+use std::collections::BTreeMap;
+
+use super::engine::{environment, value};
+use super::instrument::InstrumentedTemplate;
 use super::*;
+use crate::diagnostic::{Diagnostic, Source};
 use crate::yaml::{self, Spanned};
 
 fn names() -> TemplateVariables {

@@ -9,30 +9,7 @@ use std::ops::Range;
 use minijinja::machinery::ast::{self, BinOpKind, CompareOpKind, Expr, Stmt, UnaryOpKind};
 
 use super::syntax_tree::{bodies, declared_macro, names_in_target, names_set, range};
-
-/// What kind of value an expression has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueType {
-    /// A text, a path included.
-    Text,
-    /// A whole number or another.
-    Number,
-    /// `true` or `false`.
-    Boolean,
-    /// A list of texts.
-    List,
-}
-
-impl ValueType {
-    fn noun(self) -> &'static str {
-        match self {
-            Self::Text => "a text",
-            Self::Number => "a number",
-            Self::Boolean => "a boolean",
-            Self::List => "a list",
-        }
-    }
-}
+use super::variables::ValueType;
 
 /// An operation that fails for every value of its operands' types.
 #[derive(Debug)]

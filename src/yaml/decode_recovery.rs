@@ -13,8 +13,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::findings::Findings;
-use super::node::Node;
-use super::tree::{Content, Tree};
+use super::node::{Content, Node, Tree};
 use crate::diagnostic::{Diagnostic, Fix, Severity, SourceSpan};
 
 /// Rounds that one decoding may take.
@@ -265,7 +264,8 @@ impl<'a> NodeDeserializer<'a> {
             DecodeError::PartDropped => self.drop_node(),
             DecodeError::Missing(key) if self.is_value_dropped(key) => self.drop_node(),
             DecodeError::Missing(key) => {
-                if !hole && !self.session.tree().is_incomplete(self.index) {
+                let is_misplaced = || (self.session.tree().hints.is_misplaced)(&self.node(), key);
+                if !hole && !self.session.tree().is_incomplete(self.index) && !is_misplaced() {
                     let message = format!("required key `{key}` is missing");
                     let finding =
                         Diagnostic::error("missing-key", self.session.tree().place_for_missing(self.index), message);
@@ -315,8 +315,11 @@ impl<'a> NodeDeserializer<'a> {
     }
 
     /// A finding at this node; where it is an alias, with what the alias stands for.
-    pub(super) fn finding(self, said: ErrorDetail) -> Diagnostic {
+    pub(super) fn finding(self, mut said: ErrorDetail) -> Diagnostic {
         let tree = self.session.tree();
+        if !self.session.is_full() {
+            (tree.hints.complete_error)(&self.node(), &mut said);
+        }
         let mut finding = Diagnostic::error(said.code, tree.place(self.index), said.message);
         finding.help = said.help;
         let target = tree.resolve_alias(self.index);

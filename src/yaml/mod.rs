@@ -32,7 +32,6 @@ mod spanned;
 mod syntax_recovery;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod unicode_spaces;
 mod utf8;
 mod writer;
@@ -45,13 +44,12 @@ use self::parse::ParseOutcome;
 
 pub use comments::directive_comments;
 pub use decode::{EXPECTED_AMOUNT, EXPECTED_COUNT};
-pub use decode_error::coded_error;
+pub use decode_error::{ErrorDetail, coded_error};
 pub use decode_recovery::{Decoded, report};
 pub use limits::MAX_BYTES;
-pub use node::{Node, NodeKind};
+pub use node::{FormatHints, KeyAliases, NO_HINTS, Node, NodeKind};
 pub use scalar_spans::ScalarSpanMap;
 pub use spanned::Spanned;
-pub use tree::KeyAliases;
 pub use utf8::read_bytes;
 pub use writer::to_yaml;
 
@@ -82,15 +80,15 @@ pub const RULES: &[Rule] = &[
 
 /// Reads a source's one document, and finds everything that is wrong with its syntax and structure.
 pub fn read<T: DeserializeOwned>(source: &Arc<Source>) -> Decoded<T> {
-    read_with(source, &[])
+    read_with(source, &NO_HINTS)
 }
 
-/// As [`read`]. An unknown key that has a synonym among those that its mapping can have, and lacks, counts as that one,
-/// as a misspelt one does.
-pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, synonyms: KeyAliases) -> Decoded<T> {
-    let ParseOutcome { tree, found, gaps: holes } = parse::parse_document(source, synonyms);
-    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), gaps: holes } };
+/// Like [`read`], with hints about the file's format. An unknown key with an alias counts as the key that it stands for,
+/// as a misspelled one does.
+pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, hints: &'static FormatHints) -> Decoded<T> {
+    let ParseOutcome { tree, found, gaps } = parse::parse_document(source, hints);
+    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), gaps } };
     let mut decoded = decode_recovery::decode(&Node::root(tree), found);
-    decoded.gaps.extend(holes);
+    decoded.gaps.extend(gaps);
     decoded
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::node::{Content, NodeData};
 use super::syntax_recovery::RecoveryGap;
-use super::tree::{Content, NodeData};
 use crate::diagnostic::Source;
 
 /// Whether a key has no value because it is in a gap: a gap follows the key, and doesn't start with another key of the same

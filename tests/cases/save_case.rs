@@ -1,4 +1,4 @@
-//! `legwork run --save-case`: what a real run becomes.
+//! `legwork run --save-case`: a real run becomes a case.
 
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn a_real_run_becomes_a_case_that_passes() {
         .assert_stderr_contains("case:   jobs/tests/job/real (4 files in its workspace)")
         .assert_stderr_contains("skipped .env: may contain secrets")
         .assert_stderr_contains("secret inputs are replaced by placeholders: token");
-    assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("the saved case fails"), "{}", ended.stderr);
     let at = |name: &str| folder.read(&format!("jobs/tests/job/real/{name}"));
     assert_eq!(at("inputs.yaml"), "style: '012'\n");
     assert_eq!(at("workspace/a.txt"), "hi\n", "as it was before");
@@ -83,7 +83,7 @@ fn a_real_run_becomes_a_case_that_passes() {
 }
 
 #[test]
-fn what_isnt_the_same_again_is_said() {
+fn differences_of_the_new_case_are_reported() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let random = json!({ "command": "head -c 16 /dev/urandom | od -An -tx1 > random.txt" });
@@ -96,7 +96,7 @@ fn what_isnt_the_same_again_is_said() {
 }
 
 #[test]
-fn a_run_that_ended_otherwise_makes_a_case_of_that() {
+fn a_run_with_another_outcome_becomes_a_case_that_expects_it() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB.replace("max_turns: 5", "max_turns: 1"));
     let look = || Answer::calls(&[("read_file", json!({ "path": "gone" }))]);
@@ -107,7 +107,7 @@ fn a_run_that_ended_otherwise_makes_a_case_of_that() {
 }
 
 #[test]
-fn a_run_that_no_script_repeats_makes_no_case() {
+fn a_run_that_a_script_cannot_repeat_is_not_saved() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let server = Server::start(ScriptedAgents::of([Answer::status(401)]));

@@ -3,7 +3,7 @@
 use super::source::{files, root, sources};
 
 #[test]
-fn long_and_short_files_are_printed() {
+fn file_sizes_are_printed() {
     let mut sizes: Vec<(usize, String)> = sources()
         .iter()
         .map(|file| (file.code.trim_end().lines().count(), file.path.to_string_lossy().into_owned()))
@@ -17,7 +17,7 @@ fn long_and_short_files_are_printed() {
 }
 
 #[test]
-fn nothing_names_the_machine_that_it_was_made_on() {
+fn no_file_names_this_machine() {
     let here = root().to_string_lossy().into_owned();
     let folders = ["src", "tests", "benches", "jobs", "schemas", ".github", ".ci"];
     let top = std::fs::read_dir(root()).unwrap().flatten().map(|entry| entry.path()).filter(|path| path.is_file());

@@ -168,7 +168,7 @@ fn blank_tests(code: &str) -> String {
 }
 
 #[test]
-fn words_and_tests_are_left_out_of_the_code() {
+fn comments_literals_and_tests_are_blanked() {
     let text = r##"
 use crate::job; // crate::cli
 /* crate::cli /* nested */ crate::cli */

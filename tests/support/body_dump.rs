@@ -1,7 +1,9 @@
-//! What crossed the wire in tests, kept for whoever checks it with somebody else's types: `tests/counterparties/check.py`.
+//! Request and reply bodies of the tests, written for the check against the official SDKs' types:
+//! `tests/interop/check.py`.
 //!
-//! `LEGWORK_TEST_BODIES` names the folder; without it nothing is kept. Each file holds one JSON line about the body and then
-//! the body as it was. The same body is kept once, and the file appears whole, so that tests may run side by side.
+//! `LEGWORK_TEST_BODIES` names the folder; without it nothing is written. Each file has one JSON line about the body
+//! and then the body itself. The same body is written once, and the file appears completely, so tests can run in
+//! parallel.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -10,16 +12,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum What {
-    /// A request of our own client. Each has to be one that the API takes.
+    /// A request of our own client. The API must accept each.
     Request,
-    /// A reply in one piece.
+    /// A reply without streaming.
     Whole,
     /// The events of a reply, all or those up to where it was cut.
     Stream,
-    /// An error in the place of a reply.
+    /// An error instead of a reply.
     Error,
 }
 
@@ -45,21 +47,21 @@ fn folder() -> Option<&'static PathBuf> {
     folder.as_ref()
 }
 
-/// A place where bodies come from.
+/// Where a body comes from.
 #[derive(Clone)]
 pub(crate) struct Origin<'a> {
-    /// The path that was asked.
+    /// The path of the request.
     pub(crate) path: &'a str,
     /// The test's name.
     pub(crate) test: &'a str,
-    /// Types of parts that only this test's server knows, and that go back to it in requests.
+    /// Types of parts that only this test's server defines, and that are sent back to it in requests.
     pub(crate) novel: &'a [String],
 }
 
 /// Keeps a body.
 pub(crate) fn keep(what: What, from: &Origin<'_>, body: &[u8]) {
     let Some(folder) = folder() else { return };
-    // What is asked for by CONNECT, a host, is asked of a proxy and no API.
+    // A CONNECT names a host: it is a request to a proxy, not to an API.
     if !from.path.starts_with('/') {
         return;
     }
@@ -78,7 +80,7 @@ pub(crate) fn keep(what: What, from: &Origin<'_>, body: &[u8]) {
     std::fs::rename(&part, &place).expect("a body is kept");
 }
 
-/// Whether a request with these values of `user-agent` is our own client's, and not one that a test wrote by hand.
+/// Whether a request with this `user-agent` is from our own client, and wasn't written by a test.
 pub(crate) fn is_ours(user_agent: Option<&str>) -> bool {
     user_agent.is_some_and(|name| name.starts_with("legwork/"))
 }

@@ -1,4 +1,4 @@
-//! Something that listens and speaks no HTTP.
+//! A TCP peer that doesn't speak HTTP.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use super::body_dump::{self, What};
 
-/// How a TLS handshake begins, and no request.
+/// The first byte of a TLS handshake, which no request starts with.
 const TLS_HANDSHAKE_BYTE: u8 = 22;
 
 /// What it does with a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum PeerBehaviour {
-    /// Reads nothing, says nothing, and stays.
+    /// Reads nothing, sends nothing, and keeps it open.
     Silent,
-    /// Ends it with what was sent unread, which the other side sees as a reset.
+    /// Closes it with unread data, which the other side sees as a reset.
     Reset,
-    /// Reads the request and ends it in good order.
+    /// Reads the request and closes the connection normally.
     Close,
 }
 
@@ -47,7 +47,7 @@ impl TcpPeer {
                 let mut first = [0];
                 match manner {
                     PeerBehaviour::Silent => kept.push(stream),
-                    // Whoever was cut off asks at the end whether this is TLS.
+                    // A client whose connection was closed probes for TLS at the end.
                     _ if stream.peek(&mut first).is_ok() && first[0] == TLS_HANDSHAKE_BYTE => continue,
                     PeerBehaviour::Reset => {}
                     PeerBehaviour::Close => {
@@ -67,7 +67,7 @@ impl TcpPeer {
         format!("http://{}", self.address)
     }
 
-    /// Waits until there have been so many connections; fails the test after ten seconds, and where there are more.
+    /// Waits until there have been this many connections. Fails the test after a timeout, or if there are more.
     pub(crate) fn wait_for(&self, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(180);
         while self.connections.load(Ordering::SeqCst) < count && Instant::now() < deadline {

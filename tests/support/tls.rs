@@ -1,7 +1,7 @@
-//! A server that speaks TLS with a certificate of `tests/tls`, and gives every request one answer.
+//! A TLS server with a certificate of `tests/tls` that gives every request the same answer.
 //!
-//! The certificates are for 127.0.0.1 and good until 2120, but for what their names say; `authority.pem` has signed all but
-//! the one that signed itself. They were made with `openssl ca`, all with one key.
+//! The certificates are for 127.0.0.1 and valid until 2120, except as their names say. `authority.pem` has signed all
+//! except the self-signed one. They were made with `openssl ca`, all with one key.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
 
-/// Starts one on a loopback port; it stays until the tests are over.
+/// Starts one on a loopback port. It runs until the tests are over.
 pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
     let certificate = CertificateDer::from_pem_file(file(certificate)).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(file("servers.key")).expect("a key");
@@ -47,7 +47,7 @@ fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str, test: &str) -
     let (mut length, mut request) = (0, Vec::new());
     loop {
         let mut line = String::new();
-        // Who trusts no such certificate says no more.
+        // A client that doesn't trust the certificate sends nothing more.
         if stream.read_line(&mut line).ok()? == 0 {
             return None;
         }

@@ -12,9 +12,9 @@ use granit_parser::{Event, Parser, Span, StructureStyle};
 
 use super::findings::{Findings, excerpt};
 use super::limits::{FLATTEN, MAX_BYTES, MAX_DEPTH, MAX_EXPANDED, MAX_NODES, clamp_range, parser_options};
-use super::scalar::{self, Scalar};
+use super::node::{Content, FormatHints, NodeData, Tree};
+use super::scalar::{self, Scalar, Style};
 use super::syntax_recovery::{self, RecoveryGap};
-use super::tree::{Content, KeyAliases, NodeData, Style, Tree};
 use super::{recovery_gaps, unicode_spaces, utf8};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
@@ -29,7 +29,7 @@ pub(super) struct ParseOutcome {
 }
 
 /// Reads a source's one document.
-pub(super) fn parse_document(source: &Arc<Source>, synonyms: KeyAliases) -> ParseOutcome {
+pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) -> ParseOutcome {
     let mut found = Findings::default();
     let place = |span| SourceSpan { source: Arc::clone(source), range: span };
     let nothing = |mut found: Findings, finding| {
@@ -99,7 +99,7 @@ pub(super) fn parse_document(source: &Arc<Source>, synonyms: KeyAliases) -> Pars
     holes.append(&mut lost);
     let holes = holes.into_iter().map(|hole| place(hole.span)).collect();
     ParseOutcome {
-        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, key_aliases: synonyms })),
+        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, hints })),
         found,
         gaps: holes,
     }
@@ -244,7 +244,7 @@ impl<'a> TreeBuilder<'a> {
     }
 
     fn push(&mut self, span: Range<usize>, content: Content) -> u32 {
-        self.nodes.push(NodeData { span, content, key: None, is_incomplete: false });
+        self.nodes.push(NodeData { span, content, key: None, parent: None, is_incomplete: false });
         (self.nodes.len() - 1) as u32
     }
 
@@ -334,6 +334,9 @@ impl<'a> TreeBuilder<'a> {
     }
     fn close(&mut self, end: &Range<usize>) {
         let Some(frame) = self.frames.pop() else { return };
+        for item in &frame.items {
+            self.nodes[*item as usize].parent = Some(frame.index);
+        }
         let span = match (frame.flow, frame.items.first()) {
             (false, Some(first)) => {
                 let mut start = self.nodes[*first as usize].span.start;

@@ -1,13 +1,26 @@
 //! What to say about a variable, filter, test or function that isn't there.
 
-use minijinja::machinery::Span;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::TemplateVariables;
-use super::check::TemplateChecker;
-use super::loader::{Loader, TextRole};
-use super::scopes::NameBinding;
+use minijinja::machinery::Span;
+
+use super::check_context::CheckContext;
+use super::scopes::{NameBinding, Scopes, VisibleNames};
+use super::texts::TextOrigin;
+use super::variables::TemplateVariables;
 use crate::diagnostic::{Diagnostic, SourceSpan, suggest_certain_name, suggest_name};
+
+/// What a text is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TextRole {
+    /// A system prompt, whose words weigh more than others.
+    System,
+    /// A prompt.
+    Prompt,
+    /// What says whether something is done.
+    Condition,
+}
 
 /// Filters to suggest. Whether one exists is asked of the engine.
 const FILTERS: &[&str] = &[
@@ -95,63 +108,99 @@ const PYTHON_ALIASES: &[(&str, &str)] = &[
     ("keys", "VALUE | list"),
 ];
 
-impl TemplateChecker {
-    pub(super) fn variable(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
-        let is_global = loader.environment.globals().any(|(global, _)| global == name);
+/// Checks the names in one text.
+#[derive(Debug)]
+pub(super) struct NameChecker {
+    pub(super) role: TextRole,
+    origin: TextOrigin,
+    pub(super) scopes: Scopes,
+}
+
+impl NameChecker {
+    pub(super) fn new(origin: TextOrigin, role: TextRole, visible: &VisibleNames) -> Self {
+        Self { role, origin, scopes: Scopes::new(visible) }
+    }
+
+    pub(super) fn place(&self, span: Span) -> SourceSpan {
+        self.at(span.start_offset as usize..span.end_offset as usize)
+    }
+
+    /// The place of a range of bytes of the text.
+    pub(super) fn at(&self, range: Range<usize>) -> SourceSpan {
+        self.origin.place(range)
+    }
+
+    /// The place of a name that begins its span, as in `upper(x)`.
+    pub(super) fn start_of(&self, span: Span, name: &str) -> SourceSpan {
+        let start = span.start_offset as usize;
+        self.origin.place(start..start + name.len())
+    }
+
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.scopes.get(name).is_some()
+    }
+
+    /// The names that are set at this point, beside the job's variables.
+    pub(super) fn visible(&mut self) -> Arc<VisibleNames> {
+        self.scopes.all_visible()
+    }
+
+    pub(super) fn variable(&mut self, cx: &mut CheckContext<'_>, name: &str, span: Span) {
+        let is_global = cx.environment.globals().any(|(global, _)| global == name);
         match self.scopes.get(name) {
-            Some(NameBinding::Inputs) => return self.whole_inputs(loader, span),
+            Some(NameBinding::Inputs) => return self.whole_inputs(cx, span),
             Some(NameBinding::Other) => return,
-            None if name == "inputs" => return self.whole_inputs(loader, span),
+            None if name == "inputs" => return self.whole_inputs(cx, span),
             None if TemplateVariables::parts(name).is_some() || is_global => return,
             None => {}
         }
-        let declared = loader.declared(name);
+        let declared = cx.declared(name);
         if declared.is_some_and(|declared| declared.is_secret) {
-            return self.attribute(loader, "inputs", name, span.start_offset as usize..span.end_offset as usize);
+            return self.attribute(cx, "inputs", name, span.start_offset as usize..span.end_offset as usize);
         }
         let place = self.place(span);
         let finding = Diagnostic::error("undefined-variable", place, format!("the template has no variable `{name}`"));
         let visible = self.visible();
         let finding = if declared.is_some() {
-            loader.used_inputs.add(name);
+            cx.used_inputs.add(name);
             let whole = format!("inputs.{name}");
             finding.help(format!("inputs are written `{whole}`")).replace_with(whole)
         } else if let Some(meant) =
             suggest_name(name, visible.keys().map(String::as_str).chain(TemplateVariables::roots()))
         {
             finding.help(format!("did you mean `{meant}`?"))
-        } else if let Some(meant) = suggest_name(name, loader.names.suggestable_inputs()) {
-            loader.used_inputs.add(meant);
+        } else if let Some(meant) = suggest_name(name, cx.names.suggestable_inputs()) {
+            cx.used_inputs.add(meant);
             finding.help(format!("did you mean `inputs.{meant}`?"))
         } else {
-            finding.help(format!("there are {}", loader.names.listed()))
+            finding.help(format!("there are {}", cx.names.listed()))
         };
-        loader.report(finding);
+        cx.report(finding);
     }
 
     /// `inputs` as a whole: everything in it but secrets, which no template is given.
-    fn whole_inputs(&mut self, loader: &mut Loader<'_>, span: Span) {
-        loader.used_inputs.all = true;
+    fn whole_inputs(&mut self, cx: &mut CheckContext<'_>, span: Span) {
+        cx.used_inputs.all = true;
         if self.role == TextRole::System
-            && let Some(untrusted) = loader.untrusted
+            && let Some(untrusted) = cx.untrusted
         {
             let message = format!(
                 "`inputs` as a whole holds `{untrusted}`, which strangers can write, and a system prompt carries the \
                  most weight"
             );
             let finding = Diagnostic::error("untrusted-in-system", self.place(span), message);
-            loader.report(finding.help("name the inputs that this text needs, each as `inputs.NAME`"));
+            cx.report(finding.help("name the inputs that this text needs, each as `inputs.NAME`"));
         }
     }
 
     /// A part of `inputs`, `job` or `run`.
-    pub(super) fn attribute(&mut self, loader: &mut Loader<'_>, root: &str, name: &str, range: Range<usize>) {
+    pub(super) fn attribute(&mut self, cx: &mut CheckContext<'_>, root: &str, name: &str, range: Range<usize>) {
         // Looked up only for what is wrong: each look goes through the whole text.
         let place = || self.at(range.clone());
-        let names = loader.names;
-        let declared = if root == "inputs" { loader.declared(name) } else { None };
+        let names = cx.names;
+        let declared = if root == "inputs" { cx.declared(name) } else { None };
         if declared.is_some() {
-            loader.used_inputs.add(name);
+            cx.used_inputs.add(name);
         }
         let finding = match TemplateVariables::parts(root) {
             Some(parts) if parts.contains(&name) => return,
@@ -181,65 +230,55 @@ impl TemplateChecker {
                     Diagnostic::error("undefined-variable", place(), format!("the job declares no input `{name}`"));
                 let inputs = || names.suggestable_inputs();
                 if let Some(meant) = suggest_name(name, inputs()) {
-                    loader.used_inputs.add(meant);
+                    cx.used_inputs.add(meant);
                 }
                 let otherwise = || format!("declare it under `inputs`, or use one of {}", names.listed());
                 suggest(finding, name, inputs, otherwise)
             }
         };
-        loader.report(finding);
+        cx.report(finding);
     }
 
-    pub(super) fn filter(&mut self, loader: &mut Loader<'_>, name: &str, place: SourceSpan) {
-        if !FILTERS.contains(&name) && !loader.has("filter", name) {
+    pub(super) fn filter(&mut self, cx: &mut CheckContext<'_>, name: &str, place: SourceSpan) {
+        if !FILTERS.contains(&name) && !cx.has("filter", name) {
             let finding = Diagnostic::error("unknown-filter", place, format!("there is no filter `{name}`"));
             let otherwise = || match python_alias(name) {
                 Some(form) => format!("that is written `{form}`"),
                 None => format!("there are {}", FILTERS.join(", ")),
             };
-            loader.report(suggest(finding, name, || FILTERS.iter().copied(), otherwise));
+            cx.report(suggest(finding, name, || FILTERS.iter().copied(), otherwise));
         }
     }
 
-    pub(super) fn test(&mut self, loader: &mut Loader<'_>, name: &str, place: SourceSpan) {
-        if !TESTS.contains(&name) && !loader.has("test", name) {
+    pub(super) fn test(&mut self, cx: &mut CheckContext<'_>, name: &str, place: SourceSpan) {
+        if !TESTS.contains(&name) && !cx.has("test", name) {
             let finding = Diagnostic::error("unknown-test", place, format!("there is no test `is {name}`"));
             let otherwise = || format!("there are {}", TESTS.join(", "));
-            loader.report(suggest(finding, name, || TESTS.iter().copied(), otherwise));
+            cx.report(suggest(finding, name, || TESTS.iter().copied(), otherwise));
         }
     }
 
-    pub(super) fn function(&mut self, loader: &mut Loader<'_>, name: &str, span: Span) {
-        let is_global = loader.environment.globals().any(|(global, _)| global == name);
+    pub(super) fn function(&mut self, cx: &mut CheckContext<'_>, name: &str, span: Span) {
+        let is_global = cx.environment.globals().any(|(global, _)| global == name);
         if !self.is_set(name) && !is_global {
             let place = self.start_of(span, name);
-            self.report_function(loader, name, place, "function");
+            self.report_function(cx, name, place, "function");
         }
     }
 
-    pub(super) fn report_function(&mut self, loader: &mut Loader<'_>, name: &str, place: SourceSpan, kind: &str) {
+    pub(super) fn report_function(&mut self, cx: &mut CheckContext<'_>, name: &str, place: SourceSpan, kind: &str) {
         let finding = Diagnostic::error("unknown-function", place, format!("there is no {kind} `{name}`"));
         let visible = self.visible();
         let known = visible.keys().map(String::as_str).chain(["range", "dict", "namespace"]);
-        loader.report(if let Some(form) = python_alias(name) {
+        cx.report(if let Some(form) = python_alias(name) {
             finding.help(format!("that is written `{form}`"))
-        } else if loader.has("filter", name) {
+        } else if cx.has("filter", name) {
             finding.help(format!("`{name}` is a filter: `VALUE | {name}`"))
         } else if let Some(meant) = suggest_name(name, known).filter(|_| kind == "function") {
             finding.help(format!("did you mean `{meant}`?"))
         } else {
             finding.help("values are changed with filters: `VALUE | FILTER`")
         });
-    }
-}
-
-impl Loader<'_> {
-    /// Whether the engine has such a filter or test.
-    fn has(&self, kind: &str, name: &str) -> bool {
-        self.environment
-            .compile_expression_owned(format!("name is {kind}"))
-            .and_then(|expression| expression.eval(minijinja::context! { name }))
-            .is_ok_and(|found| found.is_true())
     }
 }
 
@@ -264,20 +303,20 @@ fn python_alias(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::environment;
+    use super::super::engine::environment;
     use super::*;
 
     #[test]
     fn what_is_suggested_exists() {
         let names = TemplateVariables::default();
-        let loader = Loader::new(None, &names);
+        let context = CheckContext::new(&names);
         for name in FILTERS {
-            assert!(loader.has("filter", name), "{name}");
+            assert!(context.has("filter", name), "{name}");
         }
         for name in TESTS {
-            assert!(loader.has("test", name), "{name}");
+            assert!(context.has("test", name), "{name}");
         }
-        assert!(!loader.has("filter", "uper"));
+        assert!(!context.has("filter", "uper"));
         for name in ["range", "dict", "namespace"] {
             assert!(environment().globals().any(|(global, _)| global == name), "{name}");
         }
