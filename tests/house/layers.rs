@@ -10,10 +10,7 @@ use super::source::{read, sources};
 const MODULES_WITH_CYCLES: &[&str] = &[
     "agent",
     "budget",
-    "cases",
-    "cli",
     "event",
-    "formats",
     "job",
     "json_schema",
     "lints",
