@@ -119,7 +119,7 @@ fn different_jobs_and_unfinished_runs_can_be_compared() {
     shown
         .assert_code(0)
         .assert_stdout_contains("not ended")
-        .assert_stdout_contains("its figures are those of its journals");
+        .assert_stdout_contains("its numbers are from its journals");
     folder.legwork(&["diff", &first, "nonesuch"]).run().assert_code(2).assert_stderr_contains("nonesuch");
     folder.legwork(&["diff", &first]).run().assert_code(2);
 }

@@ -311,8 +311,8 @@ fn a_new_repository_is_reported() {
         .legwork(&["run", "job.yaml"])
         .run()
         .assert_code(0)
-        .assert_stderr_contains("commands made a git repository, `more/.git` and 1 more: ");
-    folder.legwork(&["run", "job.yaml"]).run().assert_code(0).assert_not_printed("commands made");
+        .assert_stderr_contains("commands created a git repository, `more/.git` and 1 more: ");
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(0).assert_not_printed("commands created");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_new_repository_behind_many_files_is_reported() {
     let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
     folder.commit_all();
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stderr_contains("commands made a git repository, `z/y/x/w/v/u/.git`: ");
+    ended.assert_code(0).assert_stderr_contains("commands created a git repository, `z/y/x/w/v/u/.git`: ");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn an_invalid_limit_is_rejected_with_the_expected_form() {
         ("wall_clock=20", "`20` is no duration", "90s, 20m or 1h30m"),
         ("max_turns=none", "isn't valid for `max_turns`", "a whole number from 1 to 10000"),
         ("parallel_subagents=0", "can't be", "from 1 to 1000"),
-        ("tokens", "there is no `=` after a name", ""),
+        ("tokens", "expected NAME=...", ""),
     ] {
         let ended = folder.legwork(&["run", "job.yaml", "--limit", given]).anthropic(&server).run();
         ended.assert_code(2).assert_stdout("").assert_stderr_contains(message).assert_stderr_contains(hint);

@@ -51,10 +51,10 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
         .assert_stderr_contains("--trust-record");
     // The error shows what the job is allowed before the user trusts it.
     ended
-        .assert_stderr_contains("the record grants:")
+        .assert_stderr_contains("this record permits:")
         .assert_stderr_contains("DEPLOY_TOKEN")
         .assert_stderr_contains("replay/r.yaml with bash");
-    ended.assert_stderr_contains("git: commit").assert_stderr_contains("commands may change: .envrc");
+    ended.assert_stderr_contains("git: commit").assert_stderr_contains("changes allowed: .envrc");
     assert!(!folder.exists("log"));
 }
 
@@ -76,7 +76,7 @@ fn a_record_with_a_changed_job_is_rejected_unless_it_is_trusted() {
         std::fs::write(&journal, with_checksums(&format!("{bare},\"sum\":\"\"}}\n{rest}"))).unwrap();
         assert_refused(&resume(&folder, &[]), &folder);
         let trusted = resume(&folder, &["--trust-record"]);
-        trusted.assert_code(0).assert_stdout("Done.\n").assert_stderr_contains("the record grants:");
+        trusted.assert_code(0).assert_stdout("Done.\n").assert_stderr_contains("this record permits:");
     }
 }
 
@@ -289,6 +289,6 @@ fn an_untrusted_job_stays_untrusted() {
     assert_eq!(cut.signal(), Some(9), "{}", cut.full_output());
     resume(&folder, &["--sandbox", "off"])
         .assert_code(2)
-        .assert_stderr_contains("an untrusted job is not run without a sandbox");
+        .assert_stderr_contains("an untrusted job can't run without a sandbox");
     resume(&folder, &[]).assert_code(0).assert_stdout("Done.\n");
 }

@@ -272,7 +272,7 @@ fn text_before_an_empty_final_reply_is_not_the_answer() {
     ended
         .assert_code(0)
         .assert_stdout("")
-        .assert_stderr_contains("warning: the last reply has no text, so the answer is empty");
+        .assert_stderr_contains("warning: the answer is empty: the last reply has no text");
     assert_eq!(server.finish()[3].results()[0].text, "(no summary)");
     let result = ended.run_folder().result();
     assert_eq!((&result["outcome"], &result["text"]), (&json!("completed"), &json!("")));

@@ -246,7 +246,7 @@ fn short_values_are_left_alone_with_a_warning() {
     ended
         .assert_code(0)
         .assert_stdout("the end\n")
-        .assert_stderr_contains("warning: DB_PASSWORD is not masked")
+        .assert_stderr_contains("warning: DB_PASSWORD isn't masked")
         .assert_not_printed("API_TOKEN is not");
     assert_eq!(server.finish()[1].results()[0].text, "the [masked:API_TOKEN]");
 }
@@ -388,7 +388,7 @@ fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
     refused
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("another value than before the run was cut off: token\n")
+        .assert_stderr_contains("changed since the run was interrupted: token\n")
         .assert_stderr_contains("--force");
     resume(&[], OLD, Some("deploy-2-deploy")).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
     resume(&[], OLD, None).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");

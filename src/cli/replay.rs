@@ -206,10 +206,10 @@ fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> InputValues {
     inputs
 }
 
-/// The model that the command line gave the recorded run, where it did: another than the job's own.
+/// The `--model` of the recorded run, which is known from the job having another model than the plan.
 fn model_override(job_file: &str, plan: &Plan, servers: &UserServers) -> Option<Model> {
     let source = Source::new("job.yaml", job_file);
     let job = yaml::read::<Job>(&source).value?;
-    let own = lints::resolve(&job.model, servers).ok()?;
-    (own != plan.parent.model).then(|| plan.parent.model.clone())
+    let job_model = lints::resolve(&job.model, servers).ok()?;
+    (job_model != plan.parent.model).then(|| plan.parent.model.clone())
 }

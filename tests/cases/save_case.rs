@@ -45,10 +45,10 @@ fn a_real_run_becomes_a_case_that_passes() {
         .assert_stdout("Done.\n")
         .assert_stderr_contains("case:   jobs/tests/job/real (4 files in its workspace)")
         .assert_stderr_contains("skipped .env: may contain secrets")
-        .assert_stderr_contains("secret inputs aren't in it, a stand-in takes their place: token");
-    assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
+        .assert_stderr_contains("secret inputs are replaced by placeholders: token");
+    assert!(!ended.stderr.contains("the saved case fails"), "{}", ended.stderr);
     let at = |name: &str| folder.read(&format!("jobs/tests/job/real/{name}"));
-    assert_eq!(at("inputs.yaml"), "style: \"012\"\n");
+    assert_eq!(at("inputs.yaml"), "style: '012'\n");
     assert_eq!(at("workspace/a.txt"), "hi\n", "as it was before");
     assert_eq!(at("workspace/dot-gitignore"), "/ignored\n");
     assert_eq!(at("expect/a.txt"), "hello\nno\n");
@@ -91,7 +91,7 @@ fn differences_of_the_new_case_are_reported() {
     ended
         .assert_code(0)
         .assert_stderr_contains("the saved case fails")
-        .assert_stderr_contains("random.txt isn't what expect/random.txt says");
+        .assert_stderr_contains("random.txt differs from expect/random.txt");
     run(&folder, &[]).assert_code(1);
 }
 

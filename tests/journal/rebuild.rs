@@ -29,12 +29,12 @@ fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     let names: Vec<&str> = before.keys().map(String::as_str).collect();
     assert_eq!(names, files);
     let untouched = rebuild(folder);
-    untouched.assert_code(0).assert_stderr("").assert_not_printed("was missing").assert_not_printed("was another");
+    untouched.assert_code(0).assert_stderr("").assert_not_printed("created ").assert_not_printed("replaced ");
     before.keys().for_each(|name| std::fs::remove_file(record.path().join(name)).unwrap());
     let missing = rebuild(folder);
     missing.assert_code(0).assert_stderr("");
     for name in names {
-        missing.assert_stdout_contains(&format!("was missing  {name}\n"));
+        missing.assert_stdout_contains(&format!("created    {name}\n"));
     }
     for (name, content) in artifacts(&record) {
         let [was, is] = [&before[&name], &content].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -121,8 +121,8 @@ fn edited_artifacts_are_rebuilt() {
     let ended = rebuild(&folder);
     ended
         .assert_code(0)
-        .assert_stdout_contains("was another  plan.json\n")
-        .assert_stdout_contains("as it was    transcript.md\n");
+        .assert_stdout_contains("replaced   plan.json\n")
+        .assert_stdout_contains("unchanged  transcript.md\n");
     assert_eq!(artifacts(&record), before);
 }
 
@@ -140,7 +140,7 @@ fn a_run_resumes_from_its_journals_alone() {
         .assert_stdout_contains("# job: not finished")
         .assert_stdout_contains("Go 0.1.");
     folder.legwork(&["resume", "latest"]).run().assert_code(0);
-    rebuild(&folder).assert_code(0).assert_stdout_contains("as it was    job.yaml\n");
+    rebuild(&folder).assert_code(0).assert_stdout_contains("unchanged  job.yaml\n");
     assert_rebuilt(&folder, ALL);
 }
 

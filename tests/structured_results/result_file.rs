@@ -100,9 +100,9 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
     };
     refused(&["text.yaml", "--result", "out.json"], "the job `text` has no `result`");
     refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` has no `result`");
-    refused(&["job.yaml", "--result", "folder"], "it is no regular file");
+    refused(&["job.yaml", "--result", "folder"], "regular file");
     refused(&["job.yaml", "--result", "replies.yaml/out.json"], "Not a directory");
-    refused(&["job.yaml", "--result", "/proc/gone/out.json"], "nothing can be written to /proc/gone");
+    refused(&["job.yaml", "--result", "/proc/gone/out.json"], "can't write to /proc/gone");
     refused(&["job.yaml", "--result", "./job.yaml"], "that is the job file");
     assert!(!folder.exists("runs") && folder.exists("job.yaml"));
     folder.write("replies.yaml", r#"{ "parent": [{ "text": "Said." }] }"#);

@@ -223,11 +223,11 @@ fn a_run_ended_by_a_signal_records_its_changes_and_resumes() {
         .legwork(&["show", "latest", "--rebuild", "--out", &out])
         .run()
         .assert_code(0)
-        .assert_stdout_contains("as it was    changes.patch");
+        .assert_stdout_contains("unchanged  changes.patch");
     std::fs::remove_file(record(&folder).path().join("changes.patch")).unwrap();
     folder
         .legwork(&["show", "latest", "--rebuild", "--out", &out])
         .run()
         .assert_code(0)
-        .assert_stdout_contains("was missing  changes.patch");
+        .assert_stdout_contains("created    changes.patch");
 }
