@@ -295,7 +295,7 @@ fn an_empty_file_and_places_at_its_end() {
     insta::assert_snapshot!(show("text", &[wrong("").remove(0), Diagnostic::error("end", end, "at the end")]), @r"
     error[empty-file]: the file is empty
     --> jobs/a.yaml:1:1
-     = help: write something into it, or name another file
+     = help: write a job into it, or use another file
 
     error[end]: at the end
      --> a.yaml:2:1
