@@ -278,7 +278,7 @@ fn an_unlisted_model_runs_at_a_local_address() {
         } else {
             // The name may be misspelled.
             message(&with_cost_alone, 3, "error[unknown-price]");
-            with_cost_alone.assert_stderr_contains("bound the run with `tokens` as well");
+            with_cost_alone.assert_stderr_contains("also limit `tokens`");
         }
         folder.write("job.yaml", COSTLY.replace("0.25", "0.25, tokens: 50000"));
         let with_both = run(&folder, &server, model);

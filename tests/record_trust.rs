@@ -140,7 +140,8 @@ fn the_key_is_private_and_not_readable_by_tools() {
     let refused = folder.legwork(&["validate", "job.yaml"]).run();
     refused.assert_code(3);
     assert!(
-        refused.full_output().contains("api-key-in-env") && refused.full_output().contains("the key of records"),
+        refused.full_output().contains("api-key-in-env")
+            && refused.full_output().contains("the key that signs records"),
         "{}",
         refused.full_output()
     );

@@ -341,10 +341,7 @@ fn its_models_are_priced_by_name() {
     validate().assert_code(0).assert_stdout("");
     run(&folder).arg("--dry-run").run().assert_code(0).assert_stdout_contains("$1.00");
     folder.write("job.yaml", limited("nonesuch"));
-    validate()
-        .assert_code(3)
-        .assert_stdout_contains("unknown-price")
-        .assert_stdout_contains("bound the run with `tokens`");
+    validate().assert_code(3).assert_stdout_contains("unknown-price").assert_stdout_contains("limit `tokens`");
     configure(&folder, &server_config("anthropic", "http://localhost:1", ""));
     validate()
         .assert_code(0)

@@ -233,7 +233,7 @@ impl Diagnostic {
         self
     }
 
-    /// Offers a certain mend of the finding's own place.
+    /// Adds a fix at the finding's own place.
     #[must_use]
     pub fn replace_with(self, with: impl Into<String>) -> Self {
         let place = self.span.clone();

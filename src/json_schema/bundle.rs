@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::cycle::{self, Endless};
 use super::draft::{definitions_keyword, draft_uri};
-use super::keywords::{child_pointer, keyword_value};
+use super::json_pointer::{child_pointer, uri_fragment};
+use super::keywords::keyword_value;
 use super::schema_reader::{SchemaDocument, SchemaLocation, SchemaReader, too_large};
 use super::schema_walk::SchemaWalk;
 use super::{MAX_BYTES, SchemaValidator};
@@ -88,10 +89,10 @@ impl SchemaReader<'_> {
             );
             return None;
         };
-        if let Some((beside, _)) = node.entries().find(|(key, _)| key.text() != Some("file")) {
+        if let Some((other, _)) = node.entries().find(|(key, _)| key.text() != Some("file")) {
             let message = "no other key is allowed next to `file`: the schema is in the file";
             let help = "put it into the file; or refer to the file with `$ref: PATH` instead";
-            self.report(Diagnostic::error("bad-schema", beside.place(), message).help(help));
+            self.report(Diagnostic::error("bad-schema", other.place(), message).help(help));
             return None;
         }
         self.file(path, &file.place())
@@ -194,17 +195,4 @@ fn bundled_pointer(target: &SchemaLocation, definitions: &str, names: &[(&Schema
         Some((key, name)) => format!("/{definitions}/{name}{}", &target.1[key.1.len()..]),
         None => String::new(),
     }
-}
-
-/// Encodes a pointer as a URI fragment.
-fn uri_fragment(pointer: &str) -> String {
-    let mut out = String::with_capacity(pointer.len());
-    for byte in pointer.bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }

@@ -36,3 +36,21 @@ pub(super) fn report_place(node: &Node) -> SourceSpan {
         _ => node.place(),
     }
 }
+
+/// The pointer of a child.
+pub(super) fn child_pointer(pointer: &str, name: &str) -> String {
+    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Encodes a pointer as a URI fragment.
+pub(super) fn uri_fragment(pointer: &str) -> String {
+    let mut out = String::with_capacity(pointer.len());
+    for byte in pointer.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}

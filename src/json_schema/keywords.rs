@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::json_pointer::child_pointer;
+
 /// The kind of a keyword's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeywordValue {
@@ -151,12 +153,7 @@ pub(super) fn subschemas(schema: &Value) -> Vec<Subschema<'_>> {
     found
 }
 
-/// The pointer of a child.
-pub(super) fn child_pointer(pointer: &str, name: &str) -> String {
-    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
-/// Calls for a schema and for every schema in it.
+/// Calls a function for a schema and all its subschemas.
 pub(super) fn for_each_subschema(schema: &mut Value, what: &mut dyn FnMut(&mut Value)) {
     what(schema);
     let parts: Vec<String> = subschemas(schema).into_iter().map(|part| part.pointer).collect();

@@ -177,7 +177,7 @@ fn nearest_pointer(json: &Value, pointer: &str) -> Option<String> {
             suggest_name(&part, known.keys().map(String::as_str))?.to_owned()
         };
         here = known.get(&name)?;
-        at = super::keywords::child_pointer(&at, &name);
+        at = json_pointer::child_pointer(&at, &name);
     }
     Some(at)
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::draft::{draft_of, draft_uri, id_keyword};
 use super::json_pointer;
-use super::keywords::{child_pointer, keyword_names, keyword_value, subschemas};
+use super::json_pointer::child_pointer;
+use super::keywords::{keyword_names, keyword_value, subschemas};
 use super::schema_reader::{SchemaDocument, SchemaLocation, SchemaReader};
 use super::validator::pattern_error;
 use super::violation::describe;

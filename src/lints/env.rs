@@ -26,7 +26,7 @@ const OTHER_KEYS: &[&str] = &[
     "OPENROUTER_API_KEY",
 ];
 
-/// The variable that holds the key of records. Like a provider's key, no tool ever sees it.
+/// The variable that holds the key that signs records. Like a provider's key, tools can't see it.
 pub const RECORD_KEY: &str = "LEGWORK_RECORD_KEY";
 
 const RULES: &[Rule] = &[

@@ -81,8 +81,8 @@ pub(super) fn each(schema: &mut Value, change: &mut dyn FnMut(&mut Map<String, V
     }
 }
 
-/// A text or a mapping, as a choice that the value's own type makes: so an editor finds fault with what stands there,
-/// and not with its not being the other.
+/// Makes the schema of a string or a mapping depend on the value's type, so that an editor reports errors in the value
+/// instead of its not being the other type.
 fn merge_string_or_object(parts: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = parts.get_mut("anyOf") else { return };
     let [Value::Object(text), Value::Object(mapping)] = choices.as_mut_slice() else { return };

@@ -23,7 +23,7 @@ pub fn directive_comments(source: &Arc<Source>) -> Vec<SourceSpan> {
         Ok(spans) => spans,
         Err(()) => syntax_recovery::recover_syntax(source, text.clone())
             .ok()
-            .and_then(|mended| marked(&mended.text).ok())
+            .and_then(|recovered| marked(&recovered.text).ok())
             .unwrap_or_default(),
     };
     spans.into_iter().map(|span| SourceSpan { source: Arc::clone(source), range: span }).collect()

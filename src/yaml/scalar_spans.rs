@@ -226,7 +226,7 @@ fn line_ends(white: &str) -> usize {
         .count()
 }
 
-/// The character that an escape stands for and the bytes it takes; no character for an escaped line end.
+/// The character of an escape and its length in bytes; an escaped line end has no character.
 fn escape(text: &str) -> Option<(Option<char>, usize)> {
     let hex = |from: usize, digits: usize| u32::from_str_radix(text.get(from..from + digits)?, 16).ok();
     let letter = text[1..].chars().next()?;

@@ -1,4 +1,4 @@
-//! How serde gets at the items of a list, the entries of a mapping and the content of an enum.
+//! Gives serde access to the items of a list, the entries of a mapping and the content of an enum.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl<'a> MappingAccess<'a> {
         pairs: &'a [(u32, u32)],
         fields: Option<&'static [&'static str]>,
     ) -> Self {
-        let wanted = mapping.session.missing_keys(mapping.path).into_iter();
+        let placeholder_keys = mapping.session.missing_keys(mapping.path).into_iter();
         Self {
             mapping,
             pairs: pairs.iter(),
@@ -90,7 +90,7 @@ impl<'a> MappingAccess<'a> {
             absent_fields: OnceCell::new(),
             guessed_fields: OnceCell::new(),
             corrected_fields: Vec::new(),
-            placeholder_keys: wanted,
+            placeholder_keys,
             value: None,
         }
     }

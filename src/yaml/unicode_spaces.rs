@@ -20,7 +20,7 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
     }
     let all = lines::Lines { source, text: &source.text };
     let mut bytes = source.text.clone().into_bytes();
-    let mut holes = Vec::new();
+    let mut gaps = Vec::new();
     let mut groups: Vec<(usize, std::ops::Range<usize>, char)> = Vec::new();
     // The column of the key of a block text.
     let mut block: Option<usize> = None;
@@ -42,7 +42,7 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
         let end = start + white;
         bytes[start..end - column].fill(b'\n');
         bytes[end - column..end].fill(b' ');
-        holes.push(RecoveryGap { span: start..end, is_data_lost: false });
+        gaps.push(RecoveryGap { span: start..end, is_data_lost: false });
         match groups.last_mut() {
             Some((last, span, _)) if *last + 1 == line => {
                 *last = line;
@@ -53,7 +53,7 @@ pub(super) fn normalize_indentation(source: &Arc<Source>) -> Option<NormalizedSp
     }
     let found = groups.into_iter().map(|(last, span, odd)| finding(source, last, span, odd)).collect::<Vec<_>>();
     let text = String::from_utf8(bytes).ok()?;
-    (!found.is_empty()).then_some(NormalizedSpaces { text, gaps: holes, found })
+    (!found.is_empty()).then_some(NormalizedSpaces { text, gaps, found })
 }
 
 /// The finding for some lines. `span` reaches from the indentation of the first line to that of the last one.

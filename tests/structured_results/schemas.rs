@@ -79,7 +79,7 @@ fn the_submit_tool_cannot_be_listed() {
     ended
         .assert_code(3)
         .assert_stdout_contains("unknown-tool")
-        .assert_stdout_contains("it comes by itself where `result` asks for data");
+        .assert_stdout_contains("it is added by `result`; remove it");
 }
 
 #[test]

@@ -297,7 +297,7 @@ fn empty_files_and_spans_at_the_end_are_shown() {
     insta::assert_snapshot!(show("text", &[findings_of("").remove(0), Diagnostic::error("end", end, "at the end")]), @r"
     error[empty-file]: the file is empty
     --> jobs/a.yaml:1:1
-     = help: write something into it, or name another file
+     = help: write a job into it, or use another file
 
     error[end]: at the end
      --> a.yaml:2:1

@@ -41,7 +41,7 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         return nothing(found, finding);
     }
     let mut text = Cow::Borrowed(source.text.as_str());
-    let (mut holes, mut lost) = (Vec::new(), Vec::new());
+    let (mut gaps, mut lost) = (Vec::new(), Vec::new());
     for finding in utf8::control_characters(source) {
         let span = finding.span.range.clone();
         if source.text[span.clone()].starts_with('\0') {
@@ -49,29 +49,29 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         }
         let end = utf8::escape_sequence_end(&source.text, span.end);
         found.push(finding);
-        holes.push(RecoveryGap { span: span.start..end, is_data_lost: false });
+        gaps.push(RecoveryGap { span: span.start..end, is_data_lost: false });
     }
-    if !holes.is_empty() {
-        text = Cow::Owned(syntax_recovery::blank_gaps(&text, &holes));
+    if !gaps.is_empty() {
+        text = Cow::Owned(syntax_recovery::blank_gaps(&text, &gaps));
     } else if let Some(spaces) = unicode_spaces::normalize_indentation(source) {
         spaces.found.into_iter().for_each(|finding| found.push(finding));
-        holes = spaces.gaps;
+        gaps = spaces.gaps;
         text = Cow::Owned(spaces.text);
     }
     let mut outcome = TreeBuilder::new(source, &text, &[]).read();
     if let Err(ParseAbort::Syntax) = outcome {
-        let mended = match syntax_recovery::recover_syntax(source, text.into_owned()) {
-            Ok(mended) => mended,
+        let recovered = match syntax_recovery::recover_syntax(source, text.into_owned()) {
+            Ok(recovered) => recovered,
             Err(finding) => return nothing(found, *finding),
         };
-        mended.found.into_iter().for_each(|finding| found.push(finding));
-        if mended.is_truncated {
+        recovered.found.into_iter().for_each(|finding| found.push(finding));
+        if recovered.is_truncated {
             found.mark_truncated();
         }
         let (gone, kept): (Vec<RecoveryGap>, Vec<RecoveryGap>) =
-            mended.gaps.into_iter().partition(|hole| hole.is_data_lost);
-        holes.extend(kept);
-        outcome = TreeBuilder::new(source, &mended.text, &gone).read();
+            recovered.gaps.into_iter().partition(|gap| gap.is_data_lost);
+        gaps.extend(kept);
+        outcome = TreeBuilder::new(source, &recovered.text, &gone).read();
         lost = gone;
     }
     let parsed = match outcome {
@@ -79,10 +79,10 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         Err(ParseAbort::Finding(finding)) => return nothing(found, *finding),
         Err(ParseAbort::Syntax) => return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] },
     };
-    let ParsedDocument { nodes: mut entries, found: more, weight, root, second } = parsed;
+    let ParsedDocument { mut nodes, found: more, weight, root, second } = parsed;
     found.merge(more);
     let root = root.filter(|root| {
-        !matches!(&entries[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
+        !matches!(&nodes[*root as usize].content, Content::Scalar { text, value: Scalar::Null, .. } if text.is_empty())
     });
     let Some(root) = root else {
         if lost.is_empty() {
@@ -91,18 +91,14 @@ pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) 
         }
         return ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] };
     };
-    recovery_gaps::mark_incomplete(&mut entries, root, &lost, source);
+    recovery_gaps::mark_incomplete(&mut nodes, root, &lost, source);
     if let Some(start) = second {
-        entries[root as usize].is_incomplete = true;
+        nodes[root as usize].is_incomplete = true;
         lost.push(RecoveryGap { span: start..source.text.len(), is_data_lost: true });
     }
-    holes.append(&mut lost);
-    let holes = holes.into_iter().map(|hole| place(hole.span)).collect();
-    ParseOutcome {
-        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, hints })),
-        found,
-        gaps: holes,
-    }
+    gaps.append(&mut lost);
+    let gaps = gaps.into_iter().map(|gap| place(gap.span)).collect();
+    ParseOutcome { tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes, root, weight, hints })), found, gaps }
 }
 
 /// The help for a file that is too large.
@@ -169,11 +165,11 @@ enum ParseAbort {
 }
 
 impl<'a> TreeBuilder<'a> {
-    fn new(source: &'a Arc<Source>, text: &'a str, holes: &'a [RecoveryGap]) -> Self {
+    fn new(source: &'a Arc<Source>, text: &'a str, gaps: &'a [RecoveryGap]) -> Self {
         Self {
             source,
             text,
-            gaps: holes,
+            gaps,
             nodes: Vec::new(),
             frames: Vec::new(),
             anchors: HashMap::new(),
@@ -221,8 +217,8 @@ impl<'a> TreeBuilder<'a> {
                 _ => {}
             }
         }
-        let Self { nodes: entries, found, weight, root, second, .. } = self;
-        Ok(ParsedDocument { nodes: entries, found, weight, root, second })
+        let Self { nodes, found, weight, root, second, .. } = self;
+        Ok(ParsedDocument { nodes, found, weight, root, second })
     }
 
     fn range(&self, span: &Span) -> Range<usize> {

@@ -28,9 +28,7 @@ impl TreeBuilder<'_> {
                 range = self.header(range);
             }
         }
-        if self.gaps.iter().any(|hole| hole.span.start <= range.start && range.end <= hole.span.end)
-            && !range.is_empty()
-        {
+        if self.gaps.iter().any(|gap| gap.span.start <= range.start && range.end <= gap.span.end) && !range.is_empty() {
             return self.push_invalid(range);
         }
         let untagged = if style == Style::Plain { scalar::plain(text) } else { Scalar::String };
