@@ -297,7 +297,7 @@ fn a_sandbox_that_cannot_be_made_is_not_the_commands_failure() {
         }
         ended
             .assert_code(5)
-            .assert_stderr_contains("the sandbox can't be made")
+            .assert_stderr_contains("the sandbox can't be set up")
             .assert_stderr_contains("Resource temporarily unavailable");
         assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{check}");
         let requests = server.finish();

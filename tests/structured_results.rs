@@ -59,7 +59,7 @@ fn a_result_that_fits_is_data_in_the_record_and_on_stdout() {
     assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!("submit_result")));
     assert_eq!(tools[0]["input_schema"]["required"], json!(["verdict", "findings"]));
     let told = &requests[1].results()[0];
-    assert!(!told.is_error && told.text.starts_with("Taken"), "{told:?}");
+    assert!(!told.is_error && told.text.starts_with("Accepted"), "{told:?}");
     assert!(requests[0].system().contains("`submit_result`"));
     let transcript = ended.run_folder().transcript();
     assert!(transcript.contains("## Result\n\n```json\n{\n  \"verdict\": \"good\""), "{transcript}");

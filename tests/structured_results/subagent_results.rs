@@ -87,7 +87,7 @@ fn data_that_the_parent_could_not_see_whole_is_not_taken() {
     let events = ended.run_folder().events_of("worker-1");
     let refused = events.iter().find(|event| event["type"] == "call_finished").unwrap();
     let why = refused["data"]["result"]["text"].as_str().unwrap();
-    assert!(refused["data"]["result"]["is_error"] == true && why.contains("can have 49000 at most"), "{why}");
+    assert!(refused["data"]["result"]["is_error"] == true && why.contains("the limit is 49000"), "{why}");
 }
 
 #[test]

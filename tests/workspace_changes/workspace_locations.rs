@@ -120,7 +120,7 @@ fn what_is_no_text_or_too_large_is_named() {
     let lines = change_lines(&record(&folder).result()["changes"]);
     assert_eq!(lines, ["a.txt modified +1 -0", "image modified +? -?", "large modified +? -?", "latin modified +? -?"]);
     let said = incomplete(&folder);
-    assert!(said.contains("no text, too large") && said.contains("`image`, `large`, `latin`"), "{said}");
+    assert!(said.contains("aren't text, are too large") && said.contains("`image`, `large`, `latin`"), "{said}");
     let patch = record(&folder).file("changes.patch");
     assert!(patch.contains("+4\n") && patch.ends_with(&format!("# {said}\n")), "{patch}");
 }
