@@ -1,4 +1,4 @@
-//! A job's own checks: commands that run as `bash` runs an agent's commands, and pass if they exit with 0.
+//! Runs a job's checks: commands in the environment of `bash`, which pass if they exit with 0.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub struct CommandCheckRunner {
     pub workspace: Arc<Workspace>,
     /// The secrets to remove from their output.
     pub mask: Arc<Redactor>,
-    /// Their environment.
+    /// Their environment variables.
     pub environment: Arc<Environment>,
     /// How they are confined.
     pub sandbox: Arc<Sandbox>,

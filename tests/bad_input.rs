@@ -1,4 +1,5 @@
-//! Files that are no jobs, or made to hurt: each is an error with its place, in bounded memory and time, and no panic.
+//! Files that are not jobs, or are hostile: each is an error with a position, in bounded memory and time, without a
+//! panic.
 
 use std::ffi::CString;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,13 +10,13 @@ use serde_json::Value;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
-/// The memory that the program may have for its data, in KiB.
+/// The limit on the program's data, in KiB.
 const MAX_DATA_KIB: u32 = 100_000;
 
-/// What is right in a job.
+/// The valid part of a job.
 const HEAD: &str = "model: anthropic/claude-sonnet-4-6\nlimits: { cost_usd: 1 }\nparent:\n  prompt: Go.\n  tools: []\n";
 
-/// The program with its data bounded, and with an end: nothing here takes as long if it is linear.
+/// Runs the program with bounded data and a timeout. Linear work never takes that long.
 fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     let program = env!("CARGO_BIN_EXE_legwork");
     let limited = format!("ulimit -d {MAX_DATA_KIB} && exec \"$0\" \"$@\"");
@@ -23,7 +24,7 @@ fn run_bounded(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
     folder.program("/bin/sh", &shell).timeout(Duration::from_secs(120)).run()
 }
 
-/// What is found in a file, which must be an error: code, line and column of each.
+/// The findings of a file, which must be rejected: code, line and column of each.
 #[track_caller]
 fn errors_in(text: impl AsRef<[u8]>) -> Vec<(String, u64, u64)> {
     let folder = TestFolder::new();
@@ -42,13 +43,13 @@ fn errors(folder: &TestFolder, path: &str) -> Vec<(String, u64, u64)> {
     errors.map(|error| (error["code"].as_str().unwrap().to_owned(), place(error).0, place(error).1)).collect()
 }
 
-/// The only error, at its place.
+/// Asserts that a file has exactly one error, at this position.
 #[track_caller]
 fn assert_only_error(text: impl AsRef<[u8]>, code: &str, line: u64, column: u64) {
     assert_eq!(errors_in(text), [(code.to_owned(), line, column)]);
 }
 
-/// The first of many errors of one kind, which are counted in the end.
+/// Asserts that a file has many errors of one kind, the last of which counts the rest.
 #[track_caller]
 fn assert_error_among(text: &str, code: &str, line: u64, column: u64) {
     let found = errors_in(text);
@@ -62,7 +63,7 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn what_is_no_file_is_refused_without_opening_it() {
+fn special_files_are_rejected_without_opening_them() {
     let folder = TestFolder::new();
     folder.write("full/notes.txt", "x");
     symlink("loop.yaml", folder.at("loop.yaml")).unwrap();
@@ -78,14 +79,14 @@ fn what_is_no_file_is_refused_without_opening_it() {
     }
     folder.write("shut.yaml", HEAD);
     std::fs::set_permissions(folder.at("shut.yaml"), PermissionsExt::from_mode(0o000)).unwrap();
-    // Root may read everything.
+    // Root can read everything.
     if std::fs::File::open(folder.at("shut.yaml")).is_err() {
         assert_eq!(errors(&folder, "shut.yaml"), [("unreadable".to_owned(), 1, 1)]);
     }
 }
 
 #[test]
-fn what_is_no_text_is_refused_at_its_first_byte_that_is_none() {
+fn binary_files_are_rejected_at_the_first_invalid_byte() {
     let utf16 = |bytes: fn(u16) -> [u8; 2]| HEAD.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
     assert_only_error([b"\xff\xfe".as_slice(), &utf16(u16::to_le_bytes)].concat(), "not-utf8", 1, 1);
     assert_only_error([b"\xfe\xff".as_slice(), &utf16(u16::to_be_bytes)].concat(), "not-utf8", 1, 1);
@@ -97,7 +98,7 @@ fn what_is_no_text_is_refused_at_its_first_byte_that_is_none() {
 }
 
 #[test]
-fn what_is_no_job_is_refused() {
+fn files_that_are_not_jobs_are_rejected() {
     assert_only_error("", "empty-file", 1, 1);
     assert_only_error("\u{feff}", "empty-file", 1, 1);
     assert_only_error("# one\n\n# two", "empty-file", 1, 1);
@@ -108,7 +109,7 @@ fn what_is_no_job_is_refused() {
 }
 
 #[test]
-fn what_nests_without_end_is_refused_where_it_gets_too_deep() {
+fn deep_nesting_is_rejected_where_it_exceeds_the_limit() {
     assert_only_error("[".repeat(200_000), "too-deep", 1, 65);
     assert_only_error(format!("{}{}", "[".repeat(200_000), "]".repeat(200_000)), "too-deep", 1, 65);
     assert_only_error("{a: ".repeat(200_000), "too-deep", 1, 257);
@@ -121,7 +122,7 @@ fn what_nests_without_end_is_refused_where_it_gets_too_deep() {
 }
 
 #[test]
-fn aliases_of_aliases_are_counted_before_they_are_followed() {
+fn nested_aliases_are_counted_before_they_are_expanded() {
     let ten = |name: String| vec![name; 10].join(", ");
     let bomb = lines(30, |level| match level {
         0 => format!("a0: &a0 [{}]\n", ten("x".to_owned())),
@@ -137,13 +138,13 @@ fn aliases_of_aliases_are_counted_before_they_are_followed() {
 }
 
 #[test]
-fn mistakes_without_end_are_counted() {
+fn very_many_mistakes_are_counted() {
     assert_error_among(&format!("{HEAD}{}", lines(100_000, |number| format!("k{number}: 1\n"))), "unknown-key", 6, 1);
     assert_error_among(&format!("{HEAD}{}", lines(20_000, |_| "env: []\n".to_owned())), "duplicate-key", 7, 1);
     let wrong =
         format!("{HEAD}subagents:\n{}", lines(70_000, |n| format!("  agent-{n}: {}\n", "long text ".repeat(4))));
     assert!(wrong.len() > 3 << 20);
-    // Each of them takes another round, and so not all of them are looked for in a large file.
+    // Each of them takes another pass, so in a large file not all of them are searched.
     let found = errors_in(wrong);
     assert!(found.len() > 5, "{found:?}");
     assert!(found[..found.len() - 1].iter().all(|(code, ..)| code == "wrong-type"), "{found:?}");
@@ -151,7 +152,7 @@ fn mistakes_without_end_are_counted() {
 }
 
 #[test]
-fn tools_variables_and_rules_without_end_are_looked_at_once() {
+fn very_many_tools_variables_and_rules_are_visited_once() {
     let listed = |count: usize, item: fn(usize) -> String| (0..count).map(item).collect::<Vec<_>>().join(", ");
     assert_error_among(
         &HEAD.replace("[]", &format!("[{}]", listed(20_000, |n| format!("tool{n}")))),
@@ -163,7 +164,7 @@ fn tools_variables_and_rules_without_end_are_looked_at_once() {
 }
 
 #[test]
-fn inputs_without_end_are_too_many_values_or_unused() {
+fn very_many_inputs_are_bounded() {
     let inputs =
         |count| format!("{HEAD}inputs:\n{}", lines(count, |number| format!("  i{number}: {{ type: string }}\n")));
     assert_only_error(inputs(100_000), "too-large", 62_503, 11);
@@ -172,7 +173,7 @@ fn inputs_without_end_are_too_many_values_or_unused() {
 }
 
 #[test]
-fn tags_without_end_are_walked_once() {
+fn very_many_tags_are_visited_once() {
     let prompt = |count: usize, line: fn(usize) -> String| {
         HEAD.replace(" Go.", &format!(" |\n{}", lines(count, line).trim_end()))
     };
@@ -183,7 +184,7 @@ fn tags_without_end_are_walked_once() {
 }
 
 #[test]
-fn a_name_of_four_mebibytes_is_soon_found_to_be_none() {
+fn a_name_of_four_mebibytes_is_rejected_quickly() {
     let long = "x".repeat(3_900_000);
     for (text, code, line, column) in [
         (HEAD.replace("[]", &format!("[{long}]")), "unknown-tool", 5, 11),
@@ -200,7 +201,7 @@ fn a_name_of_four_mebibytes_is_soon_found_to_be_none() {
 }
 
 #[test]
-fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
+fn a_mistake_in_a_line_of_four_mebibytes_is_shown_with_its_context() {
     let long = "x".repeat(4_000_000);
     assert_only_error(format!("{HEAD}env: [\"{long}\" y]\n"), "yaml-syntax", 6, 4_000_010);
     let folder = TestFolder::new();
@@ -213,13 +214,13 @@ fn one_line_of_four_mebibytes_is_shown_around_its_mistake() {
     }
 }
 
-/// The address space that a rendering may need, in KiB.
+/// The limit on the address space for rendering, in KiB.
 const MAX_ADDRESS_SPACE_KIB: u32 = 1_000_000;
 
 #[test]
-fn a_greedy_template_is_refused_before_it_has_taken_much() {
-    for (number, text) in include_str!("greedy_templates.txt").lines().enumerate() {
-        // Known when the file is checked, and known only when the input is given.
+fn an_oversized_template_is_refused_early() {
+    for (number, text) in include_str!("oversized_templates.txt").lines().enumerate() {
+        // The first is known when the file is checked, the second only when the input is given.
         let text = if number % 2 == 0 { text.to_owned() } else { format!("{{{{ inputs.x }}}}{text}") };
         let folder = TestFolder::new();
         let inputs = "inputs: { x: { type: string } }\n";

@@ -1,5 +1,5 @@
-//! Ways around a list of allowed commands (`bash_rules/corpus.yaml`): the rules deny all but those that are a program's own
-//! escape, and none leaves a mark outside the workspace.
+//! Bypasses of a list of allowed commands (`bash_rules/corpus.yaml`). The rules deny all except those that use a
+//! program's own way to run commands, and none leaves a marker outside of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,10 +24,10 @@ struct BypassAttempt {
     command: String,
     would: String,
     verdict: Verdict,
-    /// Whether a plain shell that runs it leaves a mark.
+    /// Whether the bypass leaves a marker in a plain shell.
     #[serde(default = "yes")]
     marks: bool,
-    /// The program that it takes.
+    /// The program that the bypass needs.
     needs: Option<String>,
 }
 
@@ -43,7 +43,7 @@ fn yes() -> bool {
 }
 
 impl BypassAttempt {
-    /// Whether what it takes is on this machine.
+    /// Whether the program that it needs is installed.
     fn can_be_tried(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let is_there = |name: &String| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
@@ -60,7 +60,7 @@ fn corpus() -> Corpus {
     serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What confines a command.
+/// How a command is confined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Tier {
     Off,
@@ -68,7 +68,7 @@ enum Tier {
     Bubblewrap,
 }
 
-/// A workspace that holds what the ways take, and a folder outside of it.
+/// A workspace with the files that the bypasses need, and a folder outside of it.
 struct BypassFixture {
     folder: TestFolder,
     outside: PathBuf,
@@ -76,7 +76,7 @@ struct BypassFixture {
 
 impl BypassFixture {
     fn new() -> Self {
-        // Outside of /tmp where that can be: a sandbox may have a /tmp of its own.
+        // Not below /tmp if possible, because a sandbox can have its own /tmp.
         let folder = TestFolder::new_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let outside = folder.path().parent().unwrap().join("outside");
         let ground = Self { folder, outside };
@@ -110,14 +110,14 @@ impl BypassFixture {
         parts.iter().fold(command.to_owned(), |text, (name, path)| text.replace(name, path))
     }
 
-    /// The folder outside as it was at the beginning.
+    /// The original content of the outside folder.
     fn reset(&self) {
         let _ = std::fs::remove_dir_all(&self.outside);
         std::fs::create_dir(&self.outside).unwrap();
         std::fs::write(self.outside.join("victim"), "an old file\n").unwrap();
     }
 
-    /// What has become of the folder outside; nothing where it is as it was.
+    /// What has changed in the outside folder; `None` if nothing has.
     fn outside_changes(&self) -> Option<String> {
         let mut names: Vec<String> = std::fs::read_dir(&self.outside)
             .unwrap()
@@ -131,7 +131,7 @@ impl BypassFixture {
     /// Runs the commands through the real binary, one `bash` call each.
     fn run(&self, tier: Tier, allow: &[String], commands: &[String]) -> ProgramOutput {
         let call = |command: &str| json!({ "tool": "bash", "input": { "command": command } });
-        // A call that passes, now and then, or the run would end as stuck.
+        // Some calls must succeed, or the run would end as stuck.
         let batches = commands.chunks(15).map(|batch| {
             let calls = batch.iter().map(String::as_str).chain(["echo between"]).map(call);
             json!({ "calls": calls.collect::<Vec<_>>() })
@@ -149,13 +149,13 @@ impl BypassFixture {
         };
         let program = self.folder.legwork(&["run", "job.yaml", "--sandbox", sandbox]).timeout(Duration::from_secs(300));
         match tier {
-            // Where no bwrap is found, landlock is the best.
+            // Without bwrap, landlock is used.
             Tier::Landlock => program.env("PATH", self.path_without_bwrap()).run(),
             _ => program.run(),
         }
     }
 
-    /// What the commands were answered: whether it is an error, and the text.
+    /// The results of the commands: whether each is an error, and its text.
     fn tool_results(&self, tier: Tier, allow: &[String], commands: &[String]) -> Vec<(bool, String)> {
         let ended = self.run(tier, allow, commands);
         let record = ended.assert_code(0).run_folder();
@@ -168,7 +168,7 @@ impl BypassFixture {
         answers
     }
 
-    /// Whether the machine has this tier.
+    /// Whether the tier works on this machine.
     fn is_available(&self, tier: Tier) -> bool {
         let ended = self.run(tier, &["echo *".to_owned()], &[]);
         let named = |result: &Value| result["sandbox"].as_str().map(str::to_lowercase);
@@ -187,7 +187,7 @@ impl BypassFixture {
             let path = std::env::var_os("PATH").unwrap_or_default();
             let all = std::env::split_paths(&path).filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
             for program in all.flatten().filter(|program| program.file_name() != "bwrap") {
-                // The first of a name is the one that is found.
+                // Only the first program of a name is found in PATH.
                 let _ = std::os::unix::fs::symlink(program.path(), folder.join(program.file_name()));
             }
         }
@@ -196,7 +196,7 @@ impl BypassFixture {
 }
 
 #[test]
-fn there_are_many_ways_and_each_is_another() {
+fn the_corpus_has_many_distinct_bypasses() {
     let corpus = corpus();
     let of = |verdict| corpus.ways.iter().filter(|way| way.verdict == verdict).count();
     assert!(of(Verdict::Denied) > 200 && of(Verdict::Contained) > 30);
@@ -207,9 +207,9 @@ fn there_are_many_ways_and_each_is_another() {
     assert!(corpus.ways.iter().all(|way| !way.would.is_empty()));
 }
 
-/// Without this, the other tests would say little: a way that leads nowhere leaves no mark anyhow.
+/// Without this test, the others would prove little: a bypass that doesn't work leaves no marker anyway.
 #[test]
-fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
+fn each_bypass_leaves_a_marker_in_a_plain_shell() {
     let ground = BypassFixture::new();
     let mut without = Vec::new();
     for way in corpus().ways.iter().filter(|way| way.marks && way.can_be_tried()) {
@@ -231,7 +231,7 @@ fn a_plain_shell_that_goes_such_a_way_leaves_a_mark() {
 }
 
 #[test]
-fn the_rules_deny_every_way_but_a_programs_own() {
+fn the_rules_deny_every_bypass_except_those_of_the_program_itself() {
     let ground = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
@@ -246,9 +246,9 @@ fn the_rules_deny_every_way_but_a_programs_own() {
     assert_eq!(ground.outside_changes(), None);
 }
 
-/// As they stand, and as the tail of what is allowed.
+/// Each bypass alone, and after an allowed command.
 #[test]
-fn an_allowed_command_before_it_changes_nothing() {
+fn an_allowed_command_in_front_does_not_help_a_bypass() {
     let ground = BypassFixture::new();
     let corpus = corpus();
     let denied = corpus.ways.iter().filter(|way| way.verdict == Verdict::Denied);
@@ -265,14 +265,14 @@ fn an_allowed_command_before_it_changes_nothing() {
 }
 
 #[test]
-fn what_the_rules_let_pass_leaves_no_mark_outside() {
+fn allowed_commands_leave_no_marker_outside_of_the_workspace() {
     let ground = BypassFixture::new();
     let corpus = corpus();
     let ways: Vec<&BypassAttempt> =
         corpus.ways.iter().filter(|way| way.verdict == Verdict::Contained && way.can_be_tried()).collect();
     assert!(ways.len() > 10);
     let commands = ways.iter().map(|way| ground.substitute_paths(&way.command));
-    // What writes to the git folder ends the run where it can't be kept from that.
+    // A write to the git folder ends the run if the tier can't prevent it.
     let (of_git, commands): (Vec<String>, Vec<String>) = commands.partition(|command| command.starts_with("git fetch"));
     for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.is_available(*tier)) {
         for command in &of_git {

@@ -1,4 +1,4 @@
-//! What a run spends stays within its limits, and near their end there is a last word.
+//! A run's spending stays within its limits, and near a limit there is a final request.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn tokens(result: &Value) -> u64 {
     result["usage"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// A parent that asks three children at once.
+/// A parent that starts three subagents at once.
 fn three_children(limits: &str) -> TestFolder {
     folder_with(&format!(
         "parent:\n  prompt: Ask three.\n  tools: [task]\nsubagents:\n  child: {{ tools: [] }}\nlimits: {{ {limits} }}\n"
@@ -28,7 +28,7 @@ fn ask_three() -> Answer {
 }
 
 #[test]
-fn children_wait_for_what_their_siblings_only_reserved() {
+fn subagents_wait_for_tokens_that_others_reserved() {
     let folder = three_children("tokens: 10000");
     let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.turn()) {
         ("Ask three.", 0) => ask_three(),
@@ -44,7 +44,7 @@ fn children_wait_for_what_their_siblings_only_reserved() {
 }
 
 #[test]
-fn one_that_waits_for_a_sibling_ends_with_the_clock_and_with_a_signal() {
+fn waiting_for_reserved_tokens_ends_with_the_wall_clock_or_a_signal() {
     let hanging = || {
         Server::start(|request: &Request| match request.prompt().as_str() {
             "Ask three." => ask_three(),
@@ -70,10 +70,10 @@ fn one_that_waits_for_a_sibling_ends_with_the_clock_and_with_a_signal() {
 }
 
 #[test]
-fn parallel_children_that_use_all_they_may_do_not_overshoot() {
+fn parallel_subagents_do_not_exceed_the_limit() {
     let greedy = |request: &Request| {
         let asked = request.max_tokens();
-        // As many prompt tokens as the request has, at four bytes each.
+        // As many prompt tokens as the request has bytes, divided by four.
         let prompt = request.bytes().len() as u64 / 4;
         match request.prompt().as_str() {
             "Ask three." if request.turn() == 0 => ask_three().usage(prompt, 100),
@@ -102,7 +102,7 @@ fn parallel_children_that_use_all_they_may_do_not_overshoot() {
 }
 
 #[test]
-fn near_the_end_of_a_limit_there_is_one_last_request_without_tools() {
+fn near_a_limit_one_final_request_without_tools_is_made() {
     for limit in ["tokens: 12000", "cost_usd: 0.15"] {
         let folder = folder_with(&format!("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: {{ {limit} }}\n"));
         let server = Server::start(|request: &Request| {
@@ -134,7 +134,7 @@ fn near_the_end_of_a_limit_there_is_one_last_request_without_tools() {
 }
 
 #[test]
-fn a_limit_too_small_for_any_work_asks_once_without_tools() {
+fn a_limit_too_small_for_tools_makes_one_request_without_them() {
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: { tokens: 2000 }\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("I couldn't.")]));
     run(&folder, &server).assert_code(4).assert_stdout("I couldn't.\n");
@@ -149,7 +149,7 @@ fn a_limit_too_small_for_any_work_asks_once_without_tools() {
 }
 
 #[test]
-fn a_call_that_the_budget_cut_is_dropped_and_the_rest_is_for_a_last_word() {
+fn a_call_cut_by_the_budget_is_dropped_and_a_final_request_follows() {
     let folder = folder_with("parent:\n  prompt: Write.\n  tools: [write_file, glob]\nlimits: { tokens: 12000 }\n");
     let glob = Answer::calls(&[("glob", json!({"pattern": "*"}))]).usage(1_000, 100);
     let write = Answer::calls(&[("write_file", json!({"path": "a.txt", "content": "a"}))]).stop("max_tokens");
@@ -164,7 +164,7 @@ fn a_call_that_the_budget_cut_is_dropped_and_the_rest_is_for_a_last_word() {
 }
 
 #[test]
-fn failed_tries_that_use_tokens_do_not_overshoot_either() {
+fn failed_attempts_that_use_tokens_do_not_exceed_the_limit() {
     let folder =
         folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { tokens: 6000 }\n");
     let server = Server::start(|_: &Request| Answer::text("lost").usage(1_400, 0).cut_after_events(4));
@@ -177,7 +177,7 @@ fn failed_tries_that_use_tokens_do_not_overshoot_either() {
 }
 
 #[test]
-fn a_cost_that_is_not_known_is_null_and_no_limit_is_kept_by_guessing() {
+fn an_unknown_cost_is_null_and_no_limit_is_enforced_by_guessing() {
     let folder = folder_with(
         "parent:\n  prompt: Ask.\n  tools: [task]\nsubagents:\n  odd: { tools: [], model: anthropic/unheard-of }\n",
     );
@@ -201,7 +201,7 @@ fn a_cost_that_is_not_known_is_null_and_no_limit_is_kept_by_guessing() {
 }
 
 #[test]
-fn twenty_different_failures_in_a_row_are_stuck_and_a_stuck_child_is_told() {
+fn twenty_failures_in_a_row_are_stuck_and_the_parent_learns_of_a_stuck_subagent() {
     let folder = folder_with(
         "parent:\n  prompt: Ask.\n  tools: [task]\nsubagents:\n  child: { tools: [read_file], max_turns: 40 }\n",
     );

@@ -1,4 +1,4 @@
-//! `legwork test`: cases through the real binary, and what of them is left.
+//! `legwork test`: cases through the real binary, and what they leave.
 
 mod fixtures;
 mod flaky_cases;
@@ -16,7 +16,7 @@ const JOB: &str = "model: anthropic/claude-sonnet-4-6\n\
                    parent: { prompt: Go., tools: [read_file, write_file, bash, task], max_turns: 5 }\n\
                    subagents: { helper: { tools: [read_file] } }\nlimits: { cost_usd: 1 }\n";
 
-/// Writes `hello` into a file that was `hi`, by way of a subagent, and says so.
+/// Replaces `hi` in a file by `hello` through a subagent, and reports it.
 const SCRIPT: &str = "parent:\n\
     \x20 - calls: [{ tool: task, input: { agent: helper, prompt: Look. } }]\n\
     \x20 - calls: [{ tool: write_file, input: { path: a.txt, content: \"hello\\n\" } }]\n\
@@ -39,13 +39,13 @@ fn case(folder: &TestFolder, name: &str, expect: &str) {
     folder.write(&at("script.yaml"), SCRIPT).write(&at("expect.yaml"), expect).write(&at("workspace/a.txt"), "hi\n");
 }
 
-/// `legwork test`, with a place for temporary files that can be looked at.
+/// `legwork test` with its own folder for temporary files.
 fn test(folder: &TestFolder, arguments: &[&str]) -> Program {
     std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
     folder.legwork(&["test"]).args(arguments).env("TMPDIR", folder.home().join("tmp"))
 }
 
-/// What lies in the place for temporary files.
+/// The content of the folder for temporary files.
 fn leftover_files(folder: &TestFolder) -> Vec<String> {
     let entries = std::fs::read_dir(folder.home().join("tmp")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -56,7 +56,7 @@ fn run(folder: &TestFolder, arguments: &[&str]) -> ProgramOutput {
 }
 
 #[test]
-fn a_case_that_passes_leaves_nothing() {
+fn a_passing_case_leaves_no_files() {
     let expect = "outcome: completed\nexit_code: 0\nmax_turns: 3\nsubagents: 1\nfailed_calls: 0\n\
         text: { is: I wrote hello., contains: [hello, I], lacks: bye, matches: '^I .*\\.$', snapshot: true }\n\
         files: { a.txt: snapshot, b.txt: absent, ./a.txt: exists }\n\
@@ -76,7 +76,7 @@ fn a_case_that_passes_leaves_nothing() {
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
 }
 
-/// Expectations that don't hold of [`SCRIPT`], and what is said of each.
+/// Expectations that [`SCRIPT`] doesn't meet, and the message for each.
 const FAILING_EXPECTATIONS: [(&str, &str); 24] = [
     ("outcome: turn_limit", "1:10: the outcome is `completed`, not `turn_limit`"),
     ("exit_code: 4", "1:12: the exit code is 0, not 4"),
@@ -105,7 +105,7 @@ const FAILING_EXPECTATIONS: [(&str, &str); 24] = [
 ];
 
 #[test]
-fn whatever_isnt_as_expected_is_said_with_its_place() {
+fn every_difference_is_reported_with_its_position() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     for (number, (expect, _)) in FAILING_EXPECTATIONS.iter().enumerate() {
@@ -153,7 +153,7 @@ fn replies_that_dont_fit_fail_the_case() {
 }
 
 #[test]
-fn checks_are_held_against_how_they_ended_last() {
+fn checks_are_compared_with_their_last_attempt() {
     let folder = with_case("checks: { tests: passed, style: not_run }\n");
     let checks = "checks:\n- { name: tests, run: grep hello a.txt }\n\
                   - { name: style, run: 'false', when: \"{{ workspace == 'x' }}\" }\n";
@@ -181,7 +181,7 @@ fn accept_renews_snapshots_and_nothing_else() {
     let ended = run(&folder, &["--accept"]);
     ended
         .assert_code(1)
-        .assert_stdout_contains("     renewed jobs/tests/job/one/expect/a.txt")
+        .assert_stdout_contains("     updated jobs/tests/job/one/expect/a.txt")
         .assert_stdout_contains("the parent took 3 turns");
     assert_eq!(folder.read("jobs/tests/job/one/expect/a.txt"), "hello\n");
     assert_eq!(folder.read("jobs/tests/job/one/text.md"), "I wrote hello.\n");
@@ -195,7 +195,7 @@ fn accept_renews_snapshots_and_nothing_else() {
 }
 
 #[test]
-fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
+fn all_mistakes_in_cases_are_reported_at_once_and_nothing_runs() {
     let folder = with_case("outcom: completed\nfiles: { ../x: exists }\ntools: { bahs: never }\n");
     case(&folder, "two", "outcome: completed\n");
     folder.write("jobs/tests/job/two/script.yaml", "parent:\n  - text: a\nsubagents: { reader-1: [] }\n");
@@ -215,10 +215,10 @@ fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
         .assert_stderr_contains("the job has no subagent `reader`")
         .assert_stderr_contains("this case has neither a script nor a record")
         .assert_stderr_contains("jobs/tests/job/four/expect.yaml")
-        .assert_stderr_contains("there is no job `gone` beside the folder `tests`")
+        .assert_stderr_contains("there is no job `gone` next to the folder `tests`")
         .assert_stderr_contains("colour");
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
-    // A broken job is told of once, whatever the number of its cases.
+    // A broken job is reported once, however many cases it has.
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "max_turns: 3\n");
     folder.write("jobs/job.yaml", JOB.replace("bash", "bahs"));
@@ -227,9 +227,9 @@ fn what_is_wrong_with_cases_is_said_all_at_once_and_nothing_runs() {
     assert_eq!(ended.stderr.matches("error[").count(), 1, "{}", ended.stderr);
 }
 
-/// Cases that hold one another up pass only where both run at once, and share nothing but what they were told to.
+/// Cases that wait for each other pass only if both run at once, and they share only what they were given.
 #[test]
-fn cases_run_side_by_side_in_folders_of_their_own() {
+fn cases_run_in_parallel_in_separate_folders() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let meeting = folder.at("meeting");
@@ -248,7 +248,7 @@ fn cases_run_side_by_side_in_folders_of_their_own() {
 }
 
 #[test]
-fn the_cases_of_the_jobs_here_pass() {
+fn the_cases_of_the_repositorys_jobs_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = TestFolder::new();
     let ended = test(&folder, &["--format", "json"]).arg(root.join("jobs")).run();
@@ -258,9 +258,9 @@ fn the_cases_of_the_jobs_here_pass() {
     for job in crate::jobs::names() {
         assert!(names.iter().any(|name| name.starts_with(&job)), "{job} has no case: {names:?}");
     }
-    // The README shows one of them as it is.
+    // The book shows one of them as it is.
     let expect = std::fs::read_to_string(root.join("jobs/tests/docstrings/one-file/expect.yaml")).unwrap();
     let (_, shown) = expect.split_once('\n').unwrap();
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    assert!(readme.contains(&format!("```yaml\n{shown}```\n")), "README.md shows another expect.yaml");
+    let page = std::fs::read_to_string(root.join("docs/src/testing-jobs.md")).unwrap();
+    assert!(page.contains(&format!("```yaml\n{shown}```\n")), "docs/src/testing-jobs.md shows another expect.yaml");
 }

@@ -1,4 +1,4 @@
-//! What a job's own checks do: pass, fail, send the parent back to work, and end.
+//! The checks of a job: pass, fail, send the parent back to work, and end.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,12 +19,12 @@ fn folder(more: &str, texts: &[&str]) -> TestFolder {
     folder
 }
 
-/// Without a sandbox, which has its own test here and takes its time with each command.
+/// Without a sandbox, which makes each command slower and has its own test here.
 fn program(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"])
 }
 
-/// Each check's name, attempt, whether it passed, and exit code.
+/// Name, attempt, result and exit code of each check.
 fn recorded_checks(ended: &ProgramOutput) -> Vec<(String, u64, bool, Value)> {
     let result = ended.run_folder().result();
     let told = |check: &Value| {
@@ -39,14 +39,14 @@ fn expected_check(name: &str, attempt: u64, exit_code: impl Into<Value>) -> (Str
     (name.to_owned(), attempt, exit_code == 0, exit_code)
 }
 
-/// What the last event of a check says that it printed.
+/// The recorded output of a check's last event.
 fn output(ended: &ProgramOutput, name: &str) -> String {
     let events = ended.run_folder().events();
     let of = |event: &&Value| event["type"] == "check_finished" && event["data"]["name"] == name;
     events.iter().rfind(of).unwrap()["data"]["output"].as_str().unwrap().to_owned()
 }
 
-/// Everything but the journals follows from them.
+/// Removes everything except the journals, from which the rest can be rebuilt.
 fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
     let run = ended.run_folder();
     let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
@@ -57,7 +57,7 @@ fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
 }
 
 #[test]
-fn checks_that_pass_are_told_everywhere_and_the_answer_is_the_answer() {
+fn passing_checks_are_reported_and_the_answer_stays() {
     let folder = folder(
         "checks:\n  - { name: first, run: echo one }\n  - { name: second, run: 'echo two; pwd > here' }\nrepairs: 2\n",
         &["Done."],
@@ -92,7 +92,7 @@ fn checks_that_pass_are_told_everywhere_and_the_answer_is_the_answer() {
 }
 
 #[test]
-fn a_check_that_fails_ends_the_run_where_there_are_no_repairs() {
+fn a_failing_check_without_repairs_ends_the_run() {
     let folder = folder(
         "checks:\n  - { name: good, run: 'true' }\n  - { name: tests pass, run: 'echo 3 failed; exit 7' }\n  - { name: last, run: touch last }\n",
         &["Done."],
@@ -119,7 +119,7 @@ fn a_check_that_fails_ends_the_run_where_there_are_no_repairs() {
 }
 
 #[test]
-fn what_failed_goes_back_to_the_parent_in_the_same_conversation() {
+fn failures_are_sent_to_the_parent_in_the_same_conversation() {
     let folder = folder_with(
         "parent: { prompt: Write it., tools: [write_file] }\nrepairs: 3\nchecks:\n  - { name: there, run: 'echo looking; cat made' }\n  \
          - { name: always, run: 'true' }\n",
@@ -157,9 +157,9 @@ fn what_failed_goes_back_to_the_parent_in_the_same_conversation() {
     assert_rebuilds(&ended, &folder);
 }
 
-/// A reply without a block is no message that could be sent back.
+/// A reply without blocks can't be sent back as a message.
 #[test]
-fn an_empty_answer_is_repaired_too() {
+fn an_empty_answer_is_repaired() {
     let folder = folder_with(
         "parent: { prompt: Go., tools: [] }\nrepairs: 1\nchecks: [{ name: twice, run: '[ -e seen ] || { touch seen; false; }' }]\n",
     );
@@ -183,7 +183,7 @@ fn repairs_are_used_up() {
 }
 
 #[test]
-fn the_parents_turns_count_through_its_repairs() {
+fn turns_are_counted_across_repairs() {
     let folder = folder_with(
         "parent: { prompt: Go., tools: [], max_turns: 1 }\nrepairs: 2\nchecks: [{ name: never, run: 'echo no; false' }]\n",
     );
@@ -196,7 +196,7 @@ fn the_parents_turns_count_through_its_repairs() {
 }
 
 #[test]
-fn only_checks_whose_condition_holds_are_run() {
+fn only_checks_whose_condition_is_true_run() {
     let job = "inputs: { style: { type: string, default: numpy }, deep: { type: boolean, default: false } }\n\
          checks:\n  - { name: numpy, run: 'true', when: \"{{ inputs.style == 'numpy' }}\" }\n  \
          - { name: google, run: 'false', when: \"{{ inputs.style == 'google' }}\" }\n  \
@@ -220,7 +220,7 @@ fn only_checks_whose_condition_holds_are_run() {
 }
 
 #[test]
-fn a_check_without_an_exit_code_failed_and_says_why() {
+fn a_check_without_an_exit_code_fails_with_a_reason() {
     let folder = folder(
         "checks:\n  - { name: slow, run: echo begun; sleep 301, timeout: 1s }\n  - { name: killed, run: 'echo x; kill -9 $$' }\n  \
          - { name: unknown, run: no-such-command-here }\n",
@@ -243,7 +243,7 @@ fn a_check_without_an_exit_code_failed_and_says_why() {
 }
 
 #[test]
-fn a_check_that_takes_the_workspace_away_ends_the_run() {
+fn a_check_that_removes_the_workspace_ends_the_run() {
     let folder = folder(
         "checks:\n  - { name: removes, run: 'rmdir \"$PWD\"' }\n  - { name: starts, run: 'true' }\n",
         &["Done."],
@@ -255,7 +255,7 @@ fn a_check_that_takes_the_workspace_away_ends_the_run() {
 }
 
 #[test]
-fn a_signal_ends_a_check_and_the_run_goes_on_with_it() {
+fn a_signal_ends_a_check_and_resume_runs_it_again() {
     let folder = folder(
         "checks:\n  - { name: once, run: echo once >> log }\n  - { name: twice, run: '[ -e begun ] && exit 0; touch begun; sleep 301' }\n",
         &["Done."],
@@ -285,7 +285,7 @@ fn checks_count_towards_the_wall_clock() {
 }
 
 #[test]
-fn a_secret_in_a_checks_output_is_masked_and_much_output_keeps_its_ends() {
+fn check_output_is_redacted_and_truncated_in_the_middle() {
     let folder = folder(
         "inputs: { token: { type: string, secret: true } }\nchecks:\n  - { name: tells, run: 'echo \"it is $INPUT_TOKEN\"; false' }\n  \
          - { name: long, run: 'echo begin; head -c 100000 /dev/zero | tr \"\\0\" x; echo; echo end; false' }\nrepairs: 1\n",
@@ -303,7 +303,7 @@ fn a_secret_in_a_checks_output_is_masked_and_much_output_keeps_its_ends() {
 }
 
 #[test]
-fn a_check_is_confined_as_bash_is() {
+fn checks_run_in_the_same_sandbox_as_bash() {
     let folder = folder(
         "checks:\n  - { name: out, run: echo x > ../outside }\n  - { name: within, run: echo x > inside }\n",
         &["Done."],
@@ -313,13 +313,13 @@ fn a_check_is_confined_as_bash_is() {
         eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
         return;
     }
-    // Where there is a folder of its own in the place of /tmp, it may even have written there.
+    // With a private /tmp, the command may have written there.
     assert!(!folder.exists("../outside") && folder.exists("inside"), "{}", ended.full_output());
     assert_ne!(ended.run_folder().result()["sandbox"], "unused");
 }
 
 #[test]
-fn what_tools_may_not_change_a_check_may_not_either() {
+fn checks_cannot_change_protected_paths() {
     let folder = folder("checks: [{ name: changes, run: 'echo \"# more\" >> job.yaml' }]\n", &["Done."]);
     let before = folder.read("job.yaml");
     let ended = folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]).run();
@@ -327,42 +327,111 @@ fn what_tools_may_not_change_a_check_may_not_either() {
         eprintln!("skipped: there is no sandbox here\n{}", ended.stderr);
         return;
     }
-    // Refused by one sandbox, put back by the other, which ends the run.
+    // One sandbox prevents the change; the other undoes it, which ends the run.
     assert!(ended.exited_with(1) || ended.exited_with(5), "{}", ended.full_output());
     assert_eq!(folder.read("job.yaml"), before);
     assert!(recorded_checks(&ended).iter().all(|check| !check.2));
 }
 
+/// Text that breaks out of careless quoting.
+const HOSTILE: &str = "'; touch broken; '\" $(touch broken) `touch broken`\n touch broken #{{ x }}\\";
+
 #[test]
-fn whatever_an_input_holds_is_one_word_of_the_command() {
-    let hostile = "'; touch broken; '\" $(touch broken) `touch broken`\n touch broken #{{ x }}\\";
+fn a_check_gets_inputs_as_variables() {
     let folder = folder(
-        "inputs: { text: { type: string, untrusted: true }, files: { type: list, default: [\"a b\", \"c'd\"] } }\n\
-         checks:\n  - { name: prints, run: 'printf %s {{ inputs.text }} > said; printf \"<%s>\" {{ inputs.files }} {{ run.id }} > files' }\n",
+        "inputs:\n  text: { type: string, untrusted: true }\n  files: { type: list, default: [\"a b\", \"c'd\"] }\n  \
+         deep: { type: boolean, default: true }\n  count: { type: integer, default: 3 }\n  token: { type: string, secret: true }\n\
+         checks:\n  - name: prints\n    run: |\n      printf %s \"$INPUT_TEXT\" > text\n      \
+         printf '<%s>' \"$INPUT_FILES\" \"$INPUT_DEEP\" \"$INPUT_COUNT\" \"$LEGWORK_RUN_ID\" > others\n      \
+         [ ${#INPUT_TOKEN} = 14 ]\n",
         &["Done."],
     );
-    folder.write("hostile", hostile);
-    let ended = program(&folder).args(["--set", "text=@hostile"]).run();
+    folder.write("hostile", HOSTILE);
+    let given = ["--set", "text=@hostile", "--set-env", "token=T"];
+    let ended = program(&folder).args(given).env("T", "hush-hush-hush").run();
     ended.assert_code(0);
-    assert_eq!(folder.read("said"), hostile);
-    assert_eq!(folder.read("files"), format!("<a b><c'd><{}>", ended.run_folder().id()));
+    assert_eq!(folder.read("text"), HOSTILE);
+    assert_eq!(folder.read("others"), format!("<a b\nc'd><true><3><{}>", ended.run_folder().id()));
     assert!(!folder.exists("broken"));
-    let dry = || program(&folder).args(["--set", "text=@hostile", "--dry-run", "--format", "json"]).run();
+    let run = &ended.run_folder().plan()["checks"][0]["run"];
+    assert!(run.as_str().unwrap().contains("\"$INPUT_TEXT\""), "the plan has the command as written: {run}");
+    let dry = || program(&folder).args(given).env("T", "hush-hush-hush").args(["--dry-run", "--format", "json"]).run();
     let (one, other) = (dry(), dry());
-    one.assert_code(0).assert_stdout(&other.stdout).assert_stdout_contains("'a b' 'c'\\\\''d' '<run.id>'");
+    one.assert_code(0).assert_stdout(&other.stdout).assert_stdout_contains("printf %s \\\"$INPUT_TEXT\\\" > text");
+    one.assert_not_printed("hush-hush");
 }
 
 #[test]
-fn a_value_within_quotes_never_runs() {
+fn the_environment_does_not_replace_an_inputs_variable_in_a_check() {
+    let folder = folder(
+        "inputs: { text: { type: string, default: mine } }\nenv: [INPUT_TEXT]\n\
+         checks: [{ name: same, run: '[ \"$INPUT_TEXT\" = mine ]' }]\n",
+        &["Done."],
+    );
+    program(&folder).env("INPUT_TEXT", "theirs").run().assert_code(0);
+}
+
+#[test]
+fn a_resumed_check_gets_the_same_variables() {
+    let folder = folder(
+        "inputs: { text: { type: string }, token: { type: string, secret: true } }\nchecks:\n  \
+         - { name: prints, run: 'printf \"%s|\" \"$INPUT_TEXT\" \"$INPUT_TOKEN\" \"$LEGWORK_RUN_ID\" > said; [ -e begun ] && exit 0; touch begun; sleep 301' }\n",
+        &["Done."],
+    );
+    folder.write("hostile", HOSTILE);
+    let running =
+        program(&folder).args(["--set", "text=@hostile", "--set-env", "token=T"]).env("T", "hush-hush-hush").spawn();
+    folder.wait_for("begun");
+    running.signal(Signal::INT);
+    let cut = running.wait();
+    cut.assert_code(130);
+    let said = folder.read("said");
+    assert_eq!(said, format!("{HOSTILE}|hush-hush-hush|{}|", cut.run_folder().id()));
+    std::fs::remove_file(folder.at("said")).unwrap();
+    let resume = ["resume", "latest", "--sandbox", "off", "--set-env", "token=T"];
+    folder.legwork(&resume).env("T", "hush-hush-hush").run().assert_code(0);
+    assert_eq!(folder.read("said"), said);
+}
+
+#[test]
+fn a_value_that_no_variable_can_hold_is_refused_where_a_check_uses_it() {
+    let job = "inputs: { text: { type: string } }\nchecks: [{ name: reads, run: 'test -n \"$INPUT_TEXT\"' }]\n";
+    let folder = folder(job, &["Done."]);
+    folder.write("large", "x".repeat(140_000));
+    let refused = program(&folder).args(["--set", "text=@large"]).run();
+    refused.assert_code(3).assert_stderr_contains("bad-input").assert_stderr_contains("longer than 128 kB");
+    let unused = folder.read("job.yaml").replace("test -n \"$INPUT_TEXT\"", "true") + "description: x\n";
+    folder.write("job.yaml", unused.replace("prompt: Go.", "prompt: '{{ inputs.text | length }}'"));
+    program(&folder).args(["--set", "text=@large"]).run().assert_code(0);
+}
+
+#[test]
+fn a_template_tag_in_a_command_is_refused_and_fixed() {
+    let folder = folder(
+        "inputs: { folder: { type: path, default: src } }\nchecks:\n  - { name: there, run: \"test -d {{ inputs.folder }}\" }\n  \
+         - name: named\n    run: |\n      test -d {{ inputs.folder }} && echo {{ run.id }}\n",
+        &["Done."],
+    );
+    program(&folder).run().assert_code(3).assert_stderr_contains("not-a-template");
+    assert!(!folder.exists("runs"));
+    let found = folder.legwork(&["validate", "job.yaml"]).run();
+    found.assert_code(3).assert_stdout_contains("`run` is plain shell, not a template");
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(0);
+    let fixed = folder.read("job.yaml");
+    assert!(fixed.contains(r#"run: "test -d \"$INPUT_FOLDER\"" }"#), "{fixed}");
+    assert!(fixed.contains(r#"      test -d "$INPUT_FOLDER" && echo "$LEGWORK_RUN_ID""#), "{fixed}");
+    std::fs::create_dir(folder.at("src")).unwrap();
+    program(&folder).run().assert_code(0);
+}
+
+#[test]
+fn a_tag_within_quotes_has_no_fix() {
     let folder = folder(
         "inputs: { x: { type: string } }\nchecks: [{ name: quoted, run: \"echo '{{ inputs.x }}'\" }]\n",
         &["Done."],
     );
-    let found = folder.legwork(&["validate", "job.yaml"]).run();
-    found
-        .assert_code(3)
-        .assert_stdout_contains("misplaced-value")
-        .assert_stdout_contains("remove the quotes around it");
-    program(&folder).args(["--set", "x=y"]).run().assert_code(3).assert_stderr_contains("misplaced-value");
-    assert!(!folder.exists("runs"));
+    let before = folder.read("job.yaml");
+    let found = folder.legwork(&["validate", "--fix", "job.yaml"]).run();
+    found.assert_code(3).assert_stdout_contains("not-a-template").assert_stdout_contains("$INPUT_X");
+    assert_eq!(folder.read("job.yaml"), before);
 }

@@ -17,7 +17,7 @@ fn replayed() -> TestFolder {
 }
 
 #[test]
-fn a_dry_run_prints_the_same_plan_each_time_and_touches_nothing() {
+fn a_dry_run_is_deterministic_and_changes_nothing() {
     let folder = folder_with(
         "inputs: { topic: { type: string } }\nparent:\n  prompt: 'About {{ inputs.topic }} in {{ run.id }} on {{ run.date }}.'\n  \
          tools: [task, { bash: { allow: ['cargo test *'], timeout: 2m } }]\nlimits: { cost_usd: 2 }\n",
@@ -60,7 +60,7 @@ fn inputs_come_from_everywhere_and_never_change_the_structure() {
 }
 
 #[test]
-fn wrong_inputs_are_all_named_and_nothing_is_written() {
+fn all_wrong_inputs_are_reported_and_nothing_is_written() {
     let folder = folder_with(
         "inputs:\n  topic: { type: string }\n  count: { type: integer, default: 1 }\n  where: { type: path, default: . }\n  \
          style: { type: string, enum: [google, numpy], default: google }\nparent:\n  prompt: '{{ inputs.topic }}'\n  tools: []\n",
@@ -162,7 +162,7 @@ fn a_record_is_private_ignored_by_git_and_found_by_every_name() {
 }
 
 #[test]
-fn stdout_has_the_answer_in_the_format_that_was_asked_for() {
+fn stdout_has_the_answer_in_the_selected_format() {
     let folder = replayed();
     let json = folder.legwork(&["run", "jobs/hello.yaml", "--format", "json"]).run();
     assert_eq!(json.json(), json.run_folder().result());
@@ -177,7 +177,7 @@ fn stdout_has_the_answer_in_the_format_that_was_asked_for() {
 }
 
 #[test]
-fn keep_says_which_journals_of_subagents_stay() {
+fn keep_controls_which_subagent_journals_are_kept() {
     for (keep, outcome, stays) in
         [("always", "ok", true), ("never", "ok", false), ("on_failure", "ok", false), ("on_failure", "cut", true)]
     {
@@ -201,7 +201,7 @@ fn keep_says_which_journals_of_subagents_stay() {
 }
 
 #[test]
-fn bad_job_files_are_refused_with_their_place_and_nothing_happens() {
+fn bad_job_files_are_rejected_with_a_position_and_nothing_runs() {
     let cases: &[(&str, &[u8], &str)] = &[
         ("empty", b"", ":1:1"),
         ("binary", b"model: a\n\x00\xff\xfe", ":2:"),
@@ -264,7 +264,7 @@ fn validate_finds_everything_in_a_folder_at_once() {
 }
 
 #[test]
-fn the_first_job_is_valid_and_never_overwrites() {
+fn init_writes_a_valid_job_and_never_overwrites() {
     let folder = TestFolder::new();
     folder
         .legwork(&["init"])
@@ -275,7 +275,7 @@ fn the_first_job_is_valid_and_never_overwrites() {
         .assert_stderr_contains("legwork test");
     folder.legwork(&["validate"]).run().assert_code(0);
     folder.legwork(&["run", "jobs/first.yaml", "--dry-run"]).run().assert_code(0);
-    folder.legwork(&["init"]).run().assert_code(2).assert_stderr_contains("there already");
+    folder.legwork(&["init"]).run().assert_code(2).assert_stderr_contains("already exists");
     folder.legwork(&["init", "../x"]).run().assert_code(2);
     let schema = folder.legwork(&["schema"]).run();
     schema.assert_code(0);
@@ -296,7 +296,7 @@ fn the_first_job_is_valid_and_never_overwrites() {
 }
 
 #[test]
-fn jobs_of_a_record_and_of_the_job_folder_cannot_be_changed_by_file_tools() {
+fn file_tools_cannot_change_the_job_or_the_record() {
     let folder = TestFolder::new();
     folder.write("jobs/p.md", "Go on.\n");
     folder.write(
@@ -336,7 +336,7 @@ fn a_limit_on_cost_needs_a_known_price() {
 }
 
 #[test]
-fn a_secret_in_a_prompt_or_a_reply_is_masked_before_it_is_kept_or_sent() {
+fn a_secret_in_a_prompt_or_a_reply_is_redacted_before_it_is_stored_or_sent() {
     let secret = "hunter2-hunter2-99";
     let folder = folder_with(
         "env: [MY_TOKEN]\ninputs: { q: { type: string } }\nparent: { prompt: 'Use {{ inputs.q }}.', tools: [bash] }\n",
@@ -355,7 +355,7 @@ fn a_secret_in_a_prompt_or_a_reply_is_masked_before_it_is_kept_or_sent() {
 }
 
 #[test]
-fn a_prompt_beside_a_job_is_named_as_the_job_is() {
+fn prompts_are_shown_relative_like_their_job() {
     let folder = TestFolder::new();
     folder.write("p.md", "é {{ gone }}\r\n");
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: { file: p.md }, tools: [] }\n");
@@ -364,7 +364,7 @@ fn a_prompt_beside_a_job_is_named_as_the_job_is() {
 }
 
 #[test]
-fn large_files_are_checked_in_proportion_to_their_size() {
+fn checking_large_files_takes_linear_time() {
     let folder = TestFolder::new();
     let keys: String = (0..20_000).map(|at| format!("k{at}: 1\n")).collect();
     folder.write("keys.yaml", format!("model: anthropic/x\nparent: {{ prompt: x, tools: [] }}\n{keys}"));

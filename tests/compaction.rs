@@ -1,4 +1,4 @@
-//! Conversations that outgrow the model's window: old results are shortened, then what went before is summed up.
+//! Conversations that exceed the context window: old results are truncated, then earlier messages are summarized.
 
 mod interrupted;
 mod oversized;
@@ -17,11 +17,11 @@ use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// The window, and the longest reply.
+/// The context window, and the longest reply.
 const WINDOW: u64 = 6_000;
 const MAX_REPLY_TOKENS: u64 = 600;
 
-/// A file that is read again and again, about 4,000 characters long as a result.
+/// A file that is read repeatedly. As a result it has about 4,000 characters.
 fn lines() -> String {
     (0..80).map(|number| format!("{number}: some words to fill a line of this file\n")).collect()
 }
@@ -53,12 +53,12 @@ fn asks_for_a_summary(request: &Request) -> bool {
     request.last_text().contains("fills the model's window")
 }
 
-/// A model that thinks aloud and reads in each of so many turns, and sums up when it is asked to.
+/// A model that thinks and reads for a number of turns, and writes a summary on request.
 fn reader(turns: usize) -> impl Fn(&Request) -> Answer + Send + Sync {
     reader_with_signatures(turns, |_| "c2lnbmF0dXJl".to_owned())
 }
 
-/// The same, with a signature of its own on the thinking of each reply.
+/// The same model, with its own signature on the thinking of each reply.
 fn reader_with_signatures(
     turns: usize,
     sign: impl Fn(&Request) -> String + Send + Sync,
@@ -89,13 +89,13 @@ fn events_of_type_in(events: &[Value], kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
+fn long_conversations_are_compacted_with_every_provider() {
     for (model, api) in MODELS {
         let folder = folder(&with_window(model), "");
         let server = Server::start(reader(20));
         let ended = run(&folder, &server);
-        ended.assert_code(0).assert_stdout("All is read.\n").assert_stderr_contains("results shortened: about ");
-        ended.assert_stderr_contains("summed up but for the last turn");
+        ended.assert_code(0).assert_stdout("All is read.\n").assert_stderr_contains("results truncated, from about ");
+        ended.assert_stderr_contains("conversation summarized except for the last turn");
         let requests = server.finish();
         let record = ended.run_folder();
         let (shortened, summed_up) =
@@ -105,42 +105,43 @@ fn a_long_conversation_goes_on_within_the_window_over_every_provider() {
         for request in &requests {
             assert!(tokens(request) + request.max_tokens() <= WINDOW, "{model}: {}", tokens(request));
         }
-        // It lists the tools and forbids them, so that the prompt's beginning stays the one that is cached.
+        // The tools are listed but forbidden, so that the prompt's prefix stays the cached one.
         let summaries: Vec<_> = requests.iter().filter(|request| asks_for_a_summary(request)).collect();
         assert_eq!(summaries.len(), summed_up.len(), "{model}");
         assert!(summaries.iter().all(|request| !request.can_call_tools() && request.tools() == ["read_file", "todo"]));
-        // A summary of what holds a summary.
+        // A summary of messages that contain a summary.
         assert!(summaries[1].prompt().contains("SUMMARY 1: the notes were read."), "{}", summaries[1].prompt());
         let last = requests.last().unwrap();
         let prompt = last.prompt();
         assert!(prompt.starts_with("Read on.\n\n[") && prompt.contains(&format!("SUMMARY {}", summaries.len())));
         assert!(!prompt.contains("SUMMARY 1:"), "{prompt}");
-        // Room is made in big steps: most requests go on from the one before.
+        // Compaction frees much at once, so most requests continue the one before.
         let steps = shortened.len() + summed_up.len();
         assert!(steps * 2 < 20, "{model}: {steps}");
         assert_recorded(&folder, &record, requests.len() as u64);
     }
 }
 
-/// The record tells of it, and counts it.
+/// The record reports and counts it.
 fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     let result = record.result();
     assert_eq!((&result["turns"], &result["tool_calls"]), (&json!(21), &json!(20)));
     assert_eq!(result["usage"]["output_tokens"], requests * 300, "the summaries' tokens count");
     let transcript = record.transcript();
-    assert!(transcript.contains("_To make room, ") && transcript.contains("## Summary of what went before\n"));
+    assert!(transcript.contains("_Compaction: ") && transcript.contains("## Conversation summary\n"));
     assert_eq!(transcript.matches("## Turn ").count(), 21, "a summary is no turn");
-    assert!(!transcript.contains("## Last word"));
+    assert!(!transcript.contains("## Final reply"));
     let page = record.file("report.html");
-    assert!(page.contains("To make room") && page.contains("Summary of what went before"));
+    assert!(page.contains("Compaction") && page.contains("Conversation summary"));
     let before = [transcript, page, record.file("result.json")];
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
 }
 
-/// A subagent's conversation is in no transcript, so the place of its call says it, and its summary's figures.
+/// A transcript has no subagent conversations. The place of the call reports the compaction, and so do the figures of
+/// the summary.
 #[test]
-fn room_that_a_subagent_made_is_told_where_it_was_called() {
+fn a_subagents_compaction_is_reported_to_the_parent() {
     let folder = TestFolder::new();
     let model = with_window("openai-chat/local");
     let job = format!(
@@ -164,10 +165,10 @@ fn room_that_a_subagent_made_is_told_where_it_was_called() {
         .sum::<usize>();
     assert!(times > 1, "{times}");
     let transcript = record.transcript();
-    let told = format!("_To make room, its conversation was made shorter {times} times_");
+    let told = format!("_Its conversation was compacted {times} times_");
     assert!(transcript.split("### task: [reader-1]").nth(1).is_some_and(|call| call.contains(&told)), "{transcript}");
     assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
-    // The parent has made none.
+    // The parent has compacted nothing.
     assert!(
         events_of_type(&record, "agent_finished")
             .iter()
@@ -176,9 +177,9 @@ fn room_that_a_subagent_made_is_told_where_it_was_called() {
 }
 
 #[test]
-fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
+fn a_prompt_that_the_provider_rejects_as_too_long_is_compacted() {
     for (model, _) in MODELS {
-        // Where no window is known, the provider's refusal is all there is to go by.
+        // If the context window is unknown, only the provider's error reveals it.
         let model = match model.split_once('/') {
             Some((provider @ ("anthropic" | "gemini"), _)) => format!("{provider}/nonesuch-1"),
             _ => model.to_owned(),
@@ -200,7 +201,7 @@ fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
         let refused = events_of_type(&record, "request_failed").len();
         let steps =
             events_of_type(&record, "results_truncated").len() + events_of_type(&record, "context_compacted").len();
-        // A request for a summary may be refused as well.
+        // A request for a summary can be rejected as well.
         assert!(refused > 1 && steps * 2 > refused, "{model}: {refused} {steps}");
         assert!(!events_of_type(&record, "context_compacted").is_empty());
 
@@ -220,7 +221,7 @@ fn what_a_provider_has_no_room_for_is_asked_again_with_less() {
 }
 
 #[test]
-fn a_reply_that_is_cut_by_the_window_is_asked_for_again() {
+fn a_reply_cut_by_the_context_window_is_requested_again() {
     let folder = folder("anthropic/claude-haiku-4-5", "");
     let asked = AtomicUsize::new(0);
     let server = Server::start(move |request: &Request| {
@@ -236,14 +237,14 @@ fn a_reply_that_is_cut_by_the_window_is_asked_for_again() {
     ended
         .assert_code(0)
         .assert_stdout("Done.\n")
-        .assert_stderr_contains("asks again: the reply was cut")
-        .assert_stderr_contains("results shortened");
+        .assert_stderr_contains("reply discarded, asking again: the reply was cut")
+        .assert_stderr_contains("results truncated");
     assert_eq!(events_of_type(&ended.run_folder(), "reply_discarded").len(), 1);
     assert_eq!(ended.run_folder().result()["tool_calls"], 3, "no call of the reply ran");
 }
 
 #[test]
-fn results_alone_are_shortened_where_the_job_says_so() {
+fn compaction_results_truncates_only_results() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "compaction: results\n");
     let server = Server::start(reader(20));
     let ended = run(&folder, &server);
@@ -257,9 +258,9 @@ fn results_alone_are_shortened_where_the_job_says_so() {
     assert!(requests.len() > 4 && !events_of_type(&ended.run_folder(), "results_truncated").is_empty());
 }
 
-/// OpenAI keeps a part of the window for the reply, so that a prompt may have less than the rest of it.
+/// OpenAI keeps a part of the window for the reply, so a prompt can have less than the rest of it.
 #[test]
-fn room_is_made_where_a_prompt_reaches_its_own_limit() {
+fn compaction_starts_at_the_models_prompt_limit() {
     for (model, limit) in [("openai/gpt-6-sol", 922_000), ("openai/gpt-5.1", 272_000)] {
         for (used, makes_room) in [(limit - 20_000, false), (limit + 2_000, true)] {
             let folder = folder(model, "");
@@ -294,12 +295,12 @@ fn an_empty_summary_ends_the_run() {
             .assert_code(4)
             .assert_stderr_contains("context_full: the conversation doesn't fit")
             .assert_stderr_contains("Hand more to subagents");
-        assert!(ended.run_folder().transcript().contains(&format!("_The summary that was asked for {why}_")));
+        assert!(ended.run_folder().transcript().contains(&format!("_Compaction failed: the summary {why}_")));
     }
 }
 
 #[test]
-fn new_results_that_no_window_holds_are_shortened_too() {
+fn new_results_larger_than_the_window_are_truncated() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     folder.write("notes.txt", lines().repeat(5));
     let read = ("read_file", json!({ "path": "notes.txt" }));
@@ -310,7 +311,7 @@ fn new_results_that_no_window_holds_are_shortened_too() {
         _ => Answer::text("Seen."),
     });
     let ended = run(&folder, &server);
-    ended.assert_code(0).assert_stdout("Seen.\n").assert_stderr_contains("3 results shortened");
+    ended.assert_code(0).assert_stdout("Seen.\n").assert_stderr_contains("3 results truncated");
     let requests = server.finish();
     assert_eq!(requests.len(), 2, "there is nothing to sum up");
     assert!(tokens(&requests[1]) + MAX_REPLY_TOKENS <= WINDOW);
@@ -321,7 +322,7 @@ fn new_results_that_no_window_holds_are_shortened_too() {
 }
 
 #[test]
-fn a_limit_that_has_no_room_for_a_summary_ends_the_run_as_it_does_elsewhere() {
+fn a_limit_without_room_for_a_summary_ends_the_run() {
     let job = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let server = Server::start(reader(20));
     let whole = run(&job, &server).run_folder().events();
@@ -342,7 +343,7 @@ fn a_limit_that_has_no_room_for_a_summary_ends_the_run_as_it_does_elsewhere() {
         "no summary was asked for"
     );
     assert!(sum(&record.result()["usage"]) <= limit);
-    // The last word is asked for within the window.
+    // The final request must fit into the window.
     let last = requests.last().unwrap();
     assert!(last.last_text().contains("The work ends here") && tokens(last) + last.max_tokens() <= WINDOW);
 }
@@ -352,7 +353,7 @@ fn sum(usage: &Value) -> u64 {
 }
 
 #[test]
-fn a_subagent_goes_on_in_the_same_way() {
+fn a_subagents_conversation_is_compacted() {
     let folder = TestFolder::new();
     let model = with_window("anthropic/claude-haiku-4-5");
     folder.write(
@@ -372,7 +373,10 @@ fn a_subagent_goes_on_in_the_same_way() {
         },
     });
     let ended = run(&folder, &server);
-    ended.assert_code(0).assert_stdout("Led.\n").assert_stderr_contains("reader-1       summed up but for the last");
+    ended
+        .assert_code(0)
+        .assert_stdout("Led.\n")
+        .assert_stderr_contains("reader-1       conversation summarized except for the last");
     server.finish();
     let record = ended.run_folder();
     assert!(record.summary("reader-1").contains("All is read."));
@@ -382,7 +386,7 @@ fn a_subagent_goes_on_in_the_same_way() {
 }
 
 #[test]
-fn a_secret_in_a_summary_is_masked() {
+fn a_secret_in_a_summary_is_redacted() {
     let folder =
         folder(&with_window("anthropic/claude-haiku-4-5"), "inputs: { token: { type: string, secret: true } }\n");
     let (reads, asked) = (reader(10), Arc::new(AtomicUsize::new(0)));

@@ -32,7 +32,7 @@ fn run(folder: &TestFolder, job: &str, parent: &Value) -> String {
     first.rsplit('/').next().unwrap().to_owned()
 }
 
-/// Two runs, of which the second does more, and differently.
+/// Two runs, of which the second does more, and something else.
 fn two_runs(folder: &TestFolder) -> [String; 2] {
     folder.write("same.txt", "1\n").write("file.txt", "1\n");
     let work = |lines: &str| bash(&format!("printf 1 > same.new; printf '{lines}' > file.new"));
@@ -57,7 +57,7 @@ fn diff(folder: &TestFolder, runs: &[String; 2], more: &[&str]) -> ProgramOutput
 }
 
 #[test]
-fn two_runs_stand_side_by_side() {
+fn two_runs_are_compared_side_by_side() {
     let folder = TestFolder::new();
     let runs = two_runs(&folder);
     let shown = diff(&folder, &runs, &[]);
@@ -78,7 +78,7 @@ fn two_runs_stand_side_by_side() {
 }
 
 #[test]
-fn the_same_as_json() {
+fn the_comparison_is_available_as_json() {
     let folder = TestFolder::new();
     let runs = two_runs(&folder);
     let told = diff(&folder, &runs, &["--format", "json"]).json();
@@ -99,14 +99,14 @@ fn the_same_as_json() {
 }
 
 #[test]
-fn other_jobs_and_runs_that_did_not_end_are_compared_all_the_same() {
+fn different_jobs_and_unfinished_runs_can_be_compared() {
     let folder = TestFolder::new();
     let first = run(&folder, JOB, &json!([{ "calls": [bash("true")] }, { "text": "Did it." }]));
     let other = run(&folder, &format!("name: other\n{JOB}"), &json!([{ "text": "x" }]));
     let shown = folder.legwork(&["diff", &first, "other/latest"]).run();
     shown
         .assert_code(0)
-        .assert_stdout_contains("They are runs of different jobs.")
+        .assert_stdout_contains("These runs are of different jobs.")
         .assert_stdout_contains("job           * job   ")
         .assert_stdout_contains(&other);
     let killed = folder

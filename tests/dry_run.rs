@@ -1,4 +1,4 @@
-//! What `run --dry-run` shows: everything that would happen, and nothing that steers a terminal.
+//! What `run --dry-run` shows: everything that would happen, without escapes for a terminal.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ env: [CARGO_HOME, RUSTUP_HOME]
 "#;
 
 #[test]
-fn everything_that_would_happen_is_shown() {
+fn the_plan_shows_everything_that_would_happen() {
     let folder = folder_with(JOB);
     let arguments = ["run", "job.yaml", "--dry-run", "--set-env", "token=TOKEN"];
     let shown = folder.legwork(&arguments).env("TOKEN", "hunter2-hunter2").run();
@@ -41,10 +41,10 @@ fn everything_that_would_happen_is_shown() {
         before,
         "\
 job         tidy
-for         Tidies up.
+description Tidies up.
 workspace   WORKSPACE
 input       folder = \"src\"
-input       token = (secret, for bash as $INPUT_TOKEN)
+input       token = (secret; commands see $INPUT_TOKEN)
 
 parent
   model       anthropic/claude-sonnet-4-6
@@ -80,7 +80,7 @@ limits
   subagents           50, 4 at once
 
 env         CARGO_HOME, RUSTUP_HOME
-network     none (asked of the sandbox)
+network     none (requested)
 sandbox     auto: bubblewrap, or landlock where that doesn't work
 compaction  summary
 keep        always
@@ -92,7 +92,7 @@ cost        at most $1.50 (limits.cost_usd)
 }
 
 #[test]
-fn verbose_shows_the_tools_as_the_provider_is_sent_them() {
+fn verbose_shows_the_tools_as_sent_to_the_provider() {
     let folder = folder_with(
         "parent: { prompt: Go., tools: [bash: { allow: ['git log *'] }, glob, todo, task] }\nsubagents:\n  \
          one: { description: First., tools: [grep, read_file] }\n  two: { tools: [] }\n",
@@ -124,7 +124,7 @@ fn verbose_shows_the_tools_as_the_provider_is_sent_them() {
 }
 
 #[test]
-fn verbose_goes_with_the_text_of_a_dry_run_only() {
+fn verbose_needs_a_dry_run_as_text() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     folder
         .legwork(&["run", "job.yaml", "--verbose"])
@@ -138,7 +138,7 @@ fn verbose_goes_with_the_text_of_a_dry_run_only() {
 }
 
 #[test]
-fn as_json_it_is_the_plan_of_the_record() {
+fn json_output_equals_the_plan_in_the_record() {
     let folder = TestFolder::new();
     let job = "model: replay/job.script.yaml\ninputs: { a: { type: string } }\nenv: [MY_TOKEN]\n\
                parent: { prompt: 'Use {{ inputs.a }}.', tools: [task, grep] }\n";
@@ -157,7 +157,7 @@ fn as_json_it_is_the_plan_of_the_record() {
 }
 
 #[test]
-fn nothing_in_a_job_steers_a_terminal_or_passes_for_a_line() {
+fn a_job_cannot_inject_escapes_or_lines() {
     let hostile = r"a\e[31m\u009b0m\u202e\r\n::error::x\ncost        at most $0.00\u2028b";
     let folder = folder_with(&format!(
         "description: \"{hostile}\"\ninputs:\n  text: {{ type: string, default: \"{hostile}\" }}\n  \
@@ -176,11 +176,11 @@ fn nothing_in_a_job_steers_a_terminal_or_passes_for_a_line() {
         assert!(!line.trim_start().starts_with("::"), "{line:?}");
     }
     let costs: Vec<&str> = shown.stdout.lines().filter(|line| line.starts_with("cost ")).collect();
-    assert_eq!(costs, ["cost        unbounded: set limits.cost_usd, or limits.tokens"]);
+    assert_eq!(costs, ["cost        unbounded: set limits.cost_usd or limits.tokens"]);
 }
 
 #[test]
-fn headings_are_bold_where_colour_is_wanted() {
+fn headings_are_bold_with_colour() {
     let folder = folder_with(JOB);
     let run = || folder.legwork(&["run", "job.yaml", "--dry-run", "--set-env", "token=PATH"]);
     let (plain, bold) = (run().run(), run().env("CLICOLOR_FORCE", "1").run());
@@ -191,7 +191,7 @@ fn headings_are_bold_where_colour_is_wanted() {
 }
 
 #[test]
-fn the_most_that_it_can_cost_says_what_bounds_it() {
+fn the_cost_bound_names_its_limit() {
     let cost = |model: &str, limits: &str| {
         let folder = folder_with(&format!("parent: {{ prompt: Go., tools: [] }}\n{limits}"));
         let shown = folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();
@@ -199,11 +199,11 @@ fn the_most_that_it_can_cost_says_what_bounds_it() {
         shown.stdout.lines().find(|line| line.starts_with("cost ")).unwrap()[12..].to_owned()
     };
     let haiku = "anthropic/claude-haiku-4-5";
-    assert_eq!(cost(haiku, ""), "unbounded: set limits.cost_usd, or limits.tokens");
+    assert_eq!(cost(haiku, ""), "unbounded: set limits.cost_usd or limits.tokens");
     assert_eq!(cost(haiku, "limits: { cost_usd: 1, tokens: 10000000 }"), "at most $1.00 (limits.cost_usd)");
     let by_tokens = cost(haiku, "limits: { cost_usd: 9, tokens: 100000 }");
     let (most, day) = by_tokens.split_once(" on ").unwrap();
-    assert_eq!(most, format!("at most $0.50 (limits.tokens at $5.00 a million, the dearest rate of {haiku}"));
+    assert_eq!(most, format!("at most $0.50 (limits.tokens at $5.00 per million, the highest rate of {haiku}"));
     assert!(day.len() == 11 && day.ends_with(')'), "{day}");
     let unknown = cost("anthropic/our-own", "limits: { tokens: 9 }");
     assert_eq!(unknown, "unknown: there is no price for anthropic/our-own; limits.tokens bounds the run");
@@ -211,7 +211,7 @@ fn the_most_that_it_can_cost_says_what_bounds_it() {
 }
 
 #[test]
-fn a_job_that_cannot_run_shows_no_plan() {
+fn a_job_that_cannot_run_has_no_plan() {
     let folder = folder_with("inputs: { a: { type: string } }\nparent: { prompt: '{{ inputs.a }}', tools: [] }\n");
     folder
         .legwork(&["run", "job.yaml", "--dry-run"])
@@ -224,7 +224,7 @@ fn a_job_that_cannot_run_shows_no_plan() {
 }
 
 #[test]
-fn what_commands_may_change_is_shown_where_the_job_says_it() {
+fn allowed_changes_are_shown() {
     let job = "parent: { prompt: Go., tools: [bash] }\n";
     let shown = |keys: &str| {
         let ended = folder_with(&format!("{job}{keys}")).legwork(&["run", "job.yaml", "--dry-run"]).run();

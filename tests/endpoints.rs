@@ -1,4 +1,4 @@
-//! Where the key goes: to the endpoint that the environment names, and nowhere else.
+//! The key goes to the endpoint that the environment names, and nowhere else.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,8 +11,8 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent: { prompt: Go., tools: [] }\n";
 
-/// A proxy that grants every tunnel, and tells what came over each connection until it was closed or said as much as a
-/// TLS client says first.
+/// A proxy that grants every tunnel and reports what came over each connection, until it was closed or has sent as
+/// much as the first message of a TLS client.
 fn recording_proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
@@ -41,7 +41,7 @@ fn recording_proxy() -> (SocketAddr, Receiver<Vec<u8>>) {
 }
 
 #[test]
-fn a_redirect_carries_the_key_nowhere() {
+fn redirects_do_not_forward_the_key() {
     for status in [301, 302, 303, 307, 308] {
         let folder = folder_with(JOB);
         let other = Server::start(|_: &Request| Answer::text("stolen"));
@@ -69,14 +69,14 @@ fn a_proxy_sees_a_tunnel_and_no_key() {
         assert!(text.starts_with("connect models.example.test:443 http/1.1\r\n"), "{text}");
         assert!(text.contains("\r\nproxy-authorization: basic bwu6ahvzac1odxnolwh1c2g=\r\n"), "{text}");
         assert!(!text.contains(KEY) && !text.contains("x-api-key"), "{text}");
-        // The tunnel begins with a TLS handshake.
+        // The tunnel starts with a TLS handshake.
         let end = came.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
         assert_eq!(came.get(end..end + 2), Some([0x16, 3].as_slice()), "{text}");
     }
 }
 
 #[test]
-fn a_proxy_that_refuses_or_is_none_is_named() {
+fn errors_name_the_proxy() {
     let folder = folder_with(JOB);
     let run = |proxy: &str| {
         let run = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_API_KEY", KEY).env("LEGWORK_RETRY_BASE_MS", "1");
@@ -108,7 +108,7 @@ fn a_proxy_that_refuses_or_is_none_is_named() {
 }
 
 #[test]
-fn an_address_that_is_none_says_why() {
+fn an_invalid_address_is_explained() {
     let folder = folder_with(JOB);
     for (base, why) in [
         ("http://me:hush-hush@127.0.0.1:99999", "isn't an http:// or https:// address: invalid port number"),
@@ -127,11 +127,11 @@ fn an_address_that_is_none_says_why() {
 }
 
 #[test]
-fn a_plain_address_goes_past_the_proxy_with_a_warning() {
+fn a_plain_http_address_bypasses_the_proxy_with_a_warning() {
     let folder = folder_with(JOB);
     let (address, connections) = recording_proxy();
     let server = Server::start(ScriptedAgents::of([Answer::text("ok")]));
-    // Leads to loopback, and isn't known for it.
+    // Resolves to the loopback interface, but isn't recognizable as such.
     let url = format!("http://0.0.0.0:{}", server.address().port());
     let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("ANTHROPIC_BASE_URL", &url);
     let proxy = format!("http://{address}");
@@ -146,7 +146,7 @@ fn a_plain_address_goes_past_the_proxy_with_a_warning() {
 }
 
 #[test]
-fn the_credentials_of_an_address_are_sent_and_not_shown() {
+fn credentials_in_an_address_are_sent_and_not_shown() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash] }\n");
     let server = Server::with(crate::support::server::Checks::None, |request: &Request| {
         assert_eq!(request.header("authorization"), Some("Basic bWU6aHVzaC1odXNoLWh1c2g="));
@@ -161,7 +161,7 @@ fn the_credentials_of_an_address_are_sent_and_not_shown() {
 }
 
 #[test]
-fn what_a_server_repeats_of_its_address_is_not_shown() {
+fn credentials_repeated_by_the_server_are_not_shown() {
     let folder = folder_with(JOB);
     let server = Server::with(crate::support::server::Checks::None, |request: &Request| {
         let sent = request.header("authorization").unwrap_or_default();
@@ -187,7 +187,7 @@ fn what_a_server_repeats_of_its_address_is_not_shown() {
 }
 
 #[test]
-fn no_file_of_the_workspace_gives_a_key_or_an_address() {
+fn no_workspace_file_can_set_a_key_or_an_address() {
     let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("stolen"));
     let text = format!("ANTHROPIC_API_KEY={KEY}\nANTHROPIC_BASE_URL={}\n", server.url());
@@ -206,7 +206,7 @@ fn no_file_of_the_workspace_gives_a_key_or_an_address() {
 }
 
 #[test]
-fn a_job_names_no_endpoint_and_no_key() {
+fn a_job_cannot_set_an_endpoint_or_a_key() {
     for extra in [
         "base_url: http://127.0.0.1:1\n",
         "api_key: sk-ant\n",

@@ -1,4 +1,4 @@
-//! What findings mean: the command that says so, and its pages.
+//! `legwork explain` and its pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::house::source::files;
 
 use crate::support::test_folder::TestFolder;
 
-/// The whole output of `legwork explain --format json`: all rules.
+/// The output of `legwork explain --format json`: all rules.
 fn rules() -> Vec<Value> {
     let printed = TestFolder::new().legwork(&["explain", "--format", "json"]).run();
     printed.assert_code(0).assert_stderr("");
@@ -17,7 +17,7 @@ fn rules() -> Vec<Value> {
 }
 
 #[test]
-fn a_code_is_explained_for_its_reader() {
+fn explain_prints_the_page_of_a_code() {
     let folder = TestFolder::new();
     let text = folder.legwork(&["explain", "unknown-tool", "duplicate-env", "--format", "text"]).run();
     text.assert_code(0)
@@ -40,7 +40,7 @@ fn a_code_is_explained_for_its_reader() {
 }
 
 #[test]
-fn without_a_code_all_are_listed() {
+fn all_codes_are_listed_without_an_argument() {
     let rules = rules();
     let codes: Vec<&str> = rules.iter().filter_map(|rule| rule["code"].as_str()).collect();
     assert!(codes.is_sorted() && codes.contains(&"yaml-syntax") && codes.contains(&"missing-input"), "{codes:?}");
@@ -53,7 +53,7 @@ fn without_a_code_all_are_listed() {
 }
 
 #[test]
-fn an_unknown_code_is_refused_with_the_nearest() {
+fn an_unknown_code_gets_a_suggestion() {
     let folder = TestFolder::new();
     let near = folder.legwork(&["explain", "unknown_tol"]).run();
     near.assert_code(2)
@@ -77,7 +77,7 @@ fn findings_say_where_to_learn_more() {
     assert!(ended.stdout.lines().last().unwrap().starts_with("2 errors"), "{}", ended.full_output());
 }
 
-/// Rules that no text can show, each with its reason.
+/// Rules that no example can show, each with its reason.
 const WITHOUT_EXAMPLES: [(&str, &str); 12] = [
     ("bad-set-argument", "the command line is refused before"),
     ("api-key-in-file", "it is about no job"),
@@ -103,14 +103,14 @@ fn example<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
     Some(block)
 }
 
-/// What an example consists of: files by their names, and a command to run.
+/// The parts of an example: files by name, and a command to run.
 struct Example {
     files: Vec<(String, String)>,
     command: Option<Vec<String>>,
 }
 
-/// Reads an example: `job.yaml`, then each further file behind a line `# NAME`, then a line `$ COMMAND`. One that
-/// begins with `# NAME` has no `job.yaml`.
+/// Parses an example: `job.yaml`, further files after a line `# NAME`, then a line `$ COMMAND`. An example that
+/// starts with `# NAME` has no `job.yaml`.
 fn parse_example(block: &str) -> Example {
     let mut files = vec![("job.yaml".to_owned(), String::new())];
     let mut command = None;
@@ -140,7 +140,7 @@ fn examples(heading: &str) -> BTreeMap<String, Example> {
     rules().iter().filter_map(of).collect()
 }
 
-/// Writes examples, each in a folder that is called as its rule.
+/// Writes each example into a folder named like its rule.
 fn write_examples(examples: &BTreeMap<String, Example>) -> TestFolder {
     let folder = TestFolder::new();
     for (code, example) in examples {
@@ -163,7 +163,7 @@ fn findings_by_example(folder: &TestFolder) -> BTreeMap<String, BTreeSet<String>
 }
 
 #[test]
-fn every_bad_example_gives_findings_of_its_rule_alone() {
+fn every_bad_example_has_findings_of_its_rule_only() {
     let examples = examples("Bad");
     let folder = write_examples(&examples);
     let found = findings_by_example(&folder);
@@ -189,7 +189,7 @@ fn every_bad_example_gives_findings_of_its_rule_alone() {
 }
 
 #[test]
-fn no_good_example_gives_a_finding() {
+fn no_good_example_has_a_finding() {
     let examples = examples("Good");
     let folder = write_examples(&examples);
     let found = findings_by_example(&folder);
@@ -203,7 +203,7 @@ fn no_good_example_gives_a_finding() {
 }
 
 #[test]
-fn every_page_has_its_form() {
+fn every_page_has_the_required_sections() {
     let rules = rules();
     let mut codes = BTreeSet::new();
     for rule in &rules {

@@ -1,4 +1,4 @@
-//! File tools of the real program against a workspace that somebody works against them in.
+//! File tools of the real program in a workspace that another process attacks.
 
 use std::collections::HashMap;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: replay/script.yaml\nparent:\n  prompt: Go.\n  tools: [TOOLS]\nlimits: { tool_calls: 1000 }\n";
 
-/// A job that makes these calls in one reply each.
+/// A job that makes these calls, one per reply.
 fn folder_with(tools: &str, replies: &[Vec<(&str, Value)>]) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", JOB.replace("TOOLS", tools));
@@ -28,7 +28,7 @@ fn folder_with(tools: &str, replies: &[Vec<(&str, Value)>]) -> TestFolder {
     folder
 }
 
-/// What the calls were answered in their order, and whether they failed.
+/// The results of the calls in order, and whether they failed.
 fn tool_results(ended: &ProgramOutput) -> Vec<(String, bool)> {
     let events = ended.run_folder().events();
     let of_type = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
@@ -36,7 +36,7 @@ fn tool_results(ended: &ProgramOutput) -> Vec<(String, bool)> {
         .map(|event| &event["data"]["result"])
         .map(|result| (result["call_id"].as_str().unwrap(), result))
         .collect();
-    // Calls of reading tools end in any order.
+    // Calls of reading tools can finish in any order.
     let replies = of_type("reply_received").flat_map(|event| event["data"]["reply"]["blocks"].as_array().unwrap());
     let calls = replies.filter_map(|block| block["content"]["call"]["id"].as_str());
     calls
@@ -44,7 +44,7 @@ fn tool_results(ended: &ProgramOutput) -> Vec<(String, bool)> {
         .collect()
 }
 
-/// Whether a command works here as whoever is the superuser of namespaces of his own.
+/// Whether a command works here as root of its own user namespace.
 fn unshare_works() -> bool {
     let tried = Command::new("unshare").args(["-rm", "sh", "-c", "mount -t tmpfs x /mnt"]).output();
     let works = tried.is_ok_and(|output| output.status.success());
@@ -54,17 +54,17 @@ fn unshare_works() -> bool {
     works
 }
 
-/// Runs the job in namespaces of its own after a shell command that mounts something.
+/// Runs the job in its own namespaces, after a shell command that mounts something.
 fn run_with_mount(folder: &TestFolder, mount: &str) -> ProgramOutput {
     let script = format!("{mount} && exec \"$0\" run job.yaml");
     folder.program("unshare", &["-rm", "sh", "-c", &script, env!("CARGO_BIN_EXE_legwork")]).run()
 }
 
 #[test]
-fn five_hundred_calls_while_a_folder_and_a_link_change_places() {
+fn five_hundred_calls_while_a_folder_is_swapped_with_a_link() {
     const SECRET: &str = "the secret of outside";
     let call = |number: usize| match number % 6 {
-        // A run ends when nothing succeeds any more.
+        // A run ends if nothing succeeds any more.
         0 => ("write_file", json!({ "path": format!("steady/{number}"), "content": "x" })),
         1 => ("write_file", json!({ "path": format!("d/new-{number}"), "content": "x" })),
         2 => {
@@ -124,7 +124,7 @@ fn exchange(one: &Path, other: &Path) {
 }
 
 #[test]
-fn a_system_folder_that_is_mounted_in_the_workspace_tells_nothing() {
+fn system_folders_mounted_in_the_workspace_cannot_be_read() {
     if !unshare_works() {
         return;
     }
@@ -162,7 +162,7 @@ fn a_system_folder_that_is_mounted_in_the_workspace_tells_nothing() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_old_file_and_nothing_beside_it() {
+fn a_full_disk_leaves_the_old_file_and_no_other() {
     if !unshare_works() {
         return;
     }
@@ -188,7 +188,7 @@ fn a_full_disk_leaves_the_old_file_and_nothing_beside_it() {
 }
 
 #[test]
-fn a_kill_in_the_middle_of_a_write_leaves_nothing_half() {
+fn a_kill_during_a_write_leaves_no_partial_file() {
     let content = "x".repeat(1 << 16);
     let call = |number: usize| ("write_file", json!({ "path": format!("w/{number}"), "content": content }));
     let calls: Vec<_> = (0..40).map(call).collect();
@@ -213,7 +213,7 @@ fn a_kill_in_the_middle_of_a_write_leaves_nothing_half() {
 }
 
 #[test]
-fn what_the_job_is_made_of_stays_though_it_was_missing_at_the_start() {
+fn files_of_the_job_are_protected_even_if_missing_at_the_start() {
     let paths = [
         "job.yaml",
         "script.yaml",
@@ -248,9 +248,9 @@ fn what_the_job_is_made_of_stays_though_it_was_missing_at_the_start() {
     assert!(!folder.exists("prompts/missing.md") && !folder.exists(".husky"));
 }
 
-/// In a root file system of its own, as small as it can be: what else is on the machine doesn't count.
+/// In a minimal root file system, so that other files of the machine don't matter.
 #[test]
-fn the_whole_system_as_a_workspace_hangs_on_nothing() {
+fn the_root_folder_as_workspace_does_not_hang() {
     if !unshare_works() {
         return;
     }
@@ -287,7 +287,7 @@ fn the_whole_system_as_a_workspace_hangs_on_nothing() {
 }
 
 #[test]
-fn records_right_in_the_workspace_are_read_only_and_hidden_too() {
+fn records_at_the_top_of_the_workspace_are_read_only_and_hidden() {
     let calls = vec![
         ("write_file", json!({ "path": "job/latest/result.json", "content": "{}" })),
         ("write_file", json!({ "path": "job/new", "content": "" })),
@@ -303,7 +303,7 @@ fn records_right_in_the_workspace_are_read_only_and_hidden_too() {
 }
 
 #[test]
-fn a_repository_that_commands_make_is_told_of() {
+fn a_new_repository_is_reported() {
     let make = "mkdir -p sub/x.git/objects sub/x.git/refs && touch sub/x.git/HEAD && mkdir more && touch more/.git";
     let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
     folder.commit_all();
@@ -316,8 +316,8 @@ fn a_repository_that_commands_make_is_told_of() {
 }
 
 #[test]
-fn a_repository_that_commands_make_behind_many_files_is_told_of() {
-    // More than a search of the nearest 50,000 would see.
+fn a_new_repository_behind_many_files_is_reported() {
+    // More files than a search of the nearest 50,000 finds.
     let make = "for folder in $(seq 120); do mkdir -p a/$folder; (cd a/$folder && touch $(seq 430)); done; \
                 mkdir -p z/y/x/w/v/u && git init -q z/y/x/w/v/u";
     let folder = folder_with("bash", &[vec![("bash", json!({ "command": make }))]]);
@@ -327,7 +327,7 @@ fn a_repository_that_commands_make_behind_many_files_is_told_of() {
 }
 
 #[test]
-fn what_other_programs_take_orders_from_is_read_only_but_for_what_the_job_opens() {
+fn configuration_of_other_programs_is_read_only_unless_the_job_allows_it() {
     let refused = [
         ".github/workflows/ci.yml",
         ".github/workflows/new.yml",

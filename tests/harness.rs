@@ -1,4 +1,4 @@
-//! The harness itself: what a program sees in it, and that every wait ends.
+//! Tests of the test harness: the environment of a program, and that every wait ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::server::{Answer, KEY, Request, Server};
 use crate::support::test_folder::TestFolder;
 
 #[test]
-fn a_program_sees_nothing_of_this_machine_but_its_path() {
+fn a_program_gets_a_clean_environment() {
     let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("hello"));
     let ended = folder.program("env", &[]).env("EXTRA", "1").anthropic(&server).run();
@@ -50,7 +50,7 @@ fn a_signal_reaches_the_program() {
 }
 
 #[test]
-fn a_failed_check_shows_all_that_was_printed() {
+fn a_failed_assertion_shows_all_output() {
     let folder = TestFolder::new();
     let ended = folder.program("sh", &["-c", "echo out; echo err >&2; exit 3"]).run();
     ended.assert_code(3).assert_stdout_contains("out").assert_stderr_contains("err");
@@ -64,9 +64,9 @@ fn a_run_folder_is_found_and_read() {
     let folder = TestFolder::new();
     folder.write("runs/tour/0001/result.json", r#"{"format": 1}"#);
     let lines = concat!(
-        r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"one"},"sum":"79f62cbd5701441a"}"#,
+        r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"note_sent","data":{"text":"one"},"sum":"a4d1a83ae6817c03"}"#,
         "\n",
-        r#"{"seq":2,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"told","data":{"text":"two"},"sum":"9193580f00bcf858"}"#,
+        r#"{"seq":2,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"note_sent","data":{"text":"two"},"sum":"fbb37d0e56666e35"}"#,
         "\n",
     );
     folder.write("runs/tour/0001/events.jsonl", lines).write("runs/.gitignore", "*\n");

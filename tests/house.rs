@@ -1,8 +1,10 @@
-//! Tests of the house itself: its layers, its tables, its words, its papers.
+//! Tests of the rules of the code base: layers, tables, dependencies, documentation, schemas.
 
+mod book;
+mod dependencies;
 mod docs;
+mod file_graph;
 mod file_sizes;
 mod layers;
-mod licences;
 mod registries;
 pub(crate) mod source;

@@ -1,4 +1,4 @@
-//! What people read of a run: the transcript and its order, the progress, and what to do next.
+//! What people read about a run: the transcript and its order, the progress, and what to do next.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,10 +12,10 @@ use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
 use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
 use crate::support::test_folder::TestFolder;
 
-/// A parent that asks two subagents at once.
+/// A parent that starts two subagents at once.
 const TWO_SUBAGENTS_JOB: &str = "parent: { system: Be brief., prompt: Ask both., tools: [task] }\nsubagents: { a: { tools: [bash] }, b: { tools: [bash] } }\n";
 
-/// Runs [`TWO`] so that this subagent ends last: it waits for the other one's end, which is on the disk by then.
+/// Runs [`TWO`] so that this subagent ends last: it waits until the other one's end is on the disk.
 fn run_with_last(last: &str) -> (TestFolder, ProgramOutput) {
     let folder = folder_with(TWO_SUBAGENTS_JOB);
     let child = |name: &str| {
@@ -38,7 +38,7 @@ fn run_with_last(last: &str) -> (TestFolder, ProgramOutput) {
     (folder, ended)
 }
 
-/// A transcript without what no two runs have in common: its id and its times.
+/// A transcript without its id and times, which differ between runs.
 fn without_times(transcript: &str) -> String {
     let line = |line: &str| match line.strip_prefix("### ") {
         Some(heading) => format!("### {}\n", heading.split(" (").next().unwrap_or_default()),
@@ -49,7 +49,7 @@ fn without_times(transcript: &str) -> String {
 }
 
 #[test]
-fn calls_that_run_side_by_side_are_shown_in_the_order_in_which_they_were_asked() {
+fn parallel_calls_are_shown_in_request_order() {
     let runs = ["a", "b"].map(|last| (last, run_with_last(last)));
     for (last, (folder, ended)) in &runs {
         let record = ended.run_folder();
@@ -69,7 +69,7 @@ fn calls_that_run_side_by_side_are_shown_in_the_order_in_which_they_were_asked()
 }
 
 #[test]
-fn a_transcript_keeps_the_inputs_of_a_call_apart() {
+fn a_transcript_separates_the_inputs_of_a_call() {
     let folder = folder_with("parent: { prompt: Go., tools: [edit_file, grep, glob, read_file] }\n");
     folder.write("src/a.txt", "one\ntwo\n");
     let script = json!({ "parent": [
@@ -99,7 +99,7 @@ fn a_transcript_keeps_the_inputs_of_a_call_apart() {
     }
 }
 
-/// The command that the last line on stderr names.
+/// The command in the last line on stderr.
 fn suggested_command(ended: &ProgramOutput) -> Vec<String> {
     let last = ended.stderr.lines().last().unwrap_or_default();
     let command = last.strip_prefix("resume: legwork ").unwrap_or_else(|| panic!("{last:?}\n{}", ended.full_output()));
@@ -108,7 +108,7 @@ fn suggested_command(ended: &ProgramOutput) -> Vec<String> {
 }
 
 #[test]
-fn a_run_that_can_go_on_ends_with_the_command_for_that() {
+fn a_resumable_run_prints_the_resume_command() {
     let peer = TcpPeer::start(PeerBehaviour::Silent);
     let server = Server::start(|_: &Request| Answer::text("At last."));
     for (number, out) in ["runs", "my runs", "it's", "-x"].into_iter().enumerate() {
@@ -126,7 +126,7 @@ fn a_run_that_can_go_on_ends_with_the_command_for_that() {
 }
 
 #[test]
-fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_name() {
+fn a_provider_error_names_the_resume_command() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(ScriptedAgents::of([
         Answer::status(400).error("invalid_request_error", "no credit"),
@@ -142,12 +142,12 @@ fn a_refusal_by_the_provider_names_the_command_too_and_the_newest_run_needs_no_n
         .run()
         .assert_code(0)
         .assert_stderr_contains("has ended: completed")
-        .assert_stderr_contains("name another with `legwork resume RUN`");
+        .assert_stderr_contains("choose another with `legwork resume RUN`");
     folder.legwork(&["resume", "latest"]).run().assert_code(0).assert_not_printed("name another");
 }
 
 #[test]
-fn a_job_without_its_ending_or_its_folder_is_pointed_to() {
+fn a_job_named_without_extension_or_folder_is_suggested() {
     let folder = TestFolder::new();
     let job = "model: anthropic/claude-sonnet-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 1000 }\n";
     folder.write("jobs/first.yaml", job).write("second.yml", job).write("jobs/third.script.yaml", "parent: []\n");
@@ -165,24 +165,24 @@ fn a_job_without_its_ending_or_its_folder_is_pointed_to() {
 }
 
 #[test]
-fn a_path_that_is_not_utf8_is_refused_before_there_is_a_record() {
+fn a_path_that_is_not_utf8_is_rejected_before_the_record_is_created() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash] }\n");
     folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
     let odd = folder.path().join(OsStr::from_bytes(b"odd\xff"));
     std::fs::create_dir(&odd).unwrap();
     let run = || folder.legwork(&["run", "job.yaml", "--model", "replay/replies.yaml"]);
-    run().arg("--workspace").arg(&odd).run().assert_code(2).assert_stderr_contains("is not valid UTF-8");
+    run().arg("--workspace").arg(&odd).run().assert_code(2).assert_stderr_contains("isn't valid UTF-8");
     std::fs::copy(folder.at("job.yaml"), odd.join("job.yaml")).unwrap();
     let there = folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"]).in_folder(&odd).run();
-    there.assert_code(2).assert_stderr_contains("is not valid UTF-8");
+    there.assert_code(2).assert_stderr_contains("isn't valid UTF-8");
     let job = folder.legwork(&["run", "--model", "replay/replies.yaml"]).arg(odd.join("job.yaml")).run();
-    job.assert_code(2).assert_stderr_contains("is not valid UTF-8");
+    job.assert_code(2).assert_stderr_contains("isn't valid UTF-8");
     assert!(!folder.exists("runs") && !odd.join("runs").exists());
     run().run().assert_code(0);
 }
 
 #[test]
-fn a_run_from_a_script_is_not_told_what_it_might_cost() {
+fn a_run_from_a_script_has_no_cost_warning() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     folder.write("replies.yaml", "parent: [{ text: Done. }]\n");
     let told = |model: &str| folder.legwork(&["run", "job.yaml", "--dry-run", "--model", model]).run();

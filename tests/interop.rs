@@ -1,4 +1,4 @@
-//! Software that we didn't write at the other end: the official SDKs' types in a server of Python, and a real model.
+//! Tests against software of others: the types of the official SDKs in a Python server, and a real model.
 
 mod llama;
 mod record_checks;

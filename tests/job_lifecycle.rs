@@ -1,5 +1,4 @@
-//! The whole way of a job whose result is proved: it runs, is mended, ends with data, becomes a case, and is held against
-//! an edited prompt.
+//! The whole life of a job: it runs, is fixed, ends with data, becomes a case, and is compared with an edited prompt.
 
 use serde_json::json;
 
@@ -20,7 +19,7 @@ subagents:
     returns: { schema: { file: schemas/count.json } }
 limits: { tokens: 1000000 }
 checks:
-  - { name: greets the world, run: "grep -q world {{ inputs.file }} || { echo it says: $(cat {{ inputs.file }}); exit 4; }" }
+  - { name: greets the world, run: 'grep -q world "$INPUT_FILE" || { echo it says: $(cat "$INPUT_FILE"); exit 4; }' }
 repairs: 1
 result:
   schema:
@@ -46,7 +45,7 @@ fn greeting(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_job_is_checked_mended_and_saved_and_an_edited_prompt_shows() {
+fn a_job_is_validated_fixed_run_saved_and_edited() {
     let folder = prepared();
     let server = Server::start(
         ScriptedAgents::new()
@@ -93,12 +92,12 @@ fn a_job_is_checked_mended_and_saved_and_an_edited_prompt_shows() {
     assert_eq!(result["changes"][0]["path"], "greeting.txt");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&folder.read("result.json")).unwrap(), result["result"]);
 
-    // It is a case, which needs neither a key nor a network.
+    // The case needs neither a key nor a network.
     folder.legwork(&["test"]).run().assert_code(0).assert_stdout_contains("world");
     let run = ended.run_folder();
     folder.legwork(&["replay", run.id()]).run().assert_code(0);
 
-    // Another prompt is another conversation from the first turn on, and is shown.
+    // Another prompt changes the conversation from the first turn on, and is shown.
     folder.write("jobs/edited.yaml", JOB.replace("a greeting for everybody", "a greeting for nobody"));
     let replayed = folder.legwork(&["replay", run.id(), "--job", "jobs/edited.yaml"]).run();
     replayed
@@ -107,7 +106,7 @@ fn a_job_is_checked_mended_and_saved_and_an_edited_prompt_shows() {
         .assert_stdout_contains("+Put a greeting for nobody into greeting.txt.")
         .assert_stdout_contains("turn 1");
 
-    // A case that expects something else fails, and says where.
+    // A case with another expectation fails, with a position.
     let expect = folder.read("jobs/tests/greet/world/expect.yaml").replace("10", "11");
     folder.write("jobs/tests/greet/world/expect.yaml", expect);
     folder.legwork(&["test"]).run().assert_code(1).assert_stdout_contains("expect.yaml:").assert_stdout_contains("11");

@@ -19,7 +19,7 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// A small crate under git, with the jobs in it.
+/// A small crate in a git repository, with the jobs in it.
 pub(crate) fn repository(commits: usize) -> TestFolder {
     let folder = TestFolder::new();
     folder
@@ -62,7 +62,7 @@ fn failed_tools(ended: &ProgramOutput, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_job_runs_from_its_script_in_a_young_repository() {
+fn every_job_runs_from_its_script_in_a_new_repository() {
     for commits in [1, 2] {
         let folder = repository(commits);
         for name in names() {
@@ -78,7 +78,7 @@ fn every_job_runs_from_its_script_in_a_young_repository() {
 }
 
 #[test]
-fn the_tour_writes_its_report_and_delegates_side_by_side() {
+fn the_tour_writes_its_report_and_delegates_in_parallel() {
     let folder = repository(1);
     let ended = run(&folder, "tour");
     ended.assert_code(0).assert_stdout_contains("tour-report.md");
@@ -97,9 +97,9 @@ fn the_tour_writes_its_report_and_delegates_side_by_side() {
     assert_eq!(tasks, ["call_started", "call_started", "call_finished", "call_finished"], "both at once");
 }
 
-/// What the repository shows to begin with names models that go on; one that doesn't is warned of, in a job or not.
+/// Examples name models that still exist. A retired one gets a warning, in a job or elsewhere.
 #[test]
-fn no_job_names_a_model_that_is_turned_off() {
+fn no_job_uses_a_retired_model() {
     let folder = repository(1);
     folder.legwork(&["init", "first", "--folder", "new"]).run().assert_code(0);
     let jobs: Vec<String> =

@@ -1,4 +1,4 @@
-//! The journal: its form, what follows from it, and the order in which it is written.
+//! The journal: its format, what is derived from it, and the order of its writes.
 
 mod file_versions;
 mod hostile_records;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::record::RunFolder;
 use crate::support::test_folder::TestFolder;
 
-/// A parent and two subagents side by side, which all change something.
+/// A parent and two parallel subagents, which all change something.
 const JOB: &str = r#"
 model: anthropic/claude-haiku-4-5
 description: Does "this" and that.   # a comment, kept
@@ -28,7 +28,7 @@ fn bash(command: &str) -> Value {
     json!({ "tool": "bash", "input": { "command": command } })
 }
 
-/// A folder with the job, and replies that it has its effects by.
+/// A folder with the job, and replies that let it have its effects.
 fn prepared() -> TestFolder {
     let task = |prompt: &str| json!({ "tool": "task", "input": { "prompt": prompt, "description": prompt } });
     let worker = |name: &str| {
@@ -55,12 +55,12 @@ fn prepared() -> TestFolder {
     folder
 }
 
-/// The one run of a folder.
+/// The only run of a folder.
 fn latest(folder: &TestFolder) -> RunFolder {
     RunFolder::new(folder.at("runs/job/latest").canonicalize().expect("a run"))
 }
 
-/// The names of all journals that are there, by their agents.
+/// The names of all journals, by agent.
 fn journals(record: &RunFolder) -> Vec<String> {
     record.files().into_iter().filter(|name| name.ends_with("events.jsonl")).collect()
 }

@@ -1,4 +1,4 @@
-//! `--limit`: limits from the command line, and runs that go on after a limit had ended them.
+//! `--limit`: limits from the command line, and runs that resume after a limit ended them.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use crate::runs::folder_with;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What a request says of the limit, where it is the last one.
+/// What the final request says about the limit.
 const FINAL_REQUEST_TEXT: &str = "The work ends here";
 
 fn glob() -> (&'static str, Value) {
@@ -23,7 +23,7 @@ fn scripted(job: &str, script: &Value) -> TestFolder {
 }
 
 #[test]
-fn a_limit_takes_the_place_of_the_jobs_in_the_plan_and_in_the_record() {
+fn an_override_replaces_the_jobs_limit_in_plan_and_record() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [task, glob]\nsubagents:\n  explorer: { tools: [glob] }\nlimits: { tokens: 1000 }\n",
     );
@@ -58,7 +58,7 @@ fn a_limit_takes_the_place_of_the_jobs_in_the_plan_and_in_the_record() {
 }
 
 #[test]
-fn a_limit_that_cannot_be_is_refused_with_what_is_expected() {
+fn an_invalid_limit_is_rejected_with_the_expected_form() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nsubagents: { explorer: { tools: [] } }\n");
     let server = Server::start(ScriptedAgents::of([]));
     for (given, message, hint) in [
@@ -79,7 +79,7 @@ fn a_limit_that_cannot_be_is_refused_with_what_is_expected() {
         ended.assert_code(2).assert_stdout("").assert_stderr_contains(message).assert_stderr_contains(hint);
         assert!(!folder.exists("runs"), "{given}");
     }
-    // A cost that nobody can count isn't bounded.
+    // An unknown cost isn't bounded.
     folder.write(
         "job.yaml",
         "model: anthropic/claude-unheard-of # legwork: allow unknown-model\nparent: { prompt: Go., tools: [] }\n",
@@ -89,7 +89,7 @@ fn a_limit_that_cannot_be_is_refused_with_what_is_expected() {
 }
 
 #[test]
-fn a_run_that_used_its_turns_goes_on_with_more() {
+fn a_run_out_of_turns_resumes_with_more() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\n  max_turns: 2\n");
     let server = Server::with(
         Checks::AllowRepeats,
@@ -169,7 +169,7 @@ fn a_limit_can_be_raised_twice_and_lowered_below_what_was_used() {
     assert_eq!(ended.run_folder().result()["turns"], 4, "what was made stays made, and is followed by the end");
 }
 
-/// A parent and two subagents, of which the second uses up what there is.
+/// A parent and two subagents, of which the second uses up the limit.
 const DELEGATING: &str = "parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\nlimits: { tool_calls: 5, parallel_subagents: 1 }\n";
 
 fn delegating() -> Value {
@@ -196,7 +196,7 @@ fn delegating() -> Value {
 const WORK: &str = "one\ntwo\nthree\nfour\nfive\nparent\n";
 
 #[test]
-fn subagents_and_calls_that_a_limit_had_stopped_go_on_too() {
+fn subagents_and_calls_stopped_by_a_limit_resume() {
     let folder = scripted(DELEGATING, &delegating());
     let cut = folder.legwork(&["run", "job.yaml"]).run();
     cut.assert_code(4).assert_stdout("So far.\n");
@@ -218,7 +218,7 @@ fn subagents_and_calls_that_a_limit_had_stopped_go_on_too() {
     assert_eq!(outcomes, ["completed", "completed"]);
     let replayed = folder.legwork(&["replay", "latest"]).run();
     replayed.assert_code(0);
-    // As a model, the record answers without what the limit had made its agents say.
+    // If the record is the model, its replies don't include what the limit made the agents say.
     std::fs::remove_file(folder.path().join("log")).unwrap();
     let model = format!("replay/{}", record.path().display());
     let again = folder.legwork(&["run", "job.yaml", "--limit", "tool_calls=20", "--model", &model]).run();
@@ -227,7 +227,7 @@ fn subagents_and_calls_that_a_limit_had_stopped_go_on_too() {
 }
 
 #[test]
-fn a_run_that_is_killed_while_it_goes_on_from_a_limit_goes_on() {
+fn a_run_killed_after_a_raised_limit_resumes() {
     for order in ["LEGWORK_KILL_AFTER", "LEGWORK_KILL_AT"] {
         let mut number = 1;
         loop {
@@ -240,7 +240,8 @@ fn a_run_that_is_killed_while_it_goes_on_from_a_limit_goes_on() {
                 break;
             }
             let record = killed.run_folder();
-            // Killed before it went on, it has still ended; behind its last operation, it has ended for good.
+            // If it is killed before it resumes, the run has still ended; after its last operation, it has ended for
+            // good.
             let ended = match record.has("result.json").then(|| record.result()["outcome"].clone()) {
                 Some(Value::String(outcome)) if outcome == "completed" => None,
                 Some(_) => Some(raise().run()),
@@ -262,7 +263,7 @@ fn a_run_that_is_killed_while_it_goes_on_from_a_limit_goes_on() {
 }
 
 #[test]
-fn a_run_that_used_its_tokens_goes_on_and_a_reply_that_was_cut_is_asked_for_again() {
+fn a_run_out_of_tokens_resumes_and_requests_the_cut_reply_again() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\nlimits: { tokens: 6000 }\n");
     let answers = Mutex::new(
         [
@@ -290,7 +291,7 @@ fn a_run_that_used_its_tokens_goes_on_and_a_reply_that_was_cut_is_asked_for_agai
 }
 
 #[test]
-fn a_run_whose_time_was_up_goes_on_with_more() {
+fn a_run_out_of_time_resumes_with_more() {
     let folder = scripted(
         "parent: { prompt: Go., tools: [bash] }\nlimits: { wall_clock: 1s }\n",
         &json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": "sleep 300"}}]}, {"text": "Done."}]}),
@@ -309,7 +310,7 @@ fn a_run_whose_time_was_up_goes_on_with_more() {
 }
 
 #[test]
-fn what_a_raised_limit_needs_is_kept_until_the_run_has_ended_for_good() {
+fn journals_are_kept_while_a_raised_limit_can_resume_the_run() {
     let folder = scripted(&format!("{DELEGATING}keep: never\n"), &delegating());
     let cut = folder.legwork(&["run", "job.yaml"]).run();
     cut.assert_code(4);

@@ -1,4 +1,4 @@
-//! Limits of the whole tree, each at its edge.
+//! Limits of the whole run, each at its boundary.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
     folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
 }
 
-/// Its outcome and exit code, and the record is whole.
+/// Checks outcome and exit code, and that the record is complete.
 #[track_caller]
 fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
     ended.assert_code(code);
@@ -40,7 +40,7 @@ fn the_wall_clock_stops_a_connection_that_is_never_answered() {
 }
 
 #[test]
-fn the_wall_clock_stops_a_stream_and_what_came_of_it_is_dropped() {
+fn the_wall_clock_stops_a_stream_and_drops_its_content() {
     let folder = timed("[task, bash]");
     let server = Server::start(|_: &Request| {
         let half = Answer::text("half").then_call("bash", &json!({"command": "touch ran"}));
@@ -52,7 +52,7 @@ fn the_wall_clock_stops_a_stream_and_what_came_of_it_is_dropped() {
 }
 
 #[test]
-fn the_wall_clock_stops_tools_and_requests_of_all_subagents_and_those_that_wait() {
+fn the_wall_clock_stops_all_subagents_running_and_waiting() {
     let folder = timed("[task]");
     let stubborn = "exec 9>lock; flock -s 9; trap '' TERM; setsid bash -c 'trap \"\" TERM; sleep 421' & sleep 421";
     let server = Server::start(move |request: &Request| match request.prompt().as_str() {
@@ -69,7 +69,7 @@ fn the_wall_clock_stops_tools_and_requests_of_all_subagents_and_those_that_wait(
 }
 
 #[test]
-fn a_pause_that_would_outlast_the_wall_clock_is_not_begun() {
+fn a_pause_longer_than_the_remaining_time_is_not_started() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { wall_clock: 50s }\n");
     let server = Server::start(|_: &Request| {
         Answer::status(429).header("retry-after", "200").error("rate_limit_error", "slow down")
@@ -81,7 +81,7 @@ fn a_pause_that_would_outlast_the_wall_clock_is_not_begun() {
 }
 
 #[test]
-fn tool_calls_are_counted_over_all_agents() {
+fn tool_calls_of_all_agents_are_counted_together() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [task, glob]\nsubagents:\n  a: { tools: [glob] }\nlimits: { tool_calls: 5 }\n",
     );
@@ -123,7 +123,7 @@ fn subagents_beyond_the_limit_do_not_start_and_the_parent_sums_up() {
 }
 
 #[test]
-fn a_limit_that_has_no_room_for_the_prompt_asks_nothing() {
+fn a_limit_without_room_for_the_prompt_makes_no_request() {
     let long = "word ".repeat(20_000);
     for limit in ["tokens: 2000", "tokens: 1", "cost_usd: 0.000001", "tokens: 20000, cost_usd: 100"] {
         let folder = folder_with(&format!("parent:\n  prompt: {long}\n  tools: [glob]\nlimits: {{ {limit} }}\n"));
@@ -137,7 +137,7 @@ fn a_limit_that_has_no_room_for_the_prompt_asks_nothing() {
 }
 
 #[test]
-fn a_last_word_before_any_turn_is_called_so() {
+fn a_final_request_before_any_turn_is_reported_as_such() {
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: { tokens: 2000 }\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("I couldn't.")]));
     let ended = run(&folder, &server);
@@ -145,12 +145,12 @@ fn a_last_word_before_any_turn_is_called_so() {
     assert_eq!(result["turns"], 0);
     let record = ended.run_folder();
     for text in [record.transcript(), record.file("report.html")] {
-        assert!(text.contains("Last word") && text.contains("I couldn") && !text.contains("Turn 0"), "{text}");
+        assert!(text.contains("Final reply") && text.contains("I couldn") && !text.contains("Turn 0"), "{text}");
     }
     let requests = server.finish();
     assert!((256..2000).contains(&requests[0].max_tokens()));
 
-    // After a turn, too, it is no second one of the same number.
+    // After a turn, the final request doesn't count as a second turn with the same number.
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_turns: 1\n");
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("glob", json!({"pattern": "*"}))]),
@@ -159,11 +159,11 @@ fn a_last_word_before_any_turn_is_called_so() {
     let ended = run(&folder, &server);
     assert_eq!(assert_outcome(&ended, 4, "turn_limit")["turns"], 1);
     let transcript = ended.run_folder().transcript();
-    assert_eq!((transcript.matches("## Turn 1").count(), transcript.matches("## Last word").count()), (1, 1));
+    assert_eq!((transcript.matches("## Turn 1").count(), transcript.matches("## Final reply").count()), (1, 1));
 }
 
 #[test]
-fn results_that_leave_no_room_for_the_last_request_are_shortened_for_it() {
+fn results_are_truncated_to_make_room_for_the_final_request() {
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [read_file]\nlimits: { tokens: 9000 }\n");
     folder.write("long.txt", "some words to fill a line\n".repeat(1_500));
     let read = Answer::calls(&[("read_file", json!({"path": "long.txt"}))]).usage(900, 50);
@@ -180,10 +180,10 @@ fn results_that_leave_no_room_for_the_last_request_are_shortened_for_it() {
 }
 
 #[test]
-fn what_half_failed_requests_cost_counts() {
+fn the_cost_of_partly_failed_requests_counts() {
     let folder =
         folder_with("parent:\n  prompt: Work.\n  tools: [glob]\n  max_tokens: 500\nlimits: { cost_usd: 0.03 }\n");
-    // 0.0045 dollars each, and what another try may cost no longer fits behind the fifth.
+    // Each costs 0.0045 dollars, and after the fifth there is no room for another attempt.
     let server = Server::start(|_: &Request| Answer::text("lost").usage(1_500, 0).cut_after_events(4));
     let ended = run(&folder, &server);
     ended.assert_stdout("");
@@ -194,12 +194,12 @@ fn what_half_failed_requests_cost_counts() {
 }
 
 #[test]
-fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
+fn twenty_failures_in_a_row_end_the_run_and_a_success_resets_the_count() {
     let job = "parent:\n  prompt: Try.\n  tools: [read_file]\n  max_turns: 60\n";
     let read = |path: String| ("read_file", json!({ "path": path }));
     let folder = folder_with(job);
     let server = Server::start(move |request: &Request| {
-        // Each fifth time but one it succeeds once, up to a point.
+        // Four of five calls fail, up to a point.
         let turn = request.turn();
         Answer::calls(&[if turn == 19 { read("job.yaml".into()) } else { read(format!("missing-{turn}")) }])
     });
@@ -208,7 +208,7 @@ fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
     assert!(result["error"]["message"].as_str().unwrap().contains("20 calls failed in a row"), "{result}");
     assert_eq!(server.finish().len(), 40, "nineteen, one that succeeded, and twenty");
 
-    // Five of the same within one reply are as many.
+    // Five equal calls in one reply count as five.
     let folder = folder_with(job);
     let server = Server::start(move |_: &Request| Answer::calls(&[(); 5].map(|()| read("missing".into()))));
     let ended = run(&folder, &server);
@@ -216,7 +216,7 @@ fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
     assert!(result["error"]["message"].as_str().unwrap().contains("`read_file` failed 5 times"), "{result}");
     assert_eq!(server.finish().len(), 1);
 
-    // Four of the same, again and again, are none.
+    // Four equal calls, repeatedly, are not stuck.
     let folder = folder_with(job);
     let server = Server::start(move |request: &Request| match request.turn() {
         10 => Answer::text("Enough."),
@@ -227,7 +227,7 @@ fn twenty_failures_in_a_row_end_the_run_and_one_success_starts_anew() {
 }
 
 #[test]
-fn every_agent_has_turns_of_its_own() {
+fn every_agent_has_its_own_turns() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [task]\n  max_turns: 2\nsubagents:\n  a: { tools: [glob], max_turns: 3 }\n  \
          b: { tools: [glob], max_turns: 1 }\n",

@@ -1,4 +1,5 @@
-//! What a CI system reads along: nothing from a model, a tool, a file or a server steers it, or a terminal.
+//! Output that a CI system parses: no model, tool, file or server can inject commands into it, or escapes into a
+//! terminal.
 
 use serde_json::json;
 
@@ -8,12 +9,13 @@ use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Workflow commands in both of GitHub's forms, Azure's and TeamCity's, behind every line end, and escape sequences.
+/// Workflow commands in both of GitHub's forms, Azure's and TeamCity's, after every kind of line end, and escape
+/// sequences.
 const HOSTILE_TEXT: &str = "::set-output name=a::b\n  ::add-mask::the\r::stop-commands::x\r\n\u{a0}::error::y\u{85}::group::z\u{2028}::debug::q\n\
     ##[group]x a ##[add-mask]b ##vso[task.setvariable variable=PATH]c ##teamcity[d]\n\u{1b}[2J\u{1b}]8;;http://a\u{7}e\u{1b}]8;;\u{7}\
     \u{9b}31m\u{202e}f\u{2066}g\u{8}\u{7f}::";
 
-/// What a CI system would do.
+/// What a CI system would execute.
 fn ci_commands(printed: &str) -> Vec<&str> {
     let lines = printed.split(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{b}', '\u{c}']);
     let is_command = |line: &&str| {
@@ -27,7 +29,7 @@ fn ci_commands(printed: &str) -> Vec<&str> {
     lines.filter(is_command).collect()
 }
 
-/// Neither stdout nor stderr steers who reads along.
+/// Neither stdout nor stderr contains anything that a CI system executes.
 #[track_caller]
 fn assert_harmless(ended: &ProgramOutput) {
     for printed in [&ended.stdout, &ended.stderr] {
@@ -41,7 +43,7 @@ fn assert_harmless(ended: &ProgramOutput) {
     }
 }
 
-/// The inside of a YAML string that holds this text.
+/// The content of a YAML string for this text.
 fn yaml_escaped(text: &str) -> String {
     text.chars().map(|letter| format!("\\U{:08x}", u32::from(letter))).collect()
 }
@@ -50,7 +52,7 @@ fn in_actions(program: Program) -> Program {
     program.env("CI", "true").env("GITHUB_ACTIONS", "true")
 }
 
-/// A run in which all that can be hostile is.
+/// A run in which every text that can be hostile is.
 fn hostile_run() -> (TestFolder, Server) {
     let folder = folder_with(&format!(
         "description: \"{}\"\ninputs: {{ title: {{ type: string, untrusted: true }} }}\nparent: {{ prompt: 'Parent: {{{{ inputs.title }}}}', tools: [bash, \
@@ -79,7 +81,7 @@ fn hostile_run() -> (TestFolder, Server) {
 }
 
 #[test]
-fn a_run_in_which_everything_is_hostile_steers_nothing() {
+fn a_run_with_hostile_text_everywhere_injects_nothing() {
     for format in ["text", "json", "jsonl"] {
         let (folder, server) = hostile_run();
         let run = folder
@@ -96,7 +98,7 @@ fn a_run_in_which_everything_is_hostile_steers_nothing() {
         let dry = in_actions(dry.env("TITLE", HOSTILE_TEXT)).run();
         dry.assert_code(0);
         assert_harmless(&dry);
-        // The record has it as it was.
+        // The record has the original text.
         let result = ended.run_folder().result();
         assert_eq!(result["text"], format!("{HOSTILE_TEXT}\nThe end."));
         let shown = in_actions(folder.legwork(&["show", "latest"])).run();
@@ -119,7 +121,7 @@ fn a_run_in_which_everything_is_hostile_steers_nothing() {
 }
 
 #[test]
-fn an_error_of_a_server_steers_nothing() {
+fn a_server_error_injects_nothing() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", HOSTILE_TEXT));
     let ended = in_actions(folder.legwork(&["run", "job.yaml"]).anthropic(&server)).run();
@@ -128,7 +130,7 @@ fn an_error_of_a_server_steers_nothing() {
 }
 
 #[test]
-fn an_answer_is_byte_for_byte_where_it_is_kept_or_handed_to_a_program() {
+fn an_answer_is_exact_in_files_and_pipes() {
     let (folder, server) = hostile_run();
     let run =
         folder.legwork(&["run", "job.yaml", "--set-env", "title=TITLE"]).env("TITLE", HOSTILE_TEXT).anthropic(&server);
@@ -143,7 +145,7 @@ fn an_answer_is_byte_for_byte_where_it_is_kept_or_handed_to_a_program() {
 }
 
 #[test]
-fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
+fn a_hostile_job_or_command_line_injects_nothing() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
@@ -176,7 +178,7 @@ fn a_hostile_job_and_a_hostile_command_line_steer_nothing() {
 }
 
 #[test]
-fn no_name_of_a_file_or_a_job_steers_any_command() {
+fn file_and_job_names_inject_nothing() {
     const NAME: &str = "::stop-commands::tok";
     let folder = TestFolder::new();
     let text = "model: replay/::stop-commands::tok.script.yaml\nparent: { prompt: { file: '::stop-commands::p.md' }, Tools: [], tools: [Read] }\n";
@@ -195,8 +197,8 @@ fn no_name_of_a_file_or_a_job_steers_any_command() {
     }
     run(&["validate", "--fix", &job, "jobs", &format!("{NAME}.script.yaml")])
         .assert_code(3)
-        .assert_stderr_contains("mended");
-    // A job with such a name that is right, through all that is done with one.
+        .assert_stderr_contains("fixed");
+    // A valid job with such a name goes through every command.
     let good = format!("model: replay/{NAME}.script.yaml\nname: good\nparent: {{ prompt: x, tools: [] }}\n");
     folder.write(&job, good).write(&format!("{NAME}.script.yaml"), "parent: [{ text: hi }]\n");
     let out = "::set-output name=a::b";
@@ -225,7 +227,7 @@ fn no_name_of_a_file_or_a_job_steers_any_command() {
 }
 
 #[test]
-fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
+fn a_diff_in_a_log_is_sanitized_and_marked_as_not_a_patch() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: anthropic/claude-sonnet-4-6\nparent:\n  prompt: |\n    ::error::x\n  toolz: []\nlimits: { tokens: 9 }\n");
     let arguments = ["validate", "job.yaml", "--diff"];
@@ -241,7 +243,7 @@ fn a_diff_for_a_log_is_harmless_and_says_that_it_is_no_patch() {
 }
 
 #[test]
-fn other_systems_are_known_by_their_own_variables() {
+fn other_ci_systems_are_detected_by_their_variables() {
     for (variable, value, is_ci) in [
         ("CI", "true", true),
         ("CI", "false", false),
@@ -258,7 +260,7 @@ fn other_systems_are_known_by_their_own_variables() {
 }
 
 #[test]
-fn a_step_has_a_summary_that_is_shown_as_it_is() {
+fn a_github_step_summary_is_written() {
     let (folder, server) = hostile_run();
     folder.write("summary.md", "before\n");
     let run =
@@ -273,7 +275,7 @@ fn a_step_has_a_summary_that_is_shown_as_it_is() {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
     assert_eq!(ci_commands(&page), Vec::<&str>::new());
-    // Nowhere else: not outside of Actions, and where there is no room for it, it says so.
+    // Elsewhere, there is no summary: outside of Actions, and with a message if there is no room for it.
     let server = Server::start(|_: &Request| Answer::text("```\n<img src=http://a>\n````\n![x](http://a)"));
     let plain = |name: &str| {
         let run = folder.legwork(&["run", "job.yaml", "--set", "title=x"]).anthropic(&server);
@@ -281,7 +283,7 @@ fn a_step_has_a_summary_that_is_shown_as_it_is() {
     };
     plain("none.md").run().assert_code(0);
     assert!(!folder.exists("none.md"));
-    in_actions(plain("gone/x.md")).run().assert_code(0).assert_stderr_contains("the step's summary can't be written");
+    in_actions(plain("gone/x.md")).run().assert_code(0).assert_stderr_contains("can't write the step summary");
     folder.write("full.md", "x".repeat((1 << 20) - 100));
     in_actions(plain("full.md")).run().assert_code(0).assert_stderr_contains("no room left");
     in_actions(plain("fresh.md")).run().assert_code(0);
@@ -290,7 +292,7 @@ fn a_step_has_a_summary_that_is_shown_as_it_is() {
 }
 
 #[test]
-fn a_summary_is_bounded_and_no_tool_sees_where_it_is() {
+fn a_step_summary_is_bounded_and_hidden_from_tools() {
     let folder = folder_with("parent: { prompt: Go., tools: [bash, task] }\nlimits: { subagents: 200 }\n");
     let tasks = (0..70).fold(Answer::calls(&[("bash", json!({ "command": "env" }))]), |answer, _| {
         answer.then_call("task", &json!({ "prompt": "Look.", "description": "d".repeat(5_000) }))
@@ -302,15 +304,15 @@ fn a_summary_is_bounded_and_no_tool_sees_where_it_is() {
     run.env("GITHUB_STEP_SUMMARY", folder.at("summary.md")).env("GITHUB_ENV", "/x").run().assert_code(0);
     let page = folder.read("summary.md");
     assert!(page.len() < 200 << 10, "{} bytes", page.len());
-    assert!(page.contains("And 20 more subagents.") && page.contains("80000 more characters are in"), "{page}");
+    assert!(page.contains("And 20 more subagents.") && page.contains("80000 more characters in"), "{page}");
     let requests = server.finish();
     let seen = requests.iter().flat_map(|request| request.results()).find(|result| result.text.contains("HOME="));
     assert!(!seen.expect("what env printed").text.contains("GITHUB_"));
 }
 
-/// Whoever writes a record by hand is bound by no rule for names.
+/// A forged record isn't bound by the rules for names.
 #[test]
-fn no_name_in_a_record_steers_any_command() {
+fn names_in_a_record_inject_nothing() {
     const NAME: &str = "::error::x\r##[group]y ##vso[z]\u{1b}]52;c;eA==\u{7}\u{202e}";
     let folder = TestFolder::new();
     let bash = json!({ "tool": "bash", "input": { "command": "echo hi > made" } });
@@ -359,7 +361,7 @@ fn no_name_in_a_record_steers_any_command() {
     }
 }
 
-/// What shows in a rendered text: all but code blocks, which begin and end at the margin.
+/// The visible part of a rendered text: all except code blocks, which start and end at the margin.
 fn visible_markdown(markdown: &str) -> String {
     let (mut text, mut fence) = (String::new(), None);
     for line in markdown.lines() {
@@ -376,7 +378,7 @@ fn visible_markdown(markdown: &str) -> String {
 }
 
 #[test]
-fn nothing_in_a_transcript_is_live() {
+fn a_transcript_has_no_active_content() {
     let live = format!(
         "{HOSTILE_TEXT}\n![a](http://evil/a.png) [safe](http://evil) <img src=http://evil/b.png> [c]\n\n[c]: http://evil\n\
          - x\n  ```mermaid\n  click a http://evil\n```\n![d](http://evil)\n```sh\nls [1](2) $x | <b>\n``` \n> ~~~\n![e](http://evil)\n\
@@ -407,12 +409,12 @@ fn nothing_in_a_transcript_is_live() {
             whole.split_once("\n---\n").filter(|_| file != "transcript.md").map_or(&whole, |(_, body)| body),
         );
         assert!(text.contains("\n- x\n") && !text.contains("mermaid"), "{whole}");
-        // Code: the mark before the first is none.
+        // Code: the first backtick has no partner.
         let text = text.replace("` ![f](http://evil) `", "").replace("`<img src=http://evil>`", "");
         for live in ["![", "](", "<img", "]: http", "$$", "&#x202e", "&lt;"] {
             let bare = text.match_indices(live).filter(|(at, _)| !text[..*at].ends_with('\\'));
             let of_ours = |at: usize| text[at..].starts_with("](subagents/general-1.md)");
-            // `!` is not what is escaped.
+            // An escaped `!` isn't an image.
             let found: Vec<_> = bare.filter(|(at, _)| !of_ours(*at) && !text[*at..].starts_with("!\\[")).collect();
             assert_eq!(found, [], "{live} in {file}: {text}");
         }

@@ -1,4 +1,4 @@
-//! Servers that aren't what they are taken for: each is named as what it is, with its address and with what to do.
+//! Servers that aren't what the user expects: each is identified, with its address and a suggestion.
 
 mod certificates;
 
@@ -16,7 +16,7 @@ use crate::support::tls;
 
 const JOB: &str = "parent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
 
-/// A model of each API, and the path that is asked.
+/// A model of each API, and the path of its requests.
 const MODELS: [(&str, &str); 4] = [
     ("anthropic/some-model", "/v1/messages"),
     ("openai/some-model", "/v1/responses"),
@@ -24,7 +24,7 @@ const MODELS: [(&str, &str); 4] = [
     ("gemini/some-model", "/v1beta/models/some-model:streamGenerateContent"),
 ];
 
-/// A run that hasn't begun, in its folder.
+/// A prepared run, in its folder.
 struct PreparedRun(TestFolder, Program);
 
 impl PreparedRun {
@@ -32,7 +32,7 @@ impl PreparedRun {
         Self(self.0, self.1.env(name, value))
     }
 
-    /// It ends so, and shows nothing that it mustn't.
+    /// Asserts the outcome, and that no secret is shown.
     #[track_caller]
     fn expect_outcome(self, code: i32, outcome: &str) -> FinishedRun {
         let ended = self.1.run();
@@ -48,7 +48,7 @@ impl PreparedRun {
     }
 }
 
-/// A run that has ended, and its folder.
+/// A finished run and its folder.
 struct FinishedRun {
     ended: ProgramOutput,
     _folder: TestFolder,
@@ -62,7 +62,7 @@ impl std::ops::Deref for FinishedRun {
     }
 }
 
-/// A run against what stands at an address, which is given with credentials and a query that nobody may see.
+/// Runs against an address, which is given with credentials and a query that must not be shown.
 fn run_against(model: &str, scheme: &str, address: SocketAddr) -> PreparedRun {
     let folder = folder_with(JOB);
     let base = format!("{scheme}://me:hush-hush@{address}/v1?tenant=hush-hush");
@@ -73,7 +73,7 @@ fn run_against(model: &str, scheme: &str, address: SocketAddr) -> PreparedRun {
     PreparedRun(folder, program)
 }
 
-/// The run that comes of every request's getting this answer.
+/// Runs against a server that gives every request this answer.
 #[track_caller]
 fn run_with_answer(model: &str, code: i32, outcome: &str, answer: Answer) -> FinishedRun {
     let server = Server::with(Checks::None, move |_: &Request| answer.clone());
@@ -94,7 +94,7 @@ fn events(data: &[Value]) -> Answer {
 }
 
 #[test]
-fn a_page_is_named_by_its_title() {
+fn an_html_page_is_reported_by_its_title() {
     let page = "<!doctype html><html><title>Sign in to Example</title><body>hush-hush</body></html>";
     for (model, _) in MODELS {
         let ended = run_with_answer(model, 5, "provider_rejected", ok("text/html; charset=utf-8", page));
@@ -113,7 +113,7 @@ fn a_page_is_named_by_its_title() {
 }
 
 #[test]
-fn what_is_no_answer_at_all_is_named() {
+fn responses_that_are_not_from_an_api_are_identified() {
     let packed = |status: &str| {
         let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n");
         let mut bytes = format!("{head}content-length: 6\r\nconnection: close\r\n\r\n").into_bytes();
@@ -131,7 +131,7 @@ fn what_is_no_answer_at_all_is_named() {
             .assert_stderr_contains("): null");
         rejected(ok("text/html", "<style>a</style><h1>504 Gateway\nTime-out</h1>"))
             .assert_stderr_contains("): a page: 504 Gateway Time-out");
-        // By whatever name it comes.
+        // Whatever its content type is.
         let page = "\n<!doctype html><title lang=en>Sign in</title>";
         for kind in ["application/json", "text/plain", "text/event-stream"] {
             rejected(ok(kind, page))
@@ -148,7 +148,7 @@ fn what_is_no_answer_at_all_is_named() {
 }
 
 #[test]
-fn a_page_in_the_middle_of_a_run_is_a_moments_trouble() {
+fn an_html_page_during_a_run_is_retried() {
     let page = "<html><title>Maintenance</title></html>";
     let job = "parent: { prompt: Go., tools: [glob] }\n";
     for (model, _) in MODELS {
@@ -175,9 +175,9 @@ fn a_page_in_the_middle_of_a_run_is_a_moments_trouble() {
 }
 
 #[test]
-fn a_connection_that_takes_too_long_says_so() {
+fn a_connection_timeout_is_reported() {
     for (model, _) in MODELS {
-        // It takes the connection and never speaks TLS.
+        // It accepts the connection and never speaks TLS.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let program = run_against(model, "https", listener.local_addr().unwrap());
         let program = program.env("SSL_CERT_FILE", tls::file("authority.pem"));
@@ -189,7 +189,7 @@ fn a_connection_that_takes_too_long_says_so() {
     }
 }
 
-/// An answer of each API: whole, and as the beginning of a stream; what it is called, and what to do.
+/// A reply of each API: complete, and as the start of a stream; its name, and the suggestion.
 fn foreign_api_answers() -> Vec<(&'static str, Value, Value, &'static str, &'static str)> {
     vec![
         (
@@ -231,7 +231,7 @@ fn foreign_api_answers() -> Vec<(&'static str, Value, Value, &'static str, &'sta
 }
 
 #[test]
-fn another_apis_answer_is_known_for_what_it_is() {
+fn a_reply_of_another_api_is_recognized() {
     for (model, _) in MODELS {
         for (api, whole, event, name, hint) in foreign_api_answers() {
             if model.starts_with(&format!("{api}/")) {
@@ -250,7 +250,7 @@ fn another_apis_answer_is_known_for_what_it_is() {
 }
 
 #[test]
-fn an_error_in_the_place_of_a_reply_is_read_in_any_apis_words() {
+fn an_error_with_status_200_is_recognized_in_every_dialect() {
     let error = json!({"error": {"message": "The model is asleep.", "type": "invalid_request_error", "code": 400}});
     for (model, _) in MODELS {
         for answer in [ok("application/json", &error.to_string()), events(std::slice::from_ref(&error))] {
@@ -266,7 +266,7 @@ fn an_error_in_the_place_of_a_reply_is_read_in_any_apis_words() {
 }
 
 #[test]
-fn an_error_in_nobodys_words_is_an_error() {
+fn an_unknown_error_body_is_an_error() {
     for (model, _) in MODELS {
         for (error, said) in [
             (json!({"detail": "Not authenticated"}), "with an error: Not authenticated"),
@@ -287,7 +287,7 @@ fn an_error_in_nobodys_words_is_an_error() {
 }
 
 #[test]
-fn a_key_that_was_left_at_home_is_no_missing_one() {
+fn an_authentication_error_names_the_credentials_that_were_sent() {
     for (model, _) in &MODELS[1..3] {
         for status in ["401 Unauthorized", "403 Forbidden"] {
             let answer = Answer::raw(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"));
@@ -298,7 +298,7 @@ fn a_key_that_was_left_at_home_is_no_missing_one() {
 }
 
 #[test]
-fn an_address_that_leads_nowhere_may_lack_its_version() {
+fn a_not_found_error_suggests_the_version_path() {
     for model in ["openai/some-model", "openai-chat/some-model", "anthropic/some-model"] {
         let server = Server::with(Checks::None, |_: &Request| {
             Answer::raw("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
@@ -317,7 +317,7 @@ fn an_address_that_leads_nowhere_may_lack_its_version() {
 }
 
 #[test]
-fn a_redirect_says_what_to_write_instead() {
+fn a_redirect_error_suggests_the_address() {
     for (model, path) in MODELS {
         for (location, shown) in [
             (format!("https://me:hush-hush@other.example{path}?key=hush-hush"), format!("https://other.example{path}")),
@@ -351,7 +351,7 @@ fn run_with_any_answer(model: &str, answer: Answer) -> FinishedRun {
 }
 
 #[test]
-fn what_is_not_there_may_come_back() {
+fn a_refused_connection_is_a_temporary_failure() {
     for (model, _) in MODELS {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let ended = run_against(model, "http", address).expect_outcome(75, "provider_failed");
@@ -363,7 +363,7 @@ fn what_is_not_there_may_come_back() {
 }
 
 #[test]
-fn where_nothing_is_to_be_found_the_lingua_franca_is_named() {
+fn a_server_without_the_endpoint_suggests_openai_chat() {
     for (model, _) in MODELS {
         let nothing = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{\"detail\":\"Not Found\"}";
         let ended = run_with_answer(model, 5, "provider_rejected", Answer::raw(nothing));

@@ -1,4 +1,4 @@
-//! The server that stands in for a provider: what it says, and that it sees what is wrong.
+//! The test server: what it sends, and that it detects wrong requests.
 
 mod rejected_requests;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
 
-/// A client that knows nothing and checks nothing.
+/// A client without any checks.
 struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -20,7 +20,7 @@ struct Response {
     status: u16,
     headers: Vec<String>,
     body: String,
-    /// Whether the body ended as its head had said.
+    /// Whether the body was as long as its headers said.
     whole: bool,
 }
 
@@ -46,7 +46,7 @@ impl Client {
         self.response()
     }
 
-    /// As a client of OpenAI's APIs.
+    /// Sends requests as a client of OpenAI's APIs.
     fn post_at(&mut self, path: &str, body: &Value) -> Response {
         let text = body.to_string();
         let head = format!(
@@ -133,7 +133,7 @@ fn answer_with_two_calls() -> Answer {
 }
 
 #[test]
-fn a_whole_conversation_over_one_connection_is_in_order() {
+fn a_conversation_uses_one_connection_in_order() {
     let thinking = json!({"type": "thinking", "thinking": "Hm: äöü", "signature": "c2lnbmVk"});
     let script = ScriptedAgents::of([
         Answer::calls(&[("bash", json!({"command": "ls"}))]).thinking("Hm: äöü", "c2lnbmVk"),
@@ -149,7 +149,7 @@ fn a_whole_conversation_over_one_connection_is_in_order() {
     messages.push(user(json!([result("toolu_0_1", "a.txt"), {"type": "text", "text": "and now?"}])));
     let refused = client.post(&ask(&messages));
     assert_eq!((refused.status, &refused.json()["error"]["type"]), (529, &json!("overloaded_error")));
-    // Marks may move from request to request.
+    // Cache marks can move from request to request.
     messages[2]["content"][1]["cache_control"] = json!({"type": "ephemeral"});
     assert!(client.post(&ask(&messages)).whole);
     assert_eq!(server.connections(), 1);
@@ -203,7 +203,7 @@ fn a_stream_has_the_events_of_the_real_one() {
 }
 
 #[test]
-fn an_answer_can_come_whole_in_pieces_or_not_to_its_end() {
+fn a_reply_can_be_sent_whole_in_pieces_or_cut() {
     let text = "ä".repeat(40);
     let answers = [
         Answer::text(&text).non_streaming().stop("max_tokens"),
@@ -242,7 +242,7 @@ fn an_answer_can_come_whole_in_pieces_or_not_to_its_end() {
 }
 
 #[test]
-fn an_answer_that_hangs_ends_with_the_server_or_the_client() {
+fn a_hanging_reply_ends_with_the_server_or_the_client() {
     let script = ScriptedAgents::new()
         .agent("never", [Answer::text("never").hang()])
         .agent("half", [Answer::text("half").cut_after_events(3).hang()]);
@@ -277,7 +277,7 @@ impl Client {
 }
 
 #[test]
-fn connections_are_answered_side_by_side() {
+fn connections_are_served_in_parallel() {
     let all = Arc::new(Barrier::new(8));
     let meeting = Arc::clone(&all);
     let server = Server::with(Checks::None, move |request: &Request| {

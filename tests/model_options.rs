@@ -1,4 +1,4 @@
-//! What a job asks of its models beyond the defaults.
+//! The options of models in a job.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn job(model: &str) -> String {
     format!("model: {model}\nparent: {{ prompt: Go., tools: [], max_tokens: 700 }}\nlimits: {{ tokens: 100000 }}\n")
 }
 
-/// The request of a job with that model, and the run's record.
+/// The request of a job with this model, and the run's record.
 fn request_and_record(model: &str) -> (Value, Value) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job(model));
@@ -21,7 +21,7 @@ fn request_and_record(model: &str) -> (Value, Value) {
 }
 
 #[test]
-fn options_are_said_in_each_providers_words_and_a_stop_text_ends_a_reply() {
+fn options_are_encoded_for_each_provider_and_a_stop_sequence_ends_a_reply() {
     let (body, model) =
         request_and_record("{ name: anthropic/claude-haiku-4-5, temperature: 0, stop: [END, \"\\n##\"] }");
     assert_eq!(
@@ -47,7 +47,7 @@ fn options_are_said_in_each_providers_words_and_a_stop_text_ends_a_reply() {
 }
 
 #[test]
-fn another_model_takes_no_options_over() {
+fn options_do_not_apply_to_another_model() {
     let own = "{ name: anthropic/claude-haiku-4-5, temperature: 0.5, stop: [END], context: 100000 }";
     for model in ["anthropic/claude-opus-5", "openai-chat/some-model", "openai/some-model"] {
         let folder = TestFolder::new();
@@ -69,7 +69,7 @@ fn another_model_takes_no_options_over() {
 }
 
 #[test]
-fn the_plan_shows_what_is_asked() {
+fn the_plan_shows_the_models_options() {
     let folder = TestFolder::new();
     let own = "{ name: openai-chat/gpt-4.1, temperature: 0, stop: [END, \"a\\nb\"], context: 32000 }";
     folder.write("job.yaml", job(own));
@@ -80,7 +80,7 @@ fn the_plan_shows_what_is_asked() {
 }
 
 #[test]
-fn everything_that_a_model_does_not_take_is_said_at_once_and_nothing_is_asked() {
+fn all_unsupported_options_are_reported_at_once_and_nothing_is_requested() {
     let folder = TestFolder::new();
     folder.write("job.yaml", job("{ name: anthropic/claude-opus-5-5, thinking: off, temperature: 0, stop: [\" \"] }"));
     let server = Server::start(|_: &Request| Answer::text("never"));
@@ -94,7 +94,7 @@ fn everything_that_a_model_does_not_take_is_said_at_once_and_nothing_is_asked() 
 }
 
 #[test]
-fn a_models_max_tokens_hold_for_its_agents_that_have_none_of_their_own() {
+fn a_models_max_tokens_apply_to_agents_without_their_own() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
@@ -120,7 +120,7 @@ limits: { tokens: 100000 }
         let program = folder.legwork(&["run", "job.yaml"]).args(model.iter().flat_map(|model| ["--model", model]));
         let ended = program.anthropic(&server).openai(&server).run();
         ended.assert_code(0);
-        // Of the model that is replaced, nothing else stays.
+        // Nothing else of the replaced model is kept.
         assert_eq!(
             ended.stderr.contains("the `temperature` of anthropic/claude-haiku-4-5 isn't asked of"),
             model.is_some()

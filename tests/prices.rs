@@ -1,4 +1,4 @@
-//! What models cost: the command that says so, and the user's own prices.
+//! Prices of models: the command that shows them, and the user's own prices.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ above = 1000
 input = 200
 ";
 
-/// Whose models `local/...` are.
+/// The server that `local/...` models run on.
 const SERVER: &str = "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:1/v1\"\n";
 
 fn folder(own: &str) -> TestFolder {
@@ -48,24 +48,21 @@ fn rates(answer: &ProgramOutput) -> Vec<Value> {
 }
 
 #[test]
-fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
+fn a_model_is_shown_with_its_price_source_window_and_rates() {
     let folder = TestFolder::new();
     let shown = prices(&folder, &["anthropic/claude-sonnet-4-5-20250929"]);
     shown.assert_code(0).assert_stderr("");
     let lines: Vec<&str> = shown.stdout.lines().collect();
     assert_eq!(lines[0], "anthropic/claude-sonnet-4-5-20250929");
-    assert!(
-        lines[1].starts_with("  source  the table of genai-prices 0.") && lines[1].ends_with(", as of 2026-10-30"),
-        "{lines:?}"
-    );
+    assert!(lines[1].starts_with("  source  genai-prices 0.") && lines[1].ends_with(", as of 2026-10-30"), "{lines:?}");
     assert_eq!(
         lines[2..],
         [
             "  listed  as claude-sonnet-4-5",
             "  window  200,000 tokens",
-            "  $ for a million tokens    input  output  cache read  cache write",
-            "  up to 200,000 tokens       3.00   15.00        0.30         3.75",
-            "  more than 200,000 tokens   6.00   22.50        0.60         7.50",
+            "  $ per million tokens          input  output  cache read  cache write",
+            "  prompts up to 200,000 tokens   3.00   15.00        0.30         3.75",
+            "  prompts over 200,000 tokens    6.00   22.50        0.60         7.50",
         ]
     );
     let models = ["anthropic/claude-sonnet-4-5", "openai-chat/gpt-4.1", "openai/gpt-4.1", "replay/x.yaml"];
@@ -84,10 +81,10 @@ fn a_model_is_shown_with_everything_that_is_known_of_its_price() {
 }
 
 #[test]
-fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
+fn an_unknown_price_is_reported_with_a_reason() {
     let folder = TestFolder::new();
     let near = prices(&folder, &["anthropic/claude-haiku-4-6", "anthropic/claude-haiku-4-5"]);
-    near.assert_code(1).assert_stdout_contains("unknown: the table has no such model").assert_stdout_contains("5.00");
+    near.assert_code(1).assert_stdout_contains("unknown: not in the price table").assert_stdout_contains("5.00");
     near.assert_stderr_contains("did you mean `anthropic/claude-haiku-4-5`?")
         .assert_stderr_contains(".config/legwork/prices.toml");
     let json = prices(&folder, &["openai/none-such", "--format=json"]);
@@ -102,7 +99,7 @@ fn a_price_that_is_not_known_is_said_to_be_so_and_why() {
 }
 
 #[test]
-fn prices_hold_at_other_addresses_which_are_told() {
+fn prices_at_other_addresses_name_the_address() {
     let folder = folder("[models.\"local/own\"]\ninput = 1\noutput = 2\n");
     std::fs::write(
         folder.home().join(".config/legwork/providers.toml"),
@@ -117,17 +114,17 @@ fn prices_hold_at_other_addresses_which_are_told() {
     shown
         .assert_code(0)
         .assert_not_printed("secret")
-        .assert_stdout_contains("  asked   at http://127.0.0.1:9/v1; these are list prices");
+        .assert_stdout_contains("  server  http://127.0.0.1:9/v1 (its prices may differ from these list prices)");
     shown
-        .assert_stdout_contains("  asked   at http://llm.example/x; these")
-        .assert_stdout_contains("  asked   at http://llm.example/x\n");
+        .assert_stdout_contains("  server  http://llm.example/x (its")
+        .assert_stdout_contains("  server  http://llm.example/x\n");
     let json = elsewhere(&["openai/gpt-4.1", "anthropic/claude-haiku-4-5", "--format=json"]).json();
     assert_eq!(json["models"][0]["asked_at"], "http://127.0.0.1:9/v1");
     assert_eq!(json["models"][1]["asked_at"], Value::Null);
 }
 
 #[test]
-fn a_model_behind_a_gateway_has_its_makers_price_over_any_api() {
+fn a_model_behind_a_gateway_has_its_vendors_price_over_any_api() {
     let folder = folder("");
     let server =
         |name: &str, api: &str, base: &str| format!("[providers.{name}]\napi = \"{api}\"\nbase_url = \"{base}\"\n");
@@ -155,10 +152,10 @@ fn a_model_behind_a_gateway_has_its_makers_price_over_any_api() {
     assert!(rates[0].is_array() && rates[0] != rates[4] && rates[4] != rates[6], "{rates:?}");
     assert_eq!([&rates[1], &rates[2], &rates[3]], [&rates[0]; 3]);
     assert_eq!([&rates[5], &rates[7]], [&rates[4], &rates[6]]);
-    // OpenAI has no such model, and of this one nobody says whose it is.
+    // OpenAI has no such model, and the vendor of the other one is unknown.
     prices(&folder, &["own/claude-haiku-4-5"]).assert_code(1).assert_stdout_contains("unknown");
     prices(&folder, &["chat/my-own"]).assert_code(1).assert_stdout_contains("unknown");
-    // So a limit on cost can be kept.
+    // So a cost limit can be enforced.
     folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "chat/claude-haiku-4-5"));
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
 }
@@ -172,7 +169,7 @@ fn all_models_are_listed_or_those_of_a_provider() {
         .assert_stdout_contains("anthropic/claude-haiku-4-5 ")
         .assert_stdout_contains("openai/gpt-4.1 ");
     let own = all.stdout.lines().find(|line| line.starts_with("openai-chat/")).unwrap();
-    assert!(own.contains("  100.00  1000.00 ") && own.ends_with("dearer above 1,000"), "{own}");
+    assert!(own.contains("  100.00  1000.00 ") && own.ends_with("higher above 1,000"), "{own}");
     let of_chat = prices(&folder, &["openai-chat"]);
     of_chat
         .assert_code(0)
@@ -180,16 +177,17 @@ fn all_models_are_listed_or_those_of_a_provider() {
         .assert_stdout_contains("openai-chat/some-model ");
     assert!(!of_chat.stdout.contains("anthropic/"));
     assert!(all.stdout.lines().all(|line| line == line.trim_end()));
-    all.assert_stdout_contains("\nfrom the table of genai-prices");
+    all.assert_stdout_contains("\nsource: genai-prices");
     let own_alone = self::folder("[models.\"local/qwen3\"]\ninput = 0\noutput = 0\n");
     let of_own = prices(&own_alone, &["local"]);
     of_own.assert_code(0).assert_stdout_contains("local/qwen3 ").assert_stdout_contains("prices.toml");
     assert!(!of_own.stdout.contains("from the table"), "{}", of_own.stdout);
 }
 
-/// What a provider's list names, the same command says the price of; and no provider's list names another's models.
+/// The command knows the price of every model that it lists for a provider, and no list has models of other
+/// providers.
 #[test]
-fn a_list_and_a_single_model_give_one_answer() {
+fn a_list_and_a_single_model_agree() {
     let folder = TestFolder::new();
     for provider in ["openai", "gemini", "anthropic"] {
         let list = prices(&folder, &[provider, "--format", "json"]).json();
@@ -201,12 +199,12 @@ fn a_list_and_a_single_model_give_one_answer() {
         assert_eq!(each.json()["models"], list["models"], "{provider}");
         assert_eq!(models.iter().any(|model| model.contains("/claude-")), provider == "anthropic");
     }
-    prices(&folder, &["gemini/claude-sonnet-4-5"]).assert_code(1).assert_stdout_contains("the table has no such model");
+    prices(&folder, &["gemini/claude-sonnet-4-5"]).assert_code(1).assert_stdout_contains("not in the price table");
 }
 
-/// The table has the models of 47 providers, which are known by their addresses.
+/// The table has the models of 47 providers, which are recognized by their addresses.
 #[test]
-fn a_server_in_the_table_is_known_by_its_address() {
+fn a_server_in_the_price_table_is_recognized_by_its_address() {
     let folder = folder("");
     let server = |name: &str, base: &str| {
         format!("[providers.{name}]\napi = \"openai-chat\"\nbase_url = \"{base}\"\nkey_env = \"KEY\"\n")
@@ -223,7 +221,7 @@ fn a_server_in_the_table_is_known_by_its_address() {
     shown
         .assert_code(0)
         .assert_not_printed("secret")
-        .assert_stdout_contains("  asked   at https://openrouter.ai/api/v1\n");
+        .assert_stdout_contains("  server  https://openrouter.ai/api/v1\n");
     assert!(!shown.stdout.contains("unknown") && !shown.stdout.contains("may differ"), "{}", shown.stdout);
     prices(&folder, &["seek"]).assert_code(0).assert_stdout_contains("seek/deepseek-chat ");
     let groq = prices_of(&folder, &["openai-chat/openai/gpt-oss-120b"]);
@@ -231,13 +229,13 @@ fn a_server_in_the_table_is_known_by_its_address() {
         .run()
         .assert_code(0)
         .assert_stdout_contains("groq.com/openai/v1\n");
-    // So a limit on cost can be kept.
+    // So a cost limit can be enforced.
     folder.write("job.yaml", job("cost_usd: 1").replace("openai-chat/some-model", "seek/deepseek-chat"));
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0);
 }
 
 #[test]
-fn own_prices_hold_at_any_address() {
+fn user_prices_apply_at_any_address() {
     let folder = folder(OWN);
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(100, 10).cache(400, 0));
     let run = |limits: &str| {
@@ -247,7 +245,7 @@ fn own_prices_hold_at_any_address() {
     let ended = run("cost_usd: 100");
     ended.assert_code(0).assert_stderr_contains("about $0.0240 (estimate)");
     let record = ended.run_folder();
-    // 100 new tokens of the prompt, 400 cached ones, 10 of the reply.
+    // 100 new tokens in the prompt, 400 cached ones, 10 in the reply.
     let cost = record.result()["cost_usd"].as_f64().unwrap();
     assert!((cost - (100.0 * 100.0 + 400.0 * 10.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
     assert!(record.transcript().contains("about $0.0240 (estimate)"));
@@ -262,7 +260,7 @@ fn own_prices_hold_at_any_address() {
 }
 
 #[test]
-fn a_long_prompt_is_paid_at_its_tier() {
+fn a_long_prompt_costs_the_rates_of_its_tier() {
     let folder = folder(OWN);
     let server = Server::start(|_: &Request| Answer::text("Done.").usage(1_001, 10));
     folder.write("job.yaml", job("tokens: 100000"));
@@ -270,15 +268,15 @@ fn a_long_prompt_is_paid_at_its_tier() {
     ended.assert_code(0);
     let cost = ended.run_folder().result()["cost_usd"].as_f64().unwrap();
     assert!((cost - (1_001.0 * 200.0 + 10.0 * 1000.0) / 1e6).abs() < 1e-9, "{cost}");
-    // The dearest is a token of the reply.
+    // Output tokens are the most expensive.
     let plan = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
-    plan.assert_code(0).assert_stdout_contains("at most $100.00 (limits.tokens at $1000.00 a million");
+    plan.assert_code(0).assert_stdout_contains("at most $100.00 (limits.tokens at $1000.00 per million");
 }
 
 #[test]
-fn the_readmes_example_is_right() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let example = readme.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
+fn the_example_of_the_book_is_right() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/costs-and-limits.md")).unwrap();
+    let example = page.split("```toml\n").skip(1).find(|rest| rest.starts_with("[models.")).expect("an example");
     let folder = folder(example.split("```").next().unwrap());
     let local = prices(&folder, &["local/qwen3-8b", "--format", "json"]);
     local.assert_code(0);
@@ -289,7 +287,7 @@ fn the_readmes_example_is_right() {
 }
 
 #[test]
-fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
+fn lints_use_the_users_prices_and_xdg_config_home() {
     let folder = TestFolder::new();
     folder.write("job.yaml", job("cost_usd: 1")).write("config/legwork/prices.toml", OWN);
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("unknown-price");
@@ -301,7 +299,7 @@ fn lints_ask_the_own_prices_and_the_folder_may_be_named() {
 }
 
 #[test]
-fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
+fn a_price_for_an_unknown_provider_is_an_error() {
     let folder = folder("[models.\"loacl/qwen3-8b\"]\ninput = 1\noutput = 2\n");
     folder.write("job.yaml", job("tokens: 1000"));
     let found = |ended: &ProgramOutput, code: i32| {
@@ -313,14 +311,14 @@ fn a_price_for_a_provider_that_nobody_has_is_a_mistake() {
     };
     found(&folder.legwork(&["validate", "job.yaml"]).run(), 3);
     found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);
-    // Of a file of servers that is broken nobody knows whom it names.
+    // A broken file of servers defines no names.
     std::fs::write(folder.home().join(".config/legwork/providers.toml"), "[providers.loacl]\n").unwrap();
     let broken = folder.legwork(&["validate", "job.yaml"]).run();
     assert!(!broken.assert_code(3).full_output().contains("unknown-provider"), "{}", broken.full_output());
 }
 
 #[test]
-fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
+fn mistakes_in_the_users_prices_are_reported_before_anything_is_spent() {
     let folder = folder("[models.\"openai-chat/some-model\"]\ninput = -1\nouput = 2\n[model]\n");
     folder.write("job.yaml", job("cost_usd: 1"));
     let server = Server::start(|_: &Request| Answer::text("Done."));
@@ -334,7 +332,7 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
         }
     };
     found(&run, 5);
-    folder.legwork(&["prices", "--help"]).run().assert_code(0).assert_stdout_contains("5 where prices.toml or");
+    folder.legwork(&["prices", "--help"]).run().assert_code(0).assert_stdout_contains("5 if prices.toml or");
     assert!(server.requests().is_empty());
     found(&prices(&folder, &["anthropic/claude-haiku-4-5"]), 5);
     found(&folder.legwork(&["run", "job.yaml", "--dry-run"]).run(), 5);
@@ -344,7 +342,7 @@ fn what_is_wrong_with_the_own_prices_is_said_at_once_and_nothing_is_spent() {
 }
 
 #[test]
-fn a_run_goes_on_only_where_its_limit_on_cost_can_be_kept() {
+fn a_run_resumes_only_if_its_cost_limit_can_be_enforced() {
     let folder = TestFolder::new();
     folder.write("job.yaml", job("cost_usd: 1").replace("tools: []", "tools: [glob]"));
     let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
@@ -363,7 +361,7 @@ fn a_run_goes_on_only_where_its_limit_on_cost_can_be_kept() {
         .assert_stderr_contains("prices.toml");
     assert_eq!(server.count(), count, "nobody was asked");
     resume().run().assert_code(0).assert_stdout("Done.\n");
-    // An edited job is compared where nobody is asked.
+    // An edited job is compared without any request.
     folder.write("job.yaml", job("cost_usd: 2").replace("tools: []", "tools: [glob]"));
     folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().assert_code(7).assert_stdout_contains("cost_usd");
 }

@@ -1,4 +1,4 @@
-//! What a tool call starts is gone when the call is answered, however it was started; and its output takes no memory.
+//! No process of a tool call survives the call, however it was started, and output takes little memory.
 #![cfg(target_os = "linux")]
 
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::support::report_skipped;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What every process inherits: whoever can lock the file alone knows that none is left, wherever they were.
+/// A file descriptor that every process inherits: if the file can be locked, no such process is left anywhere.
 const HOLD_LOCK: &str = "exec 9>lock; flock -s 9; ";
 const CHECK_LOCK: &str = "test -s pids || echo none was started; flock -n -x lock echo looked || echo some are left";
 
-/// The tiers, the one of landlock included: without a bwrap to be found it is the best.
+/// The tiers, including landlock, which is used if there is no bwrap.
 const TIERS: [&str; 3] = ["auto", "landlock", "off"];
 
 /// The program in a tier.
@@ -34,7 +34,7 @@ fn with_path(command: &str) -> String {
     format!("PATH=/usr/local/bin:/usr/bin:/bin; {command}")
 }
 
-/// Runs one command in each of the tiers, and in the next turn looks for what it has left. What the answers say.
+/// Runs one command in each tier, and looks for its processes in the next turn. Returns the results.
 fn run_in_all_tiers(tool: &str, command: &str) -> Vec<(String, bool)> {
     let of_tier = |tier: &str| {
         let folder = folder_with(&format!("parent:\n  prompt: Go.\n  tools: [{tool}]\n"));
@@ -55,20 +55,20 @@ fn run_in_all_tiers(tool: &str, command: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
+fn no_process_of_a_command_survives_its_call() {
     for command in [
-        // In the background, with the pipe held.
+        // In the background, with the pipe still open.
         "sleep 411 & echo $! >>pids; echo over",
         "trap '' TERM HUP INT; (trap '' TERM HUP INT; sleep 411; touch never) & echo $! >>pids; echo over",
-        // In a session of its own.
+        // In its own session.
         "setsid bash -c 'echo $$ >>pids; sleep 411; touch never' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
-        // Started by one that has ended, twice.
+        // Started by a process that has ended, twice.
         "( ( setsid setsid bash -c 'echo $$ >>pids; sleep 411' & ) & ); while ! [ -s pids ]; do sleep 0.01; done; echo over",
-        // Stopped; and stopped in a session of its own, with children.
+        // Stopped; and stopped in its own session, with children.
         "sleep 411 & echo $! >>pids; kill -STOP $!; echo over",
         "setsid bash -c 'sleep 411 & echo $! $$ >>pids; kill -STOP $!; kill -STOP $$; touch never' & \
          while ! [ -s pids ]; do sleep 0.01; done; echo over",
-        // Without anything in its environment that tells where it comes from.
+        // Without anything in its environment that shows where it comes from.
         "env -i setsid bash -c 'echo $$ >>pids; sleep 411' & while ! [ -s pids ]; do sleep 0.01; done; echo over",
         "nohup setsid bash -c 'trap \"\" TERM; echo $$ >>pids; while :; do sleep 411; done' >/dev/null 2>&1 </dev/null & \
          disown; while ! [ -s pids ]; do sleep 0.01; done; echo over",
@@ -80,7 +80,7 @@ fn whatever_a_command_leaves_is_gone_when_the_call_is_answered() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
+fn a_command_that_times_out_is_killed_with_its_processes() {
     let command = "trap '' TERM; setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 412; touch never' & \
                    echo $$ >>pids; echo begun; kill -STOP $$; sleep 412";
     for result in run_in_all_tiers("{ bash: { timeout: 4s } }", command) {
@@ -88,9 +88,9 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_has_started() {
     }
 }
 
-/// A chain of three hundred: each waits for the end of the one before it, and has the next one ready by then.
+/// A chain of three hundred processes: each waits for the end of the one before, and has already started the next.
 #[test]
-fn processes_that_start_anew_when_others_are_killed_end_all_the_same() {
+fn processes_that_respawn_when_killed_are_killed() {
     let command = "export LINK='echo $$ >>pids; trap \"\" TERM HUP INT; read; \
                    [ $(wc -l <pids || echo 999) -gt 300 ] && exit; exec 4> >(setsid bash -c \"$LINK\" link); exec sleep 415'; \
                    exec 4> >(setsid bash -c \"$LINK\" link); \
@@ -100,9 +100,9 @@ fn processes_that_start_anew_when_others_are_killed_end_all_the_same() {
     }
 }
 
-/// Seven generations of two children each: 255 processes at most, each in a session of its own, whose parents don't wait.
+/// Seven generations of two children each: at most 255 processes, each in its own session, whose parents don't wait.
 #[test]
-fn a_fork_bomb_of_bounded_size_is_ended_whole() {
+fn a_fork_bomb_is_killed_completely() {
     let bomb = "export BOMB='echo $$ >>pids; [ $1 -gt 0 ] || exec sleep 413; \
                 setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & setsid bash -c \"$BOMB\" bomb $(($1 - 1)) & \
                 [ $(($1 % 2)) = 0 ] && exit; trap \"\" TERM; sleep 413'; ";
@@ -111,13 +111,13 @@ fn a_fork_bomb_of_bounded_size_is_ended_whole() {
     for (text, _) in run_in_all_tiers("bash", &format!("{started}{wait}")) {
         assert_eq!(text, "over");
     }
-    // And one that goes on until the time is up.
+    // One more that runs until the time is up.
     for (text, _) in run_in_all_tiers("{ bash: { timeout: 4s } }", &format!("{started}wait; sleep 413")) {
         assert_eq!(text, "timed out after 4s");
     }
 }
 
-/// How many processes below a process, two generations deep, have ended and weren't reaped; and how many there are.
+/// The number of zombies among the processes below one, two generations deep, and the number of all.
 fn count_zombies(running: &RunningProgram) -> (usize, usize) {
     let children = |pid: &str| {
         let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -133,7 +133,7 @@ fn count_zombies(running: &RunningProgram) -> (usize, usize) {
 }
 
 #[test]
-fn what_a_command_leaves_is_reaped_while_the_command_goes_on() {
+fn orphans_are_reaped_while_their_command_runs() {
     let command = "for each in $(seq 300); do (true &); (setsid true &); done; touch over; \
                    while ! [ -e go ]; do sleep 0.01; done";
     for tier in TIERS {
@@ -150,9 +150,9 @@ fn what_a_command_leaves_is_reaped_while_the_command_goes_on() {
     }
 }
 
-/// Nothing is left of a command whose run is killed, and the run doesn't go on before that.
+/// No process of a command is left after its run is killed, and the run doesn't resume before that.
 #[test]
-fn a_killed_run_takes_its_commands_with_it() {
+fn commands_end_with_a_killed_run() {
     let command = "trap '' TERM HUP INT; sleep 417 & setsid sleep 417 & env -i setsid /bin/sleep 417 & \
                    ( ( setsid setsid bash -c 'trap \"\" TERM; echo $$ >>pids; sleep 417; touch never' & ) & ); \
                    while ! [ -s pids ]; do sleep 0.01; done; touch begun; sleep 417; touch never";
@@ -167,7 +167,7 @@ fn a_killed_run_takes_its_commands_with_it() {
         wait_until(|| folder.exists("begun"));
         running.signal(Signal::KILL);
         running.wait();
-        // At once, and nobody ends anything meanwhile.
+        // At once, and no other command kills them.
         let ended = in_tier(folder.legwork(&["resume", "latest"]), tier).anthropic(&server).run();
         ended.assert_code(0).assert_stdout("Done.\n");
         assert_eq!(server.finish()[2].results()[0].text, "looked", "{tier}");
@@ -176,9 +176,9 @@ fn a_killed_run_takes_its_commands_with_it() {
     }
 }
 
-/// The same where nobody resumes.
+/// The same, without a resume.
 #[test]
-fn a_killed_run_ends_its_commands_though_it_is_not_resumed() {
+fn commands_of_a_killed_run_end_without_a_resume() {
     for tier in TIERS {
         let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
         let command = format!("{HOLD_LOCK}(env -i setsid /bin/sleep 418 &); touch begun; sleep 418");
@@ -192,7 +192,7 @@ fn a_killed_run_ends_its_commands_though_it_is_not_resumed() {
     }
 }
 
-/// The program with no more descriptors than these, soft and hard.
+/// The program with these limits on descriptors, soft and hard.
 fn with_descriptors(folder: &TestFolder, server: &Server, tier: &str, most: &str) -> ProgramOutput {
     let line = format!("ulimit -n {most} && exec \"$LEGWORK\" run job.yaml --sandbox {tier}");
     let program = folder.program("/bin/bash", &["-c", &line]).anthropic(server).timeout(Duration::from_secs(300));
@@ -200,7 +200,7 @@ fn with_descriptors(folder: &TestFolder, server: &Server, tier: &str, most: &str
 }
 
 #[test]
-fn a_hundred_children_with_few_descriptors_lose_no_command() {
+fn a_hundred_subagents_with_few_descriptors_lose_no_command() {
     const CHILDREN: usize = 110;
     for tier in ["auto", "off"] {
         let folder = folder_with(
@@ -225,7 +225,7 @@ fn a_hundred_children_with_few_descriptors_lose_no_command() {
     }
 }
 
-/// Programs that use select(2) know no numbers above 1023.
+/// Programs that use select(2) can't use descriptors above 1023.
 #[test]
 fn the_soft_limit_of_descriptors_is_raised_and_commands_keep_theirs() {
     let look = "ulimit -S -n; ulimit -H -n; grep -h 'Max open files' /proc/$PPID/limits";
@@ -244,7 +244,7 @@ fn the_soft_limit_of_descriptors_is_raised_and_commands_keep_theirs() {
     );
 }
 
-/// What couldn't be started wasn't done, and no model can help it.
+/// A command that couldn't be started had no effect, and no model can fix that.
 #[test]
 fn a_command_that_cannot_be_started_ends_the_run() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
@@ -263,9 +263,9 @@ fn a_command_that_cannot_be_started_ends_the_run() {
     assert_eq!(server.finish().len(), 2);
 }
 
-/// Bubblewrap that works when it is tried, and not any more later; and a command that says and returns the same.
+/// A bubblewrap that works when it is probed and fails later; and a command that prints and returns the same.
 #[test]
-fn a_sandbox_that_cannot_be_made_is_not_the_commands_failure() {
+fn a_sandbox_failure_is_not_a_failure_of_the_command() {
     let real = ["/usr/bin/bwrap", "/usr/local/bin/bwrap"].into_iter().find(|path| std::path::Path::new(path).exists());
     let Some(real) = real else { return report_skipped("there is no bwrap") };
     let broken = "bwrap: Creating new namespace failed: Resource temporarily unavailable";
@@ -306,7 +306,7 @@ fn a_sandbox_that_cannot_be_made_is_not_the_commands_failure() {
     }
 }
 
-/// The workspace is beside the folder of the run, and goes away while the run goes on.
+/// The workspace, next to the folder of the run, disappears during the run.
 #[test]
 fn a_workspace_that_is_moved_or_deleted_ends_the_run() {
     let call = |tool: &str, input: serde_json::Value| Answer::calls(&[(tool, input)]);
@@ -344,7 +344,7 @@ fn a_workspace_that_is_moved_or_deleted_ends_the_run() {
 }
 
 #[test]
-fn a_bash_of_the_workspace_is_not_started() {
+fn a_bash_in_the_workspace_is_not_used() {
     for tier in ["auto", "off"] {
         let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
         folder.write("bin/bash", "#!/bin/sh\ntouch planted\n").write("bin/git", "#!/bin/sh\ntouch planted\n");
@@ -367,8 +367,8 @@ fn a_bash_of_the_workspace_is_not_started() {
 }
 
 #[test]
-fn a_background_job_that_holds_the_pipe_delays_no_answer() {
-    // Far less than the job would take, and the run's only way to end well.
+fn a_background_job_that_holds_the_pipe_does_not_delay_the_result() {
+    // Far less than the job needs, so this is the only way for the run to end well.
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\nlimits: { wall_clock: 100s }\n");
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("bash", json!({"command": "(sleep 414; echo late) & setsid sleep 414 & echo soon"}))]),
@@ -379,8 +379,8 @@ fn a_background_job_that_holds_the_pipe_delays_no_answer() {
     assert_eq!(server.finish()[1].results()[0].text, "soon");
 }
 
-/// The most memory in bytes that the program has taken by the time at which a command has printed so much; `None`, and a
-/// word on stderr, where that can't be known.
+/// The peak memory of the program, in bytes, when a command has printed this much; `None`, and a note on stderr, if
+/// it can't be measured.
 fn enough_memory(bytes: u64) -> Option<u64> {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [{ bash: { timeout: 30m } }] }\n");
@@ -412,7 +412,7 @@ fn enough_memory(bytes: u64) -> Option<u64> {
 }
 
 #[test]
-fn output_takes_no_memory() {
+fn large_output_takes_little_memory() {
     let (Some(little), Some(much)) = (enough_memory(1 << 20), enough_memory(200 << 20)) else { return };
     assert!(much < 60 << 20, "{much} bytes");
     assert!(much < little + (8 << 20), "{little} bytes, and then {much}");
@@ -420,7 +420,7 @@ fn output_takes_no_memory() {
 
 #[test]
 #[ignore = "takes minutes in a debug build"]
-fn three_gigabytes_of_output_take_no_memory() {
+fn three_gigabytes_of_output_take_little_memory() {
     let Some(memory) = enough_memory(3 << 30) else { return };
     eprintln!("{} MiB at most", memory >> 20);
     assert!(memory < 60 << 20, "{memory} bytes");

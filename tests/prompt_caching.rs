@@ -1,5 +1,4 @@
-//! A prompt cache finds again what begins as it did before, byte for byte: over a whole run, over a run that goes on, and
-//! over two runs of one job.
+//! A prompt cache matches prefixes byte for byte: within a run, after a resume, and between two runs of one job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::support::test_folder::TestFolder;
 const JSON_END_CHARS: [char; 3] = ['"', '}', ']'];
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
-/// The built-in system prompts, as these are what must hold nothing of a single run.
+/// The built-in system prompts, which must not contain anything of a single run.
 const JOB: &str = "\
 model: anthropic/claude-sonnet-4-6
 parent: { prompt: Find out., tools: [bash, read_file, task], max_turns: 4 }
@@ -35,7 +34,7 @@ fn task(agent: &str, prompt: &str) -> (&'static str, serde_json::Value) {
     ("task", json!({"agent": agent, "prompt": prompt}))
 }
 
-/// Thoughts, parallel calls, a failed one, subagents, and a limit on turns whose last request has no tools.
+/// Thinking, parallel calls, a failed call, subagents, and a turn limit whose final request has no tools.
 fn answer(request: &Request) -> Answer {
     let glob = ("glob", json!({"pattern": "notes/*"}));
     let read = |path: &str| ("read_file", json!({"path": path}));
@@ -53,11 +52,11 @@ fn answer(request: &Request) -> Answer {
     }
 }
 
-/// A request's members as they were written, without what was said.
+/// The members of a request as written, without the messages.
 type RequestEnvelope = IndexMap<String, String>;
 
-/// What is around what was said, and that itself: without marks and the ends of the list and of the last message, which
-/// may go on.
+/// The parts of a request around the messages, and the messages, without cache marks and the ends of the list and of
+/// the last message, which can grow.
 fn split_request(request: &Request) -> (RequestEnvelope, String) {
     let all: IndexMap<String, Box<RawValue>> = serde_json::from_slice(request.bytes()).unwrap();
     let mut all: RequestEnvelope = all.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
@@ -65,7 +64,7 @@ fn split_request(request: &Request) -> (RequestEnvelope, String) {
     (all, said.replace(MARK, "").trim_end_matches(JSON_END_CHARS).to_owned())
 }
 
-/// Each agent's requests in their order.
+/// Each agent's requests in order.
 fn by_agent(requests: &[Arc<Request>]) -> BTreeMap<String, Vec<(RequestEnvelope, String)>> {
     let mut agents: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for request in requests {
@@ -75,7 +74,7 @@ fn by_agent(requests: &[Arc<Request>]) -> BTreeMap<String, Vec<(RequestEnvelope,
     agents
 }
 
-/// Each request of an agent begins as the one before ended; only the last one of an agent at its limit forbids its tools.
+/// Each request of an agent starts like the one before. Only the final request at a limit forbids the tools.
 fn assert_cache_prefixes(agents: &BTreeMap<String, Vec<(RequestEnvelope, String)>>) {
     for (agent, requests) in agents {
         for pair in requests.windows(2) {
@@ -95,7 +94,7 @@ fn start_run(folder: &TestFolder, server: &Server, model: &str) -> crate::suppor
 }
 
 #[test]
-fn every_conversation_of_a_run_only_grows() {
+fn requests_of_a_conversation_only_append() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::start(answer);
@@ -108,11 +107,11 @@ fn every_conversation_of_a_run_only_grows() {
 }
 
 #[test]
-fn a_run_that_goes_on_begins_as_it_did() {
+fn a_resumed_run_starts_with_the_same_prefix() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::with(Checks::AllowRepeats, answer);
-        // Amid the first subagent's work.
+        // During the first subagent's work.
         let cut = start_run(&folder, &server, model).env("LEGWORK_KILL_AFTER", "16").run();
         assert_eq!(cut.signal(), Some(9));
         let before = server.count();
@@ -125,7 +124,7 @@ fn a_run_that_goes_on_begins_as_it_did() {
 }
 
 #[test]
-fn two_runs_of_a_job_begin_alike() {
+fn two_runs_of_a_job_share_their_prefix() {
     for (model, _) in MODELS {
         let folder = folder();
         let runs = [(), ()].map(|()| {

@@ -1,6 +1,6 @@
-//! What holds for every job, good or bad, on texts that are made at random and are the same each time.
+//! Properties of every job, valid or not, on pseudo-random texts that are the same each time.
 //!
-//! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` others.
+//! `PROPTEST_CASES=10000 cargo test --test all properties` tries more, and `PROPTEST_RNG_SEED=7` tries others.
 
 mod damaged_jobs;
 mod generated_jobs;
@@ -31,12 +31,12 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// A fixture and what happens to it.
+/// A fixture and the damage to it.
 fn fixture() -> impl Strategy<Value = (usize, Vec<Damage>)> {
     (0..FIXTURES.len(), prop::collection::vec(damage(), 0..4))
 }
 
-/// A job in which nothing is wrong, and its text.
+/// A valid job and its text.
 fn generated_job() -> impl Strategy<Value = GeneratedJob> {
     prop::collection::vec(any::<u8>(), 0..600).prop_map(|bytes| {
         let mut dice = Choices(bytes.iter());
@@ -66,7 +66,7 @@ fn findings(text: &str) -> Vec<Diagnostic> {
 
 type ComparableFinding = (String, [(usize, usize); 2], Vec<[(usize, usize); 2]>);
 
-/// Findings with their places moved down by so many lines; some are about the file as a whole.
+/// Findings moved down by a number of lines. Some are about the file as a whole.
 fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFinding> {
     let one = |finding: &Diagnostic| {
         let Diagnostic { code, message, help, span: place, .. } = finding;
@@ -79,7 +79,7 @@ fn comparable_findings(findings: &[Diagnostic], down: usize) -> Vec<ComparableFi
     findings.iter().map(one).collect()
 }
 
-/// Keys of a job, each with its mapping.
+/// The keys of a job, each with its mapping.
 const KEYS: [(&str, &str); 13] = [
     ("", "name"),
     ("", "model"),
@@ -96,10 +96,10 @@ const KEYS: [(&str, &str); 13] = [
     ("limits", "wall_clock"),
 ];
 
-/// How many ways there are to write a key wrongly.
+/// The number of ways to misspell a key.
 const MISTAKES: usize = 6;
 
-/// Keys as they are meant and as they are written, no two of one mapping written alike.
+/// Keys as meant and as written, no two equal within a mapping.
 fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'static str, &'static str, String)> {
     let mut keys: Vec<(&str, &str, String)> = Vec::new();
     for (pick, mistake, at) in picks {
@@ -122,7 +122,7 @@ fn misspelled_keys(picks: &[(usize, usize, prop::sample::Index)]) -> Vec<(&'stat
     keys
 }
 
-/// A job with these keys, each with a number of its own as its value.
+/// A job with these keys, each with its own number as value.
 fn job_of(keys: &[(&str, &str, String)]) -> String {
     let of = |level: &str| {
         let own = keys.iter().enumerate().filter(|(_, (other, ..))| *other == level);
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_damaged_job_is_read_to_its_end((at, damages) in fixture(), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
+    fn damaged_jobs_are_read_to_their_end((at, damages) in fixture(), cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let fixture = &FIXTURES[at];
         let text = apply_all(&fixture.text, &damages);
         let end = if is_cut { cut.index(text.len() + 1) } else { text.len() };
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn a_job_from_the_grammar_is_valid(written in generated_job()) {
+    fn generated_jobs_are_valid(written in generated_job()) {
         let GeneratedJob { job, text } = written;
         prop_assert_eq!(yaml::read::<Value>(&source(&text)).into_result().ok(), Some(job));
         let (findings, is_valid) = invariants::check_all("job.yaml", text.as_bytes(), None);
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_job_from_the_grammar_is_read_to_its_end(written in generated_job(), damages in prop::collection::vec(damage(), 1..5)) {
+    fn damaged_generated_jobs_are_read_to_their_end(written in generated_job(), damages in prop::collection::vec(damage(), 1..5)) {
         invariants::check_all("job.yaml", apply_all(&written.text, &damages).as_bytes(), None);
     }
 
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_comment_before_the_job_moves_every_finding_down((at, damages) in fixture()) {
+    fn a_comment_before_the_job_shifts_every_finding((at, damages) in fixture()) {
         let text = apply_all(&FIXTURES[at].text, &damages);
         prop_assume!(!text.starts_with('\u{feff}'));
         let below = findings(&format!("# A comment.\n{text}"));
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn mending_makes_better_what_it_changes_and_then_changes_nothing((at, damages) in fixture()) {
+    fn fixes_improve_the_job_and_are_idempotent((at, damages) in fixture()) {
         let fixture = &FIXTURES[at];
         let before = source(&apply_all(&fixture.text, &damages));
         let folder = fixture.folder();
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fix_gives_no_key_the_value_of_another(picks in prop::collection::vec((0..KEYS.len(), 0..MISTAKES, any::<prop::sample::Index>()), 0..14)) {
+    fn fixes_never_move_a_value_to_another_key(picks in prop::collection::vec((0..KEYS.len(), 0..MISTAKES, any::<prop::sample::Index>()), 0..14)) {
         let keys = misspelled_keys(&picks);
         let text = job_of(&keys);
         let mended = autofix::fix_job(&source(&text), None, &UserConfig::default());
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn line_ends_of_either_kind_give_the_same_places((at, damages) in fixture()) {
+    fn both_line_endings_give_the_same_positions((at, damages) in fixture()) {
         let text = apply_all(&FIXTURES[at].text, &damages);
         prop_assume!(!text.contains('\r'));
         prop_assert_eq!(

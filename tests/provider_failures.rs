@@ -1,4 +1,4 @@
-//! Providers that fail, each in its own way: a run ends as documented, after a bounded number of requests.
+//! Providers that fail in different ways: a run ends as documented, after a bounded number of requests.
 
 mod replies;
 mod streams;
@@ -14,10 +14,10 @@ use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n  max_turns: 99\n";
-/// All tries of one request.
+/// The attempts of one request.
 const MAX_TRIES: usize = 6;
 
-/// A run that has ended, and the folder that it ran in.
+/// A finished run and its folder.
 struct FinishedRun {
     folder: TestFolder,
     ended: ProgramOutput,
@@ -30,7 +30,7 @@ impl FinishedRun {
         Self { folder, ended }
     }
 
-    /// The job that goes against a server.
+    /// The job that runs against a server.
     fn against(server: &Server) -> Self {
         Self::of(folder_with(JOB), |program| program.anthropic(server))
     }
@@ -39,14 +39,14 @@ impl FinishedRun {
         self.ended.run_folder().result()
     }
 
-    /// The failed tries after which another one followed.
+    /// The failed attempts that were followed by another.
     fn retries(&self) -> Vec<Value> {
         let events = self.ended.run_folder().events();
         let of_retries = events.into_iter().filter(|event| event["type"] == "retrying");
         of_retries.map(|event| event["data"]["retry"].clone()).collect()
     }
 
-    /// It ended so.
+    /// Asserts outcome and exit code.
     #[track_caller]
     fn assert_outcome(&self, code: i32, outcome: &str) -> &Self {
         self.ended.assert_code(code);
@@ -55,7 +55,7 @@ impl FinishedRun {
     }
 }
 
-/// The first requests get these, all others the last one.
+/// The first requests get these answers, all others the last one.
 fn answers_then(answers: Vec<Answer>, all_others: Answer) -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |_: &Request| {
@@ -69,7 +69,7 @@ fn call(command: &str) -> Answer {
 }
 
 #[test]
-fn statuses_that_may_pass_are_tried_again() {
+fn transient_statuses_are_retried() {
     for statuses in [[408, 409, 425, 500, 501], [429, 502, 503, 504, 599]] {
         let answers = statuses.map(|status| Answer::status(status).error("api_error", "later"));
         let server = answers_then(answers.to_vec(), Answer::text("There."));
@@ -78,14 +78,14 @@ fn statuses_that_may_pass_are_tried_again() {
         assert_eq!(server.finish().len(), MAX_TRIES);
         let retries = ran.retries();
         for (at, status) in statuses.iter().enumerate() {
-            assert!(retries[at]["why"].as_str().unwrap().contains(&format!("answered {status}")), "{retries:?}");
+            assert!(retries[at]["reason"].as_str().unwrap().contains(&format!("answered {status}")), "{retries:?}");
             assert!(retries[at]["wait_ms"].as_u64().unwrap() <= 1 << at, "a pause beyond its bound: {retries:?}");
         }
     }
 }
 
 #[test]
-fn a_provider_that_never_recovers_is_left_after_six_tries() {
+fn a_failing_provider_is_tried_six_times() {
     for status in [408, 409, 425, 500, 503] {
         let server = Server::start(move |_: &Request| Answer::status(status).error("overloaded_error", "Overloaded"));
         let ran = FinishedRun::against(&server);
@@ -98,7 +98,7 @@ fn a_provider_that_never_recovers_is_left_after_six_tries() {
 }
 
 #[test]
-fn a_provider_that_is_overloaded_is_tried_as_long_as_there_is_time() {
+fn an_overloaded_provider_is_retried_until_the_time_limit() {
     for status in [429, 529] {
         let overloaded = Answer::status(status).error("overloaded_error", "Overloaded");
         let server = answers_then(vec![overloaded.clone(); 2 * MAX_TRIES], Answer::text("There."));
@@ -119,7 +119,7 @@ fn a_provider_that_is_overloaded_is_tried_as_long_as_there_is_time() {
 }
 
 #[test]
-fn what_the_provider_refuses_is_final() {
+fn rejected_requests_are_final() {
     for status in [400, 401, 402, 403, 404, 405, 422] {
         let server = Server::start(move |_: &Request| Answer::status(status).error("api_error", "never"));
         let ran = FinishedRun::against(&server);
@@ -130,7 +130,7 @@ fn what_the_provider_refuses_is_final() {
     let server = Server::start(|_: &Request| Answer::status(400).error("invalid_request_error", too_long));
     FinishedRun::against(&server).assert_outcome(4, "context_full");
     assert_eq!(server.finish().len(), 1);
-    // A proxy's own word, whatever its page says.
+    // A proxy's own status, whatever its page says.
     let server = Server::start(|_: &Request| {
         Answer::raw(
             "HTTP/1.1 413 Payload Too Large\r\ncontent-type: text/html\r\ncontent-length: 18\r\n\r\n<html>nginx</html>",
@@ -144,7 +144,7 @@ fn what_the_provider_refuses_is_final() {
 }
 
 #[test]
-fn the_servers_pause_is_kept_and_one_that_is_too_long_ends_the_run() {
+fn retry_after_is_respected_and_ends_the_run_if_it_is_too_long() {
     let throttled = |name: &str, value: &str| Answer::status(429).header(name, value).error("rate_limit_error", "slow");
     let server = answers_then(
         vec![throttled("retry-after-ms", "40"), throttled("retry-after", "0"), throttled("retry-after", "0.05")],
@@ -174,7 +174,7 @@ fn the_servers_pause_is_kept_and_one_that_is_too_long_ends_the_run() {
 }
 
 #[test]
-fn the_servers_advice_on_trying_again_is_followed() {
+fn the_servers_retry_header_is_respected() {
     let server =
         Server::start(|_: &Request| Answer::status(503).header("x-should-retry", "false").error("api_error", "no"));
     FinishedRun::against(&server).assert_outcome(75, "provider_failed");
@@ -188,7 +188,7 @@ fn the_servers_advice_on_trying_again_is_followed() {
     assert_eq!(server.finish().len(), MAX_TRIES);
 }
 
-/// A run whose tries all fail. A peer that hangs needs a short timeout; any other may take its time.
+/// A run whose attempts all fail. A peer that hangs needs a short timeout.
 fn run_unanswered(url: &str, hangs: bool) -> FinishedRun {
     let ran = FinishedRun::of(folder_with(JOB), |program| {
         program
@@ -206,7 +206,7 @@ fn run_unanswered(url: &str, hangs: bool) -> FinishedRun {
 }
 
 #[test]
-fn connections_that_come_to_nothing_are_tried_six_times() {
+fn failing_connections_are_tried_six_times() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     run_unanswered(&format!("http://127.0.0.1:{port}"), false).ended.assert_stderr_contains("refused");
     for (manner, why) in [
@@ -221,7 +221,7 @@ fn connections_that_come_to_nothing_are_tried_six_times() {
 }
 
 #[test]
-fn heads_that_do_not_end_are_tried_six_times() {
+fn endless_headers_are_tried_six_times() {
     let half = "HTTP/1.1 200 OK\r\ncontent-type: text/ev";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\n";
     for (text, hangs, why) in [

@@ -1,4 +1,4 @@
-//! The same job over every provider's wire form, by changing `--model` alone.
+//! The same job with every provider's wire format, by changing only `--model`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Api, Checks, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What `--model` says, and the API that is asked then.
+/// The value of `--model`, and the API that it uses.
 pub(crate) const MODELS: [(&str, Api); 4] = [
     ("anthropic/claude-haiku-4-5", Api::Messages),
     ("openai-chat/some-model", Api::Chat),
@@ -40,7 +40,7 @@ fn run(folder: &TestFolder, server: &Server, model: &str) -> ProgramOutput {
     start(folder, server, model, &[]).run()
 }
 
-/// Answers of a parent that delegates and of a subagent that looks; thoughts, several calls at once, one that fails.
+/// Replies of a parent that delegates and of a subagent that looks: thinking, parallel calls, a failing call.
 fn script(form: impl Fn(Answer) -> Answer) -> ScriptedAgents {
     let task = json!({"agent": "explorer", "description": "notes", "prompt": "Explore the notes."});
     let parent = [
@@ -66,7 +66,7 @@ fn check(ended: &ProgramOutput, requests: &[std::sync::Arc<Request>], api: Api) 
         (&result["outcome"], &result["turns"], &result["tool_calls"]),
         (&json!("completed"), &json!(3), &json!(3))
     );
-    // Google doesn't count what is written to a cache.
+    // Google doesn't count tokens written to a cache.
     let (input, written) = if api == Api::Gemini { (98, 0) } else { (68, 30) };
     let usage =
         json!({"input_tokens": input, "output_tokens": 37, "cache_read_tokens": 100, "cache_write_tokens": written});
@@ -105,7 +105,7 @@ fn the_same_job_runs_over_every_provider() {
 }
 
 #[test]
-fn bytes_one_by_one_and_answers_in_one_piece_are_the_same() {
+fn streamed_bytes_and_complete_replies_give_the_same_result() {
     for (model, api) in MODELS {
         for form in [|answer: Answer| answer.chunk(1), |answer: Answer| answer.non_streaming()] {
             let folder = folder();
@@ -141,11 +141,11 @@ fn answering(answers: impl IntoIterator<Item = Answer>) -> Server {
 fn retries(ended: &ProgramOutput) -> Vec<String> {
     let events = ended.run_folder().events();
     let retries = events.iter().filter(|event| event["type"] == "retrying");
-    retries.map(|event| event["data"]["retry"]["why"].as_str().unwrap().to_owned()).collect()
+    retries.map(|event| event["data"]["retry"]["reason"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
-fn what_passes_is_tried_again_and_asks_the_same() {
+fn transient_errors_are_retried_with_the_same_request() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = answering([
@@ -165,7 +165,7 @@ fn what_passes_is_tried_again_and_asks_the_same() {
 }
 
 #[test]
-fn ends_of_every_kind_are_told() {
+fn every_stop_reason_is_handled() {
     for (model, _) in MODELS {
         for (answer, code, outcome) in [
             (Answer::text("Half").stop("max_tokens"), 4, "reply_cut"),
@@ -186,7 +186,7 @@ fn ends_of_every_kind_are_told() {
             assert_eq!(result["outcome"], outcome, "{model}");
             let message = result["error"]["message"].as_str().unwrap();
             assert!(result["error"]["hint"].is_string() || outcome == "context_full", "{model}: {message}");
-            // Whose filter it was that says why.
+            // The message says whose filter it was.
             let filter = match model.split_once('/').unwrap().0 {
                 "gemini" => Some(" refused (SAFETY)"),
                 "openai" | "openai-chat" => Some(" refused (content_filter)"),
@@ -224,7 +224,7 @@ fn the_last_request_lists_the_tools_and_forbids_them() {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_with_what_was_said() {
+fn a_killed_run_resumes_with_the_recorded_replies() {
     for (model, _) in MODELS {
         let folder = folder();
         let server = Server::with(Checks::AllowRepeats, script(|answer| answer));
@@ -241,7 +241,7 @@ const COSTLY: &str =
     "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [] }\nlimits: { cost_usd: 0.25 }\n";
 
 #[test]
-fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
+fn a_cost_limit_is_enforced_for_listed_models_on_every_provider() {
     for model in ["anthropic/claude-haiku-4-5", "openai-chat/gpt-5.1", "openai/gpt-5.1", "gemini/gemini-3.8-flash"] {
         let folder = TestFolder::new();
         folder.write("job.yaml", COSTLY);
@@ -260,7 +260,7 @@ fn a_limit_on_cost_is_kept_wherever_a_listed_model_is_asked() {
 }
 
 #[test]
-fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
+fn an_unlisted_model_runs_at_a_local_address() {
     let folder = TestFolder::new();
     let server = Server::start(|_: &Request| Answer::text("Done."));
     let told = |ended: &ProgramOutput, code: i32, finding: &str| {
@@ -276,7 +276,7 @@ fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
         if model.starts_with("openai-chat/") {
             told(&with_cost_alone, 0, "warning[untracked-cost]");
         } else {
-            // It may be a misspelt one.
+            // The name may be misspelled.
             told(&with_cost_alone, 3, "error[unknown-price]");
             with_cost_alone.assert_stderr_contains("bound the run with `tokens` as well");
         }
@@ -288,7 +288,7 @@ fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
         told(&dry, 0, "warning[untracked-cost]");
         dry.assert_stdout_contains("unknown: there is no price for")
             .assert_stdout_contains("limits.tokens bounds the run");
-        // The address of some other machine; nobody is asked.
+        // The address of another machine. No request is sent.
         let away = start(&folder, &server, model, &[]).env("ANTHROPIC_BASE_URL", "http://192.0.2.1");
         let away = away.env("OPENAI_BASE_URL", "http://192.0.2.1/v1").env("GOOGLE_GEMINI_BASE_URL", "http://192.0.2.1");
         told(&away.run(), 3, "error[unknown-price]");
@@ -300,7 +300,7 @@ fn a_model_that_no_list_has_runs_where_it_is_the_machines_own() {
 }
 
 #[test]
-fn what_is_not_counted_ends_with_what_is() {
+fn the_cost_limit_ends_a_run_with_unpriced_subagents() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",
@@ -329,7 +329,7 @@ fn the_jobs_of_this_repository_run_over_every_provider() {
             let ended = folder.legwork(&["run", &path, "--model", model]);
             let ended = ended.anthropic(&server).openai(&server).gemini(&server).run();
             let result = ended.run_folder_in(format!("runs/{job}")).result();
-            // What one has to give as data isn't given, and nothing is made that a check could prove.
+            // Tools that return data can't be called without it, and no result is invented that a check could test.
             let ends = ["completed", "result_invalid", "checks_failed"].map(|end| json!(end));
             assert!(ends.contains(&result["outcome"]) && result["model"] == model, "{}", ended.full_output());
         }
@@ -342,7 +342,7 @@ fn only_openais_own_address_needs_a_key() {
     for model in ["openai-chat/gpt-5.1", "openai/gpt-5.1"] {
         let without = folder.legwork(&["run", "job.yaml", "--model", model]).run();
         without.assert_code(5).assert_stderr_contains("OPENAI_API_KEY is not set");
-        // Without checks, for they insist on a key.
+        // Without checks, because they need a key.
         let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
             None => Answer::text("Hello."),
             Some(_) => Answer::status(400),
@@ -354,7 +354,7 @@ fn only_openais_own_address_needs_a_key() {
 }
 
 #[test]
-fn thinking_is_asked_for_in_each_providers_words() {
+fn thinking_is_encoded_for_each_provider() {
     let asked = |model: &str| -> Value {
         let folder = TestFolder::new();
         let options = format!("model: {{ name: {model}, thinking: low }}");

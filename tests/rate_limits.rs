@@ -1,4 +1,4 @@
-//! Subagents side by side under a rate limit: they wait for it together, and none of them ends the run.
+//! Parallel subagents under a rate limit wait for it together, and none of them ends the run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::support::test_folder::TestFolder;
 const JOB: &str = "parent: { prompt: Go., tools: [task] }\nsubagents: { worker: { tools: [glob] } }\nlimits: \
                    { parallel_subagents: 20 }\n";
 
-/// A parent that starts so many subagents, each of which takes two turns.
+/// A parent that starts a number of subagents, each of which takes two turns.
 fn reply(request: &Request, children: usize) -> Answer {
     let task = |child| ("task", json!({ "agent": "worker", "prompt": format!("Child {child}.") }));
     match (request.prompt().starts_with("Child"), request.turn()) {
@@ -39,7 +39,7 @@ fn completes(folder: &TestFolder, server: &Server, children: usize) {
 }
 
 #[test]
-fn many_subagents_get_through_a_limit_of_a_few_requests_a_second() {
+fn many_subagents_share_a_limit_of_a_few_requests_per_second() {
     const CHILDREN: usize = 12;
     let bucket = Mutex::new((4.0, Instant::now()));
     let server = Server::start(move |request: &Request| {
@@ -56,7 +56,7 @@ fn many_subagents_get_through_a_limit_of_a_few_requests_a_second() {
 }
 
 #[test]
-fn a_subagent_that_is_refused_again_and_again_ends_nothing() {
+fn a_throttled_subagent_does_not_end_the_run() {
     let refused = AtomicUsize::new(0);
     let server = Server::start(move |request: &Request| {
         let is_unlucky = request.prompt() == "Child 3." && request.turn() == 0;

@@ -1,4 +1,4 @@
-//! Folders and disks that don't take a record: an error that says so, or a whole record, and never something in between.
+//! Folders and disks that don't accept a record lead to an error or a complete record, never to something in between.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
@@ -14,10 +14,10 @@ use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
-/// Whoever has no rights at all.
+/// A user id without any rights.
 const NOBODY_UID: u32 = 65_534;
 
-/// A job that answers from a script, with a command and two subagents.
+/// A job that runs from a script, with a command and two subagents.
 fn scripted() -> TestFolder {
     let folder = TestFolder::new();
     let job = "model: replay/r.yaml\nparent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [] } }\n";
@@ -33,7 +33,7 @@ fn scripted() -> TestFolder {
     folder
 }
 
-/// The program as somebody who isn't root; `None`, and a word on stderr, where that can't be.
+/// The program as a user who isn't root; `None`, and a note on stderr, if that isn't possible.
 fn as_unprivileged_user(folder: &TestFolder, arguments: &[&str]) -> Option<Program> {
     let executable = env!("CARGO_BIN_EXE_legwork");
     if !rustix::process::geteuid().is_root() {
@@ -53,7 +53,7 @@ fn as_unprivileged_user(folder: &TestFolder, arguments: &[&str]) -> Option<Progr
 }
 
 #[test]
-fn an_out_folder_that_cannot_be_is_refused_before_anything_is_spent() {
+fn an_impossible_out_folder_is_rejected_before_anything_is_spent() {
     for (out, why) in [
         ("file", "Not a directory"),
         ("file/below", "Not a directory"),
@@ -81,7 +81,7 @@ fn an_out_folder_that_cannot_be_is_refused_before_anything_is_spent() {
 }
 
 #[test]
-fn an_out_folder_without_rights_is_refused_before_anything_is_spent() {
+fn an_unwritable_out_folder_is_rejected_before_anything_is_spent() {
     for out in ["closed", "closed/below", "job-closed"] {
         let folder = folder_with(JOB);
         for name in ["closed", "job-closed/job"] {
@@ -114,7 +114,7 @@ fn an_out_folder_behind_a_link_takes_the_record() {
 }
 
 #[test]
-fn what_else_is_called_latest_stays_as_it_is() {
+fn a_file_named_latest_is_not_replaced() {
     for kind in ["file", "folder"] {
         let folder = folder_with(JOB);
         match kind {
@@ -138,7 +138,7 @@ fn what_else_is_called_latest_stays_as_it_is() {
     }
 }
 
-/// Does something to the run's folder while the first request is under way; the reply wants a command to run.
+/// Changes the run's folder during the first request, whose reply then calls a command.
 fn run_with_disturbance(with: fn(&std::path::Path)) -> (TestFolder, crate::support::program::ProgramOutput) {
     let folder = folder_with(JOB);
     let latest = folder.at("runs/job/latest");
@@ -191,7 +191,7 @@ fn a_journal_that_is_deleted_stops_the_run() {
 }
 
 #[test]
-fn eight_runs_at_once_leave_eight_whole_records() {
+fn eight_parallel_runs_leave_eight_complete_records() {
     let folder = scripted();
     let running: Vec<_> =
         (0..8).map(|_| folder.legwork(&["run", "job.yaml", "--out", "new", "--format", "json"]).spawn()).collect();
@@ -229,9 +229,10 @@ fn eight_runs_at_once_leave_eight_whole_records() {
     assert_eq!(entries, ids, "and nothing else");
 }
 
-/// A disk of every size, from one that takes nothing to one that takes all, and one with every number of files.
+/// A disk of every size, from one that takes nothing to one that takes everything, and one with every number of
+/// files.
 #[test]
-fn a_disk_that_is_full_at_any_point_leaves_a_whole_record_or_an_error() {
+fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
     let folder = scripted();
     std::fs::create_dir(folder.at("disk")).unwrap();
     let program = env!("CARGO_BIN_EXE_legwork");
@@ -274,7 +275,7 @@ fn a_disk_that_is_full_at_any_point_leaves_a_whole_record_or_an_error() {
             "5" => {
                 failed += 1;
                 assert!(err.contains("No space left"), "{kept:?}: {err}");
-                // Before it has begun, another folder can take it; afterwards it goes on where it is.
+                // Before the run starts, another folder can be used; later it continues in the same folder.
                 let has_begun = record.has("events.jsonl");
                 let advice = if has_begun { "then go on: legwork resume" } else { "--out" };
                 assert!(err.contains(advice), "{kept:?}: {err}");

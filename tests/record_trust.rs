@@ -1,4 +1,4 @@
-//! Records are resumed only where they were made, with what was granted there, and only once.
+//! Records are resumed only where they were made, with the options that were given there, and only once.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
 const KILL_AFTER_VARIABLE: &str = "LEGWORK_KILL_AFTER";
-/// A long enough key.
+/// A key that is long enough.
 const RECORD_KEY: &str = "a key of a whole cluster";
 const TEXT_ONLY_JOB: &str = "model: replay/r.yaml\nparent: { prompt: Go., tools: [] }\n";
 
@@ -20,7 +20,7 @@ fn text_only_job() -> TestFolder {
     folder
 }
 
-/// A job that was cut off before its command.
+/// A job that was interrupted before its command.
 fn interrupted_run(arguments: &[&str]) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -49,7 +49,7 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
         .assert_stdout("")
         .assert_stderr_contains("wasn't made here")
         .assert_stderr_contains("--trust-record");
-    // What it grants is to be seen before anybody trusts it.
+    // The error shows what the job is allowed before the user trusts it.
     ended
         .assert_stderr_contains("the record grants:")
         .assert_stderr_contains("DEPLOY_TOKEN")
@@ -59,7 +59,7 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
 }
 
 #[test]
-fn a_record_whose_job_was_changed_is_refused_unless_it_is_trusted() {
+fn a_record_with_a_changed_job_is_rejected_unless_it_is_trusted() {
     for (from, to) in
         [("\"network\":\"none\"", "\"network\":\"open\""), ("[\"DEPLOY_TOKEN\"]", "[\"DEPLOY_TOKEN\",\"OTHER\"]")]
     {
@@ -70,7 +70,7 @@ fn a_record_whose_job_was_changed_is_refused_unless_it_is_trusted() {
         folder.allow_forged_records();
         std::fs::write(&journal, with_checksums(&text.replacen(from, to, 1))).unwrap();
         assert_refused(&resume(&folder, &[]), &folder);
-        // Without its seal it isn't this machine's either.
+        // Without its seal, the record isn't this machine's either.
         let bare = text.lines().next().unwrap().split_once(",\"mac\":").unwrap().0;
         let rest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
         std::fs::write(&journal, with_checksums(&format!("{bare},\"sum\":\"\"}}\n{rest}"))).unwrap();
@@ -81,7 +81,7 @@ fn a_record_whose_job_was_changed_is_refused_unless_it_is_trusted() {
 }
 
 #[test]
-fn a_record_of_another_user_is_refused_and_once_trusted_it_is_this_ones() {
+fn another_users_record_is_rejected_until_it_is_trusted() {
     let folder = interrupted_run(&[]);
     let other = tempfile::tempdir().unwrap();
     let resume = |arguments: &[&str]| folder.legwork(&["resume", "latest"]).args(arguments).env("HOME", other.path());
@@ -92,7 +92,7 @@ fn a_record_of_another_user_is_refused_and_once_trusted_it_is_this_ones() {
 }
 
 #[test]
-fn machines_with_the_same_key_go_on_with_each_others_records() {
+fn machines_with_the_same_key_resume_each_others_records() {
     let folder = text_only_job();
     let run = |arguments: &[&str], key: &str| folder.legwork(arguments).env("LEGWORK_RECORD_KEY", key);
     let ended = run(&["run", "job.yaml"], RECORD_KEY).env_remove("HOME").env(KILL_AFTER_VARIABLE, "2").run();
@@ -108,7 +108,7 @@ fn machines_with_the_same_key_go_on_with_each_others_records() {
 }
 
 #[test]
-fn a_run_without_a_place_for_the_key_says_so_and_runs() {
+fn a_run_that_cannot_store_the_key_warns_and_runs() {
     let folder = text_only_job();
     let homeless = |arguments: &[&str]| folder.legwork(arguments).env_remove("HOME");
     homeless(&["run", "job.yaml"])
@@ -127,7 +127,7 @@ fn a_run_without_a_place_for_the_key_says_so_and_runs() {
 }
 
 #[test]
-fn the_key_is_for_its_user_alone_and_no_tool_gets_it() {
+fn the_key_is_private_and_not_readable_by_tools() {
     use std::os::unix::fs::PermissionsExt;
     let folder = text_only_job();
     folder.legwork(&["run", "job.yaml"]).run().assert_code(0);
@@ -146,9 +146,9 @@ fn the_key_is_for_its_user_alone_and_no_tool_gets_it() {
     );
 }
 
-/// A command could read it there, or it came with the checkout, together with a record that it fits.
+/// A command could read such a key, or it came with the checkout, together with a record that it fits.
 #[test]
-fn a_key_in_the_workspace_or_its_repository_seals_nothing() {
+fn a_key_in_the_workspace_or_its_repository_is_not_used() {
     let folder = interrupted_run(&[]);
     let state = folder.at("sub/state");
     std::fs::create_dir(folder.at("sub")).unwrap();
@@ -199,7 +199,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_copy_beside_its_original_is_refused_and_a_record_that_was_moved_is_not() {
+fn a_copied_record_is_rejected_and_a_moved_one_is_accepted() {
     let folder = interrupted_run(&[]);
     let original = record(&folder);
     let twin = folder.at("runs/job/20990101-000000-aaaaaa");
@@ -223,7 +223,7 @@ fn a_copy_beside_its_original_is_refused_and_a_record_that_was_moved_is_not() {
     folder.legwork(&["resume"]).arg(&moved).run().assert_code(0).assert_stdout("Done.\n");
 }
 
-/// What a run that went on was given, as its journal says.
+/// The options of a resumed run, from its journal.
 fn options(folder: &TestFolder) -> Value {
     let journal = std::fs::read_to_string(record(folder).join("events.jsonl")).unwrap();
     let mut lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -231,7 +231,7 @@ fn options(folder: &TestFolder) -> Value {
 }
 
 #[test]
-fn a_run_goes_on_with_the_options_that_it_was_given() {
+fn a_resumed_run_keeps_its_options() {
     let more = tempfile::tempdir().unwrap();
     let folder = TestFolder::new();
     let shared = more.path().to_str().unwrap();
@@ -257,7 +257,7 @@ fn a_run_goes_on_with_the_options_that_it_was_given() {
 }
 
 #[test]
-fn a_sandbox_that_was_switched_off_stays_off_until_the_command_line_says_otherwise() {
+fn sandbox_off_persists_until_the_command_line_changes_it() {
     let folder = interrupted_run(&["--sandbox", "off"]);
     let ended = resume(&folder, &[]);
     ended.assert_code(0).assert_stderr_contains("commands are not confined");
@@ -268,9 +268,9 @@ fn a_sandbox_that_was_switched_off_stays_off_until_the_command_line_says_otherwi
     assert_eq!(options(&folder), json!({"sandbox": "auto"}));
 }
 
-/// Whoever trusts a record trusts its job, not what another command line gave it.
+/// Trusting a record means trusting its job, not the options of another command line.
 #[test]
-fn a_trusted_record_brings_no_options_of_a_command_line_with_it() {
+fn a_trusted_record_does_not_apply_its_command_line_options() {
     let folder = interrupted_run(&["--sandbox", "off"]);
     let other = tempfile::tempdir().unwrap();
     let ended = folder.legwork(&["resume", "latest", "--trust-record"]).env("HOME", other.path()).run();

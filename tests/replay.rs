@@ -1,5 +1,5 @@
-//! `legwork replay`: a recorded run is run again from its folder alone, and compared. (That every run of every test replays
-//! as equal is looked at where the tests' folders are dropped.)
+//! `legwork replay`: a recorded run is repeated from its folder alone, and compared. (When the folder of a test is
+//! dropped, every run in it is checked to replay as equal.)
 
 mod edited;
 mod scripts;
@@ -42,7 +42,7 @@ subagents:
   reader-2: [{ text: Nothing more. }]
 "#;
 
-/// A run that is recorded, and its record.
+/// A recorded run and its record.
 fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job).write("replies.yaml", script).write("notes.txt", "hello\n");
@@ -51,7 +51,7 @@ fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     (folder, run)
 }
 
-/// Changes a journal so that its sums fit.
+/// Changes a journal and corrects its checksums.
 fn edit_journal(run: &RunFolder, journal: &str, from: &str, to: &str) {
     let text = run.file(journal);
     assert!(text.contains(from), "{from} isn't in {text}");
@@ -59,7 +59,7 @@ fn edit_journal(run: &RunFolder, journal: &str, from: &str, to: &str) {
 }
 
 #[test]
-fn a_copied_record_is_all_that_is_needed_and_nothing_is_written() {
+fn a_copied_record_is_enough_and_nothing_is_written() {
     let (folder, run) = record_run(JOB, SCRIPT);
     let elsewhere = TestFolder::new();
     let copy = elsewhere.at("copy");
@@ -82,10 +82,10 @@ fn a_copied_record_is_all_that_is_needed_and_nothing_is_written() {
 }
 
 #[test]
-fn the_first_difference_is_shown_with_its_place_as_a_diff() {
+fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
-    // What another version would have said to the model.
+    // As if another version had sent another text to the model.
     edit_journal(&run, "events.jsonl", "unknown tool `todoo`", "todoo? No.");
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended
@@ -109,7 +109,7 @@ fn the_first_difference_is_shown_with_its_place_as_a_diff() {
 }
 
 #[test]
-fn a_subagent_that_differs_is_named_before_its_parent() {
+fn a_difference_in_a_subagent_is_reported_before_its_parents() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
     edit_journal(&run, "subagents/reader-1.events.jsonl", "It says hello.", "It says goodbye.");
@@ -121,7 +121,7 @@ fn a_subagent_that_differs_is_named_before_its_parent() {
 }
 
 #[test]
-fn journals_that_were_not_kept_or_are_lost_are_replayed_as_their_summaries() {
+fn subagents_without_journals_are_replayed_from_their_summaries() {
     let (folder, run) = record_run(&format!("{JOB}keep: never\n"), SCRIPT);
     assert!(!run.has("subagents/reader-1.events.jsonl"));
     let ended = folder.legwork(&["replay", "latest"]).run();
@@ -138,7 +138,7 @@ fn journals_that_were_not_kept_or_are_lost_are_replayed_as_their_summaries() {
 }
 
 #[test]
-fn a_record_that_was_edited_or_is_of_another_version_is_refused() {
+fn an_edited_record_or_one_of_another_version_is_rejected() {
     let (folder, run) = record_run(JOB, SCRIPT);
     let journal = run.file("events.jsonl");
     let path = run.path().join("events.jsonl");
@@ -149,9 +149,9 @@ fn a_record_that_was_edited_or_is_of_another_version_is_refused() {
         .assert_code(2)
         .assert_stdout("")
         .assert_stderr_contains(&format!("line {line} was changed after it was written"));
-    std::fs::write(&path, journal.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
+    std::fs::write(&path, journal.replacen("\"format\":2", "\"format\":1", 1)).unwrap();
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.assert_code(2).assert_stderr_contains("the record's format is 2").assert_stderr_contains("can read it");
+    ended.assert_code(2).assert_stderr_contains("the record's format is 1").assert_stderr_contains("can read it");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
             .collect();
     let lines = |text: &str| text.lines().count();
     for (name, text) in &whole {
-        // The first line of the parent's journal holds the plan.
+        // The first line of the parent's journal contains the plan.
         for end in 1..lines(text) {
             let cut: String = text.split_inclusive('\n').take(end).collect();
             std::fs::write(run.path().join(name), format!("{cut}{{\"seq\":")).unwrap();
@@ -179,7 +179,7 @@ fn a_record_replays_up_to_wherever_it_was_cut_off() {
 }
 
 #[test]
-fn ends_by_a_limit_replay_as_equal_and_the_limits_come_from_the_record() {
+fn runs_ended_by_a_limit_replay_as_equal_with_recorded_limits() {
     for (limits, outcome) in [
         ("limits: { tokens: 100000, tool_calls: 2 }", "budget_exceeded"),
         ("limits: { tokens: 100000, subagents: 1 }", "budget_exceeded"),
@@ -194,7 +194,7 @@ fn ends_by_a_limit_replay_as_equal_and_the_limits_come_from_the_record() {
 }
 
 #[test]
-fn a_run_that_is_no_record_is_refused_as_show_refuses_it() {
+fn a_folder_without_a_record_is_rejected_like_in_show() {
     let folder = TestFolder::new();
     folder.legwork(&["replay", "latest"]).run().assert_code(2).assert_stderr_contains("there are no runs");
     folder.legwork(&["replay"]).run().assert_code(2).assert_stderr_contains("there are no runs in runs yet");

@@ -1,4 +1,4 @@
-//! Runs that are cut off anywhere and go on.
+//! Runs that are interrupted anywhere and resume.
 
 mod damaged_journals;
 mod disk_failures;
@@ -13,7 +13,7 @@ use self::workload::{RUN, Workload};
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// The job as far as a loopback server answers it: `Answer`s in turn, one agent.
+/// The job for a loopback server that sends `Answer`s in turn to one agent.
 fn served(tools: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -24,7 +24,7 @@ fn served(tools: &str) -> TestFolder {
 }
 
 #[test]
-fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
+fn a_kill_during_a_tool_call_is_reported_to_the_model_without_repeating_requests() {
     let folder = served("bash");
     let server = Server::with(
         Checks::AllowRepeats,
@@ -36,7 +36,7 @@ fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
             Answer::text("Gone on."),
         ]),
     );
-    // A sandbox would keep the command from it.
+    // A sandbox would prevent the command from doing so.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).anthropic(&server).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(!cut.run_folder().has("result.json"));
@@ -52,7 +52,7 @@ fn a_kill_in_a_tool_tells_the_model_and_asks_no_reply_twice() {
 }
 
 #[test]
-fn a_kill_in_a_request_asks_again_and_counts_what_it_had_reserved() {
+fn a_kill_during_a_request_repeats_it_and_counts_the_reservation() {
     let folder = served("");
     let first = std::sync::atomic::AtomicBool::new(true);
     let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
@@ -77,7 +77,7 @@ fn a_kill_in_a_request_asks_again_and_counts_what_it_had_reserved() {
 }
 
 #[test]
-fn a_run_that_a_signal_or_its_provider_ended_goes_on() {
+fn a_run_ended_by_a_signal_or_its_provider_resumes() {
     let folder = served("bash");
     let answers = std::sync::Mutex::new(
         [
@@ -108,7 +108,7 @@ fn a_run_that_a_signal_or_its_provider_ended_goes_on() {
 }
 
 #[test]
-fn a_run_that_has_ended_says_so_with_its_exit_code() {
+fn a_finished_run_is_reported_with_its_exit_code() {
     let folder = Workload::short().folder();
     folder.legwork(RUN).run().assert_code(0);
     let before = folder.legwork(&["show"]).run().stdout;
@@ -131,7 +131,7 @@ fn a_run_that_has_ended_says_so_with_its_exit_code() {
 }
 
 #[test]
-fn a_run_is_not_resumed_while_it_goes_on() {
+fn an_active_run_is_not_resumed() {
     let folder = served("");
     let server = Server::start(|_: &Request| Answer::empty().hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
@@ -147,7 +147,7 @@ fn a_run_is_not_resumed_while_it_goes_on() {
 }
 
 #[test]
-fn another_commit_is_refused_unless_forced() {
+fn another_commit_is_rejected_unless_forced() {
     let folder = Workload::short().folder();
     folder.commit_all();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
@@ -158,13 +158,13 @@ fn another_commit_is_refused_unless_forced() {
 }
 
 #[test]
-fn a_secret_input_has_to_be_given_again() {
+fn a_secret_input_must_be_given_again() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n");
     folder.write("replies.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: kill -9 $(cut -d' ' -f4 /proc/$PPID/stat) } }]\n  - calls: [{ tool: bash, input: { command: 'echo $INPUT_TOKEN > said' } }]\n  - text: Over.\n");
     let given = |line: &[&str]| folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush");
     let give = |line: &[&str]| given(line).run();
-    // A sandbox would keep the command from it.
+    // A sandbox would prevent the command from doing so.
     assert_eq!(given(RUN).run().signal(), Some(9));
     folder.legwork(&["resume", "latest"]).run().assert_code(3).assert_stderr_contains("--set-env token=VARIABLE");
     folder
@@ -179,7 +179,7 @@ fn a_secret_input_has_to_be_given_again() {
 }
 
 #[test]
-fn a_journal_that_was_changed_is_refused() {
+fn a_changed_journal_is_rejected() {
     let folder = Workload::short().folder();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
     let path = folder.at("runs/job/latest/events.jsonl");
@@ -194,16 +194,16 @@ fn a_journal_that_was_changed_is_refused() {
     assert!(!folder.exists("log") || folder.read("log") == "one\n");
 }
 
-/// The command waits until it has seen the sign of life change, so that time passes, however slow the machine is.
+/// The command waits for the heartbeat to change, so that time passes however slow the machine is.
 #[test]
-fn time_in_a_command_that_was_killed_counts() {
+fn time_in_a_killed_command_counts() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\n");
     let command = "for i in 1 2; do was=$(cat runs/job/latest/heartbeat); while [ \"$was\" = \"$(cat runs/job/latest/heartbeat)\" ]; \
                    do sleep 0.05; done; done; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat)";
     let script = json!({"parent": [{"calls": [{"tool": "bash", "input": {"command": command}}]}, {"text": "Over."}]});
     folder.write("r.yaml", script.to_string());
-    // A sandbox would keep the command from it.
+    // A sandbox would prevent the command from doing so.
     let cut = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).run();
     assert_eq!(cut.signal(), Some(9));
     assert!(cut.run_folder().has("heartbeat"));
@@ -222,7 +222,7 @@ fn time_in_a_command_that_was_killed_counts() {
 }
 
 #[test]
-fn changes_are_known_where_a_kill_came_between_the_last_steps() {
+fn changes_are_complete_after_a_kill_between_the_last_steps() {
     for left in ["result.json", "result.json and workspace.start"] {
         let folder = Workload::short().folder();
         let ended = folder.legwork(RUN).run();
@@ -231,7 +231,7 @@ fn changes_are_known_where_a_kill_came_between_the_last_steps() {
         let patch = record.file("changes.patch");
         assert!(!changes.as_array().unwrap().is_empty());
         assert!(!record.has("workspace.start"), "it goes last");
-        // As a kill leaves it that came before the result was written.
+        // As after a kill before the result was written.
         std::fs::remove_file(record.path().join("result.json")).unwrap();
         if left == "result.json" {
             std::fs::write(record.path().join("workspace.start"), "").unwrap();
@@ -247,7 +247,7 @@ fn changes_are_known_where_a_kill_came_between_the_last_steps() {
 }
 
 #[test]
-fn what_a_kill_left_half_written_goes() {
+fn partial_files_of_a_kill_are_removed() {
     let folder = Workload::short().folder();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "30").run();
     let latest = folder.at("runs/job/latest").canonicalize().unwrap();
@@ -262,7 +262,7 @@ fn what_a_kill_left_half_written_goes() {
 }
 
 #[test]
-fn a_run_that_could_not_begin_leaves_no_record() {
+fn a_run_that_could_not_start_leaves_no_record() {
     let folder = Workload::short().folder();
     folder.legwork(RUN).run().assert_code(0);
     let (before, latest) = (folder.list(), std::fs::read_link(folder.at("runs/job/latest")).unwrap());
@@ -282,7 +282,7 @@ fn a_run_that_could_not_begin_leaves_no_record() {
 }
 
 #[test]
-fn a_record_that_breaks_amid_the_run_says_how_to_go_on() {
+fn a_record_that_fails_during_the_run_names_the_resume_command() {
     let folder = Workload::short().folder();
     let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", "40").run();
     failed.assert_code(5).assert_stderr_contains("help:").assert_not_printed("--out");

@@ -1,4 +1,4 @@
-//! Runs that don't go well: keys, endpoints, time, signals, disks.
+//! Runs that fail: keys, endpoints, time, signals, disks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 
-/// Every file of a whole record that ended early.
+/// Every file of a complete record of a run that ended early.
 pub(crate) fn assert_complete_record(record: &crate::support::record::RunFolder) {
     for file in ["job.yaml", "plan.json", "events.jsonl", "transcript.md", "report.html", "result.json"] {
         assert!(record.has(file), "{file}");
@@ -21,7 +21,7 @@ pub(crate) fn assert_complete_record(record: &crate::support::record::RunFolder)
 }
 
 #[test]
-fn a_missing_key_is_named_before_anything_else() {
+fn a_missing_key_is_reported_before_anything_else() {
     let folder = folder_with(JOB);
     for value in [None, Some("")] {
         let mut program = folder.legwork(&["run", "job.yaml"]);
@@ -34,7 +34,7 @@ fn a_missing_key_is_named_before_anything_else() {
 }
 
 #[test]
-fn a_refused_key_is_final_and_never_shown() {
+fn a_rejected_key_is_final_and_never_shown() {
     let folder = folder_with(JOB);
     let server = Server::start(|_: &Request| Answer::status(401).error("authentication_error", "invalid x-api-key"));
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
@@ -54,7 +54,7 @@ fn a_refused_key_is_final_and_never_shown() {
 }
 
 #[test]
-fn an_unreachable_endpoint_is_worth_another_try_later() {
+fn an_unreachable_endpoint_is_a_temporary_failure() {
     let folder = folder_with(JOB);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ended = folder
@@ -71,7 +71,7 @@ fn an_unreachable_endpoint_is_worth_another_try_later() {
 }
 
 #[test]
-fn throttling_is_waited_out() {
+fn throttled_requests_are_retried() {
     let folder = folder_with(JOB);
     let server = Server::start(ScriptedAgents::of([
         Answer::status(429).header("retry-after", "0").error("rate_limit_error", "slow down"),
@@ -86,7 +86,7 @@ fn throttling_is_waited_out() {
 }
 
 #[test]
-fn a_child_whose_provider_fails_ends_the_run() {
+fn a_subagent_whose_provider_fails_ends_the_run() {
     let folder =
         folder_with("parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [] }\n  b: { tools: [] }\n");
     let server = Server::start(|request: &Request| match request.prompt().as_str() {
@@ -158,7 +158,7 @@ pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_out_folder_that_cannot_be_is_an_environment_failure() {
+fn an_impossible_out_folder_is_an_environment_failure() {
     let folder = folder_with(JOB);
     folder.write("file", "x");
     let server = Server::start(ScriptedAgents::of([]));
@@ -168,7 +168,7 @@ fn an_out_folder_that_cannot_be_is_an_environment_failure() {
 }
 
 #[test]
-fn a_journal_that_cannot_grow_stops_the_run_before_the_next_step() {
+fn a_journal_that_cannot_be_written_stops_the_run_before_the_next_step() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/job.script.yaml\nparent: { prompt: Go., tools: [bash] }\n");
     folder.write(
@@ -176,7 +176,7 @@ fn a_journal_that_cannot_grow_stops_the_run_before_the_next_step() {
         "parent:\n  - calls: [{ tool: bash, input: { command: 'head -c 40000 /dev/zero | tr \"\\0\" x' } }]\n  \
          - calls: [{ tool: bash, input: { command: touch later } }]\n  - text: ok\n",
     );
-    // A limit on the size of a file fails a write as a full disk does, once its signal is ignored.
+    // With its signal ignored, a limit on the file size fails a write like a full disk.
     let script = format!("trap '' XFSZ; ulimit -f 32; exec {} run job.yaml", env!("CARGO_BIN_EXE_legwork"));
     let output = std::process::Command::new("sh")
         .args(["-c", &script])
@@ -194,7 +194,7 @@ fn a_journal_that_cannot_grow_stops_the_run_before_the_next_step() {
 }
 
 #[test]
-fn a_full_disk_still_has_room_for_the_result() {
+fn the_result_is_written_on_a_full_disk() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/job.script.yaml\nparent: { prompt: Go., tools: [bash] }\n");
     folder.write(
@@ -203,7 +203,7 @@ fn a_full_disk_still_has_room_for_the_result() {
          - calls: [{ tool: bash, input: { command: touch later } }]\n  - text: ok\n",
     );
     std::fs::create_dir(folder.at("disk")).unwrap();
-    // A disk of a megabyte that only this shell sees, and that goes away with it.
+    // A disk of one megabyte that only this shell sees, and that disappears with it.
     let mount = "mount -t tmpfs -o size=1m none disk";
     let alone = |script: &str| {
         let mut unshare = std::process::Command::new("unshare");
@@ -236,7 +236,7 @@ fn a_full_disk_still_has_room_for_the_result() {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_panic_and_no_lost_record() {
+fn blocked_output_neither_panics_nor_loses_the_record() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\n");
     let server = Server::start(ScriptedAgents::of([Answer::text(&"long\n".repeat(100_000))]));
     let program = env!("CARGO_BIN_EXE_legwork");
@@ -256,7 +256,7 @@ fn output_that_nobody_reads_is_no_panic_and_no_lost_record() {
 }
 
 #[test]
-fn a_record_that_is_deleted_stops_the_run_and_does_not_come_back_in_part() {
+fn a_deleted_record_stops_the_run_and_is_not_partly_recreated() {
     let folder = folder_with(JOB);
     let runs = folder.at("runs/job");
     let server = Server::start(move |_: &Request| {
@@ -270,7 +270,7 @@ fn a_record_that_is_deleted_stops_the_run_and_does_not_come_back_in_part() {
 }
 
 #[test]
-fn what_a_failed_try_has_used_counts_in_a_run_that_is_stopped() {
+fn usage_of_a_failed_attempt_counts_in_a_stopped_run() {
     let folder = folder_with(JOB);
     let tries = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::start(move |_: &Request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
@@ -286,7 +286,7 @@ fn what_a_failed_try_has_used_counts_in_a_run_that_is_stopped() {
 }
 
 #[test]
-fn a_signal_ends_a_run_whose_output_nobody_reads() {
+fn a_signal_ends_a_run_with_blocked_output() {
     let folder = folder_with(JOB);
     let server = Server::start(|_: &Request| {
         let long = "x".repeat(200_000);
@@ -304,9 +304,9 @@ fn a_signal_ends_a_run_whose_output_nobody_reads() {
         .spawn()
         .unwrap();
     server.wait_for(1);
-    // Its own reply no longer fits the pipe, so it is written to the journal and then to nobody.
+    // Its own reply no longer fits into the pipe, so it is written to the journal and then blocks.
     let journal = folder.at("runs/job/latest/events.jsonl");
-    wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"replied\"")));
+    wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"reply_received\"")));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     wait_until(|| child.try_wait().unwrap().is_some());
@@ -314,7 +314,7 @@ fn a_signal_ends_a_run_whose_output_nobody_reads() {
 }
 
 #[test]
-fn a_killed_run_shows_the_call_that_was_under_way() {
+fn a_killed_run_shows_the_interrupted_call() {
     let folder = folder_with(JOB);
     let server = Server::start(|_: &Request| Answer::calls(&[("bash", json!({"command": "touch begun; sleep 62"}))]));
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();
@@ -355,10 +355,10 @@ fn a_run_under_nohup_outlives_its_terminal() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// As under `docker exec`: the session's leader is outside of the namespace of processes, and its id reads 0.
+/// As under `docker exec`: the session leader is outside of the PID namespace, and its id reads 0.
 #[cfg(target_os = "linux")]
 #[test]
-fn commands_end_whole_where_our_session_is_not_of_our_namespace() {
+fn commands_are_killed_completely_in_another_pid_namespace() {
     let folder = folder_with(JOB);
     let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--"];
     let probe = std::process::Command::new("unshare").args(inside).arg("true").output();
@@ -380,14 +380,14 @@ fn commands_end_whole_where_our_session_is_not_of_our_namespace() {
 }
 
 #[test]
-fn a_run_whose_parent_vanishes_ends_as_by_sigterm() {
+fn a_run_whose_parent_process_exits_ends_like_sigterm() {
     let folder = folder_with(JOB);
     let server = Server::start(|_: &Request| Answer::empty().hang());
     let line = format!("{} run job.yaml & while ! [ -e go ]; do sleep 0.02; done", env!("CARGO_BIN_EXE_legwork"));
     let shell = folder.program("sh", &["-c", &line]).anthropic(&server).spawn();
     server.wait_for(1);
     folder.write("go", "");
-    // The shell has ended; what it started holds its outputs until it ends as well.
+    // The shell has ended; its children keep the pipes open until they end.
     let ended = shell.wait();
     ended.assert_code(0);
     let result = ended.run_folder().result();

@@ -1,4 +1,4 @@
-//! Whole runs through the real binary: the loop, its subagents and its ends.
+//! Whole runs through the real binary: the loop, its subagents and its outcomes.
 
 mod outcomes;
 
@@ -10,7 +10,7 @@ use crate::support::test_folder::TestFolder;
 
 const MODEL: &str = "model: anthropic/claude-sonnet-4-6\n";
 
-/// A folder with a job; the job gets its model.
+/// A folder with a job. The model is added to the job.
 pub(crate) fn folder_with(job: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", format!("{MODEL}{job}"));
@@ -26,7 +26,7 @@ fn outcome(ended: &ProgramOutput) -> Value {
 }
 
 #[test]
-fn the_smallest_job_answers() {
+fn the_smallest_job_runs() {
     let folder = folder_with("parent:\n  prompt: Say hello.\n  tools: []\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("Hello.")]));
     let ended = run(&folder, &server);
@@ -192,7 +192,7 @@ subagents:
     assert_eq!(folder.read("d.txt"), "two\n");
     assert!(record.summary("writer-1").contains("Wrote it."));
 
-    // The record is a script itself.
+    // The record is itself a script.
     std::fs::remove_file(folder.at("e.txt")).unwrap();
     let again =
         folder.legwork(&["run", "job.yaml", "--model"]).arg(format!("replay/{}", record.path().display())).run();
@@ -201,7 +201,7 @@ subagents:
 }
 
 #[test]
-fn children_run_side_by_side_up_to_the_limit_and_answer_in_the_order_of_the_calls() {
+fn subagents_run_in_parallel_up_to_the_limit_and_are_answered_in_call_order() {
     let folder = folder_with(
         "parent:\n  prompt: Ask four.\n  tools: [task]\nsubagents:\n  a:\n    tools: []\n  b:\n    tools: []\n\
          limits: { parallel_subagents: 2 }\n",
@@ -219,7 +219,7 @@ fn children_run_side_by_side_up_to_the_limit_and_answer_in_the_order_of_the_call
             };
         }
         top.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-        // The first child is the slowest, so that the order of the ends isn't that of the calls.
+        // The first subagent is the slowest, so the order of the ends differs from that of the calls.
         std::thread::sleep(std::time::Duration::from_millis(if request.prompt() == "one" { 150 } else { 50 }));
         now.fetch_sub(1, SeqCst);
         Answer::text(&format!("answer {}", request.prompt()))
@@ -252,9 +252,9 @@ fn task_without_subagents_delegates_to_general() {
     assert!(ended.run_folder().has("subagents/general-1.md"));
 }
 
-/// What a model says before its calls is a remark. The answer is the last reply's text, even where it has none.
+/// Text before calls isn't the answer. The answer is the last reply's text, even if it is empty.
 #[test]
-fn a_remark_before_an_empty_last_reply_is_not_the_answer() {
+fn text_before_an_empty_final_reply_is_not_the_answer() {
     let folder =
         folder_with("parent:\n  prompt: Delegate.\n  tools: [task]\nsubagents:\n  short:\n    tools: [glob]\n");
     let server = Server::start(
@@ -280,7 +280,7 @@ fn a_remark_before_an_empty_last_reply_is_not_the_answer() {
 }
 
 #[test]
-fn a_reached_turn_limit_asks_once_more_without_tools() {
+fn a_turn_limit_leads_to_one_more_request_without_tools() {
     let folder = folder_with("parent:\n  prompt: Go on and on.\n  tools: [glob]\n  max_turns: 2\n");
     let glob = || Answer::calls(&[("glob", json!({"pattern": "*"}))]);
     let server = Server::start(ScriptedAgents::of([glob(), glob(), Answer::text("This far I came.")]));
@@ -295,7 +295,7 @@ fn a_reached_turn_limit_asks_once_more_without_tools() {
 }
 
 #[test]
-fn a_childs_limit_is_told_to_the_parent_beside_its_summary() {
+fn the_parent_gets_a_subagents_limit_with_its_summary() {
     let folder = folder_with(
         "parent:\n  prompt: Delegate.\n  tools: [task]\nsubagents:\n  short:\n    tools: [glob]\n    max_turns: 1\n",
     );
@@ -312,7 +312,7 @@ fn a_childs_limit_is_told_to_the_parent_beside_its_summary() {
 }
 
 #[test]
-fn what_the_model_gets_wrong_is_told_and_the_run_goes_on() {
+fn mistakes_of_the_model_are_reported_to_it_and_the_run_continues() {
     let folder = folder_with(
         "parent:\n  prompt: Err.\n  tools: [read_file, task]\nsubagents:\n  one: { tools: [] }\n  two: { tools: [] }\n",
     );
@@ -360,7 +360,7 @@ fn the_transcript_stays_readable_after_an_open_code_block() {
 }
 
 #[test]
-fn what_comes_back_from_a_task_is_bounded_and_a_bad_call_says_what_is_expected() {
+fn task_results_are_bounded_and_bad_calls_are_explained() {
     let folder = folder_with(ALL_TOOLS);
     let server = Server::start(
         ScriptedAgents::new()
@@ -388,7 +388,7 @@ fn what_comes_back_from_a_task_is_bounded_and_a_bad_call_says_what_is_expected()
 }
 
 #[test]
-fn a_reply_comes_whole_or_in_single_bytes_and_every_block_goes_back_as_it_came() {
+fn blocks_are_sent_back_unchanged_however_they_were_streamed() {
     let unknown = json!({"type": "hologram", "payload": {"b": 1, "a": [null, "ü"]}});
     let ways: [fn(Answer) -> Answer; 3] = [|answer| answer, Answer::non_streaming, |answer| answer.chunk(1)];
     for way in ways {

@@ -1,4 +1,4 @@
-//! What commands find in the sandbox, and how the best tier is chosen. (What they can't do there is in `attacks`.)
+//! What commands find in the sandbox, and how the tier is chosen. `sandbox_attacks` tests what they can't do.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
-/// Whether bubblewrap works on this machine; says so on stderr where it doesn't.
+/// Whether bubblewrap works on this machine. If it doesn't, a note on stderr says so.
 fn bubblewrap_works() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| {
@@ -45,7 +45,7 @@ fn program(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml", "--model", "replay/../replies.yaml"])
 }
 
-/// What the commands printed, one text each.
+/// The output of each command.
 fn command_outputs(ended: &ProgramOutput) -> Vec<String> {
     let events = ended.run_folder().events();
     let finished = events.iter().filter_map(|entry| match entry["type"] == "call_finished" {
@@ -59,7 +59,7 @@ fn sandbox(ended: &ProgramOutput) -> String {
     ended.run_folder().result()["sandbox"].as_str().unwrap().to_owned()
 }
 
-/// Makes an executable script.
+/// Creates an executable script.
 fn write_executable(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -78,7 +78,7 @@ fn path_without_bwrap(folder: &TestFolder) -> PathBuf {
 }
 
 #[test]
-fn the_home_folder_is_empty_but_for_toolchains_and_lasts_as_long_as_the_run() {
+fn the_home_folder_has_only_toolchains_and_exists_during_the_run() {
     if !bubblewrap_works() {
         return;
     }
@@ -145,7 +145,7 @@ fn credentials_in_toolchain_folders_are_hidden_in_both_tiers() {
 }
 
 #[test]
-fn what_is_opened_below_home_is_found_at_home_in_both_tiers() {
+fn paths_allowed_below_home_are_available_in_both_tiers() {
     for bubblewrap in [true, false] {
         if bubblewrap && !self::bubblewrap_works() {
             continue;
@@ -170,7 +170,7 @@ fn what_is_opened_below_home_is_found_at_home_in_both_tiers() {
 }
 
 #[test]
-fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
+fn the_home_folder_is_removed_even_if_the_run_is_killed() {
     if !bubblewrap_works() {
         return;
     }
@@ -189,7 +189,7 @@ fn what_commands_wrote_at_home_is_gone_even_when_the_run_is_killed() {
 }
 
 #[test]
-fn what_a_run_left_that_was_killed_with_all_its_processes_goes_with_the_next() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     if !bubblewrap_works() {
         return;
     }
@@ -208,11 +208,11 @@ fn what_a_run_left_that_was_killed_with_all_its_processes_goes_with_the_next() {
 }
 
 #[test]
-fn the_workspace_can_lie_anywhere() {
+fn the_workspace_can_be_anywhere() {
     if !bubblewrap_works() {
         return;
     }
-    // In the home folder, which is hidden otherwise.
+    // In the home folder, which is otherwise hidden.
     let folder = prepared("", &["pwd; echo new > file; ls -A .."]);
     std::fs::write(folder.home().parent().unwrap().join("secret"), "").unwrap();
     let above = folder.path().parent().unwrap().to_owned();
@@ -231,7 +231,7 @@ fn the_workspace_can_lie_anywhere() {
 }
 
 #[test]
-fn the_command_line_opens_more_and_read_only_closes_all() {
+fn allow_options_grant_access_and_read_only_removes_write_access() {
     if !bubblewrap_works() {
         return;
     }
@@ -260,7 +260,7 @@ fn the_command_line_opens_more_and_read_only_closes_all() {
 }
 
 #[test]
-fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
+fn a_bwrap_that_commands_can_write_is_not_used() {
     let folder = prepared("", &["true"]);
     let programs = path_without_bwrap(&folder);
     write_executable(&folder.at("bin/bwrap"), "touch planted; exit 0");
@@ -276,7 +276,7 @@ fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
             .assert_stderr_contains("bwrap");
         assert!(!folder.exists("planted"), "{path}");
     }
-    // A folder that anyone may write to.
+    // A folder that everyone can write to.
     let shared = folder.home().parent().unwrap().join("shared");
     write_executable(&shared.join("bwrap"), "touch planted; exit 0");
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -287,7 +287,7 @@ fn a_bwrap_that_a_command_could_have_put_there_is_not_used() {
 }
 
 #[test]
-fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
+fn a_bwrap_that_fails_hangs_or_pretends_is_unavailable() {
     for (text, why) in [
         ("echo no such luck >&2; exit 1", "no such luck"),
         ("exit 0", "capabilities"),
@@ -299,7 +299,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
         write_executable(&programs.join("bwrap"), text);
         let ended = program(&folder).args(["--sandbox", "required"]).env("PATH", &programs).run();
         ended.assert_code(5).assert_stderr_contains("--sandbox off");
-        // As root, capabilities are missed first.
+        // Root fails first because of missing capabilities.
         assert!(ended.stderr.contains(why) || ended.stderr.contains("capabilities"), "{}", ended.full_output());
         let ended = program(&folder).env("PATH", &programs).run();
         match ended.stderr.contains("landlock can't be used") {
@@ -313,7 +313,7 @@ fn a_bwrap_that_fails_hangs_or_pretends_is_a_tier_not_reached() {
 }
 
 #[test]
-fn bubblewrap_is_tried_once_for_commands_that_write_and_those_that_only_read() {
+fn bubblewrap_is_probed_once_for_read_write_and_read_only() {
     if !bubblewrap_works() {
         return;
     }
@@ -337,12 +337,12 @@ fn bubblewrap_is_tried_once_for_commands_that_write_and_those_that_only_read() {
 }
 
 #[test]
-fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
+fn without_a_sandbox_commands_need_sandbox_off() {
     let folder = prepared("", &["echo ran"]);
     let ended = program(&folder).args(["--sandbox", "off"]).run();
     ended.assert_code(0).assert_stderr_contains("warning: commands are not confined (sandbox: off)");
     assert_eq!((sandbox(&ended).as_str(), command_outputs(&ended)), ("off", vec!["ran".to_owned()]));
-    // A job without commands needs none.
+    // A job without commands needs no sandbox.
     let folder = prepared("", &[]);
     let programs = path_without_bwrap(&folder);
     folder.write("job.yaml", folder.read("job.yaml").replace("bash: { timeout: 20s }", "glob"));
@@ -352,11 +352,11 @@ fn without_a_sandbox_commands_run_only_where_a_person_says_so() {
 }
 
 #[test]
-fn a_command_is_asked_before_it_is_killed_and_leaves_nothing() {
+fn a_command_gets_sigterm_before_sigkill_and_leaves_no_process() {
     if !bubblewrap_works() {
         return;
     }
-    // By a number that no other test has, of whoever else runs tests here.
+    // With a number that no other test of any user here has.
     let sleep = format!("sleep 177.{}", std::process::id());
     let command = format!("trap 'echo asked; exit 3' TERM; (setsid {sleep} &); echo begun; {sleep} & wait");
     let folder = prepared("", &[&command]);
@@ -371,7 +371,7 @@ fn a_command_is_asked_before_it_is_killed_and_leaves_nothing() {
 }
 
 #[test]
-fn variables_reach_the_command_and_not_the_program_that_starts_it() {
+fn environment_variables_reach_the_command_and_not_the_sandbox_launcher() {
     if !bubblewrap_works() {
         return;
     }

@@ -1,5 +1,5 @@
-//! What a command that was talked into the worst can do, in every tier that the machine has, as root and as an ordinary
-//! user. Each attack succeeds where nothing confines it, or says on stderr that this machine itself prevents it.
+//! What a malicious command can do in every tier that works on the machine, as root and as an ordinary user. Each
+//! attack succeeds without a sandbox, or reports on stderr that this machine itself prevents it.
 
 mod attack_fixture;
 mod escape_attempts;
@@ -14,12 +14,12 @@ use self::attack_fixture::{Tier, User, tiers};
 const USERS: [User; 2] = [User::Current, User::Unprivileged];
 
 #[test]
-fn some_tier_is_tested_in_ci() {
+fn at_least_one_tier_is_tested_in_ci() {
     let some = USERS.iter().any(|user| !tiers(*user).is_empty());
     assert!(some || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no tier works here, so none was tested");
 }
 
-/// All tiers of all users.
+/// All tiers for all users.
 fn users_and_tiers() -> impl Iterator<Item = (User, Tier)> {
     USERS.into_iter().flat_map(|user| tiers(user).iter().map(move |tier| (user, *tier)))
 }

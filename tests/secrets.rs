@@ -1,4 +1,4 @@
-//! Secrets: who sees them, and that nothing that is kept, shown or sent holds one.
+//! Secrets: who can read them, and that nothing that is stored, shown or sent contains one.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-/// As long as a GitHub token: `base64` breaks it in two.
+/// As long as a GitHub token: `base64` wraps it into two lines.
 const TOKEN: &str = "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcdefghijABCDEFGHIJ0123456789klmnop";
 
 const JOB: &str = "inputs: { token: { type: string, secret: true } }\nparent: { prompt: Use it., tools: [bash, read_file, write_file] }\n";
@@ -23,7 +23,7 @@ fn run(folder: &TestFolder, server: &Server, format: &str) -> ProgramOutput {
     run.anthropic(server).env("MY_TOKEN", TOKEN).run()
 }
 
-/// Nothing of the text or of a part of it was printed, recorded or sent.
+/// Asserts that neither the text nor a part of it was printed, recorded or sent.
 #[track_caller]
 fn assert_absent(ended: &ProgramOutput, requests: &[std::sync::Arc<Request>], texts: &[&str]) {
     for text in texts {
@@ -43,7 +43,7 @@ fn no_process_finds_the_key_in_an_environment() {
     let ended =
         folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("AWS_SECRET_ACCESS_KEY", "aws/aws/aws").run();
     ended.assert_code(0);
-    // It could look: its own environment is there.
+    // The command can look: its own environment is there.
     assert!(server.finish()[1].results()[0].text.contains("HOME="), "{}", ended.full_output());
     for file in ["own", "parents"] {
         let found = String::from_utf8_lossy(&std::fs::read(folder.at(file)).unwrap()).into_owned();
@@ -53,7 +53,7 @@ fn no_process_finds_the_key_in_an_environment() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn our_own_process_shows_its_key_to_nobody() {
+fn other_processes_cannot_read_our_key() {
     let folder = folder_with("parent: { prompt: Wait., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::text("never").hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).env("HARMLESS", "1").spawn();
@@ -72,7 +72,7 @@ fn our_own_process_shows_its_key_to_nobody() {
 }
 
 #[test]
-fn a_secret_is_masked_in_every_form_that_programs_give_it() {
+fn a_secret_is_redacted_in_every_encoding() {
     let folder = folder_with(JOB);
     let hex: String = TOKEN.bytes().map(|byte| format!("{byte:02x}")).collect();
     let command = r#"t=$INPUT_TOKEN
@@ -95,9 +95,9 @@ fn a_secret_is_masked_in_every_form_that_programs_give_it() {
 }
 
 #[test]
-fn a_secret_is_masked_before_anything_is_cut() {
+fn redaction_happens_before_truncation() {
     let folder = folder_with(JOB);
-    // Long results keep their head and their tail, long lines their head.
+    // Long results keep their start and end, long lines their start.
     let flood = "yes \"$INPUT_TOKEN\" | head -n 5000";
     let line = "for i in $(seq 300); do printf '%s' \"$INPUT_TOKEN\"; done > line; wc -c line";
     let read = Answer::calls(&[("read_file", json!({ "path": "line" }))]);
@@ -108,7 +108,7 @@ fn a_secret_is_masked_before_anything_is_cut() {
 }
 
 #[test]
-fn the_providers_key_is_masked_wherever_it_shows() {
+fn the_providers_key_is_redacted_everywhere() {
     let folder = folder_with("parent: { prompt: Read it., tools: [read_file] }\n");
     folder.write("settings", format!("key = {KEY}\n"));
     let read = Answer::calls(&[("read_file", json!({ "path": "settings" }))]);
@@ -121,9 +121,9 @@ fn the_providers_key_is_masked_wherever_it_shows() {
 }
 
 #[test]
-fn what_a_server_says_of_its_refusal_is_masked() {
+fn error_messages_of_a_server_are_redacted() {
     let encoded = "c2stYW50LXRlc3QtMGExYjJjM2Q0ZTVmNjc4OQ==";
-    // Cut at 600 characters, amid the token.
+    // Truncated at 600 characters, within the token.
     let words = format!("no {KEY}, no {encoded}, {}{TOKEN}", "x".repeat(560));
     for (status, kind, outcome) in [
         (401, "authentication_error", "provider_rejected"),
@@ -142,7 +142,7 @@ fn what_a_server_says_of_its_refusal_is_masked() {
 }
 
 #[test]
-fn a_page_in_place_of_an_answer_is_masked_before_it_is_cut() {
+fn an_unexpected_page_is_redacted_before_it_is_truncated() {
     let folder = folder_with(JOB);
     let page = format!("{}{TOKEN}", "y".repeat(190));
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", page.len());
@@ -181,7 +181,7 @@ fn a_reply_with_a_secret_is_the_same_in_the_journal_and_in_every_later_request()
 }
 
 #[test]
-fn a_secret_in_two_blocks_or_in_escapes_shows_nowhere() {
+fn a_secret_split_over_blocks_or_escaped_is_redacted() {
     let folder = folder_with(JOB);
     let escaped: String = TOKEN.chars().map(|letter| format!("\\u{:04x}", u32::from(letter))).collect();
     let call = Answer::empty().then_broken_call("bash", &format!("{{\"command\":\"echo {escaped}\"}}"));
@@ -194,7 +194,7 @@ fn a_secret_in_two_blocks_or_in_escapes_shows_nowhere() {
 }
 
 #[test]
-fn a_mask_is_not_written_in_place_of_a_secret() {
+fn a_placeholder_is_not_written_over_a_secret() {
     let folder = folder_with(JOB);
     folder.write("settings", format!("token = {TOKEN}\n"));
     let write = |content: &str| Answer::calls(&[("write_file", json!({ "path": "settings", "content": content }))]);
@@ -209,11 +209,11 @@ fn a_mask_is_not_written_in_place_of_a_secret() {
 }
 
 #[test]
-fn a_mask_in_a_path_is_refused_and_a_secret_in_a_path_is_not_kept() {
+fn a_placeholder_in_a_path_is_rejected_and_a_secret_in_a_path_is_not_stored() {
     let folder = folder_with(JOB);
     folder.write(&format!("w-{TOKEN}/a.txt"), "text\n");
     let input = json!({ "path": "w-[masked:token]", "content": "x" });
-    // A command that stays leaves what the run had kept of the workspace.
+    // The killed command leaves the run's baseline of the workspace behind.
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[("write_file", input)]),
         bash(
@@ -252,7 +252,7 @@ fn short_values_are_left_alone_with_a_warning() {
 }
 
 #[test]
-fn the_lines_of_a_key_file_are_secrets_each() {
+fn each_line_of_a_key_file_is_a_secret() {
     let key =
         "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nAgEAAoIBx9Q=\n-----END PRIVATE KEY-----\n";
     let folder = folder_with(JOB);
@@ -268,7 +268,7 @@ fn the_lines_of_a_key_file_are_secrets_each() {
 }
 
 #[test]
-fn githubs_runner_is_told_what_to_mask_and_files_are_not() {
+fn github_gets_mask_commands_unless_stderr_is_a_file() {
     let folder = folder_with(
         "env: [DEPLOY_TOKEN, CARGO_HOME, SHORT_KEY]\ninputs: { token: { type: string, secret: true } }\nparent: { prompt: Go., tools: [bash] }\n",
     );
@@ -291,7 +291,7 @@ fn githubs_runner_is_told_what_to_mask_and_files_are_not() {
 }
 
 #[test]
-fn a_misspelt_secret_is_not_quoted() {
+fn a_misspelled_secret_is_not_quoted() {
     let folder = folder_with(JOB);
     for option in ["--set", "--set-env"] {
         let ended = folder.legwork(&["run", "job.yaml", option, &format!("tokne={TOKEN}")]).run();
@@ -321,7 +321,7 @@ fn a_dry_run_shows_no_secret() {
 }
 
 #[test]
-fn the_password_of_an_address_is_a_secret() {
+fn the_password_in_an_address_is_a_secret() {
     let folder = folder_with("env: [DATABASE]\nparent: { prompt: Go., tools: [bash] }\n");
     let server = Server::start(ScriptedAgents::of([bash("echo $DATABASE"), Answer::text("ok")]));
     let run = folder.legwork(&["run", "job.yaml"]).anthropic(&server);
@@ -333,7 +333,7 @@ fn the_password_of_an_address_is_a_secret() {
 }
 
 #[test]
-fn every_folder_and_file_of_a_record_is_its_owners_alone() {
+fn records_are_readable_by_their_owner_only() {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\n");
     let task = Answer::calls(&[("task", json!({ "prompt": "Look." }))]);
     let script = ScriptedAgents::new().agent("Look.", [Answer::text("Seen.")]).agent("Go.", [task, Answer::text("ok")]);
@@ -354,7 +354,7 @@ fn every_folder_and_file_of_a_record_is_its_owners_alone() {
     }
 }
 
-/// A run whose command left its secret in the workspace, cut off behind that.
+/// A run whose command wrote its secret into the workspace, killed after that.
 fn run_with_leaked_secret(arguments: &[&str], old: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", format!("model: replay/r.yaml\nenv: [DEPLOY_TOKEN]\n{JOB}"));
@@ -373,7 +373,7 @@ fn run_with_leaked_secret(arguments: &[&str], old: &str) -> TestFolder {
 }
 
 #[test]
-fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
+fn a_run_does_not_resume_with_a_changed_secret_that_would_leak() {
     const OLD: &str = "the-old-value-of-it";
     let folder = run_with_leaked_secret(&[], OLD);
     let resume = |arguments: &[&str], token: &str, deploy: Option<&str>| {
@@ -392,7 +392,7 @@ fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
         .assert_stderr_contains("--force");
     resume(&[], OLD, Some("deploy-2-deploy")).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
     resume(&[], OLD, None).run().assert_code(2).assert_stderr_contains(": DEPLOY_TOKEN\n");
-    // Cut off once more: it stays as it was forced.
+    // Killed once more, the run keeps the forced options.
     let forced = resume(&["--force"], "the-new-value-of-it", Some(first)).env("LEGWORK_KILL_AFTER", "1").run();
     assert_eq!(forced.signal(), Some(9), "{}", forced.full_output());
     resume(&[], OLD, Some(first)).run().assert_code(2).assert_stderr_contains(": token\n");
@@ -406,7 +406,7 @@ fn a_run_does_not_go_on_with_another_secret_whose_old_value_would_show() {
 }
 
 #[test]
-fn a_run_goes_on_with_the_same_secrets_and_keeps_its_patch() {
+fn a_run_resumes_with_the_same_secrets_and_keeps_its_patch() {
     const TOKEN: &str = "the-one-value-of-it";
     let folder = run_with_leaked_secret(&[], TOKEN);
     let resume = folder.legwork(&["resume", "latest", "--set-env", "token=MY_TOKEN"]);
@@ -414,7 +414,7 @@ fn a_run_goes_on_with_the_same_secrets_and_keeps_its_patch() {
     ended.assert_code(0);
     assert!(ended.run_folder().file("changes.patch").contains("[masked:token] [masked:DEPLOY_TOKEN]"));
     ended.run_folder().assert_absent(TOKEN);
-    // Equal values of two secrets or two runs can't be told from what stands for them.
+    // Equal values of two secrets or two runs can't be distinguished by their placeholders.
     let marks = |folder: &TestFolder| {
         let journal = std::fs::read_to_string(folder.at("runs/job/latest/events.jsonl")).unwrap();
         let started: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Runs that are stopped, in every phase, and runs whose outputs nobody takes.
+//! Runs that are stopped in every phase, and runs whose output isn't read.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,21 +22,21 @@ const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
 const DELEGATING: &str =
     "parent:\n  prompt: Go.\n  tools: [task]\nsubagents:\n  a: { tools: [bash] }\n  b: { tools: [bash] }\n";
 
-/// Two processes that hear no signal but KILL, one of them in a session of its own; both hold `lock`.
+/// Two processes that only react to SIGKILL, one of them in its own session. Both hold `lock`.
 const IGNORES_SIGNALS: &str = "exec 9>lock; flock -s 9; trap '' TERM INT HUP; \
                         setsid bash -c 'trap \"\" TERM INT HUP; touch one; sleep 301' & \
                         while ! [ -e one ]; do sleep 0.01; done; touch begun; sleep 302";
 
 const SIGNALS: [(Signal, i32); 4] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 143)];
 
-/// The journal of the newest run has this in it.
+/// Whether the journal of the newest run contains a text.
 fn wait_for_line(folder: &TestFolder, agent: &str, text: &str) {
     let name = if agent == "parent" { "events.jsonl".to_owned() } else { format!("subagents/{agent}.events.jsonl") };
     let journal = folder.at("runs/job/latest").join(name);
     wait_until(|| std::fs::read_to_string(&journal).is_ok_and(|lines| lines.contains(text)));
 }
 
-/// None of the processes is left that hold the file `lock`: wherever they are, and whatever their ids are here.
+/// Asserts that no process holds the file `lock`, whatever its namespace or session is.
 pub(crate) fn assert_no_processes(folder: &TestFolder) {
     let lock = std::fs::File::open(folder.at("lock")).expect("a process has made it");
     wait_until(|| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
@@ -60,7 +60,7 @@ fn start(folder: &TestFolder, url: String) -> RunningProgram {
     folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", KEY).spawn()
 }
 
-/// A port whose queue of connections is full: one more gets no answer, not even a refusal.
+/// A port whose connection queue is full: another connection gets no answer, not even a refusal.
 fn unresponsive_port() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -73,19 +73,19 @@ fn unresponsive_port() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
-fn a_signal_while_it_connects() {
+fn a_signal_during_a_connect() {
     let (address, _listener, _waiting) = unresponsive_port();
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let running = start(&folder, format!("http://{address}"));
-        wait_for_line(&folder, "parent", "\"asked\"");
+        wait_for_line(&folder, "parent", "\"request_started\"");
         running.signal(signal);
         assert_interrupted(&running.wait(), code);
     }
 }
 
 #[test]
-fn a_signal_while_it_waits_for_an_answer() {
+fn a_signal_while_waiting_for_a_reply() {
     let peer = TcpPeer::start(PeerBehaviour::Silent);
     for (at, (signal, code)) in SIGNALS.into_iter().enumerate() {
         let folder = folder_with(JOB);
@@ -96,7 +96,7 @@ fn a_signal_while_it_waits_for_an_answer() {
     }
 }
 
-/// Batch systems, timers and limits of processor time send these, and each would end the process by default.
+/// Batch systems, timers and CPU limits send these, and each would end the process by default.
 #[test]
 fn other_signals_that_end_a_process_count_as_sigterm() {
     let peer = TcpPeer::start(PeerBehaviour::Silent);
@@ -113,7 +113,7 @@ fn other_signals_that_end_a_process_count_as_sigterm() {
 }
 
 #[test]
-fn a_signal_amid_a_stream_drops_what_has_come() {
+fn a_signal_during_a_stream_discards_the_reply() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let server = Server::start(|_: &Request| {
@@ -124,13 +124,13 @@ fn a_signal_amid_a_stream_drops_what_has_come() {
         running.signal(signal);
         let record = assert_interrupted(&running.wait(), code);
         assert!(!folder.exists("ran") && record.result()["text"] == "");
-        // What it used, nobody knows; it isn't asked for again within this run.
+        // Its usage is unknown; it isn't repeated within this run.
         assert_eq!(server.count(), 1);
     }
 }
 
 #[test]
-fn a_signal_while_it_backs_off() {
+fn a_signal_during_a_backoff() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let server = Server::start(|_: &Request| {
@@ -145,7 +145,7 @@ fn a_signal_while_it_backs_off() {
 }
 
 #[test]
-fn a_signal_in_a_tool_that_hears_none() {
+fn a_signal_during_a_tool_that_ignores_it() {
     for (signal, code) in SIGNALS {
         let folder = folder_with(JOB);
         let server = Server::start(|_: &Request| Answer::calls(&[("bash", json!({"command": IGNORES_SIGNALS}))]));
@@ -205,7 +205,7 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
         assert_complete_record(&ended.run_folder());
         ended.assert_code(0);
     } else {
-        // A machine too slow to write it in time: it is not lost.
+        // On a slow machine it isn't written in time, but not lost.
         ended.assert_code(143);
         folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0);
         assert_complete_record(&ended.run_folder());
@@ -213,7 +213,7 @@ fn a_signal_while_the_record_is_written_changes_nothing() {
     assert_eq!(server.count(), 1);
 }
 
-/// A run that can't end by itself: a subagent is in a tool, and nobody reads what the program prints.
+/// A run that can't end by itself: a subagent is in a tool, and the program's output isn't read.
 fn blocked_run(folder: &TestFolder, server: &Server) -> Child {
     let child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", "jsonl"])
@@ -227,11 +227,11 @@ fn blocked_run(folder: &TestFolder, server: &Server) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_for_line(folder, "b-1", "\"replied\"");
+    wait_for_line(folder, "b-1", "\"reply_received\"");
     child
 }
 
-/// Answers of which one subagent's tool doesn't end by itself, and the other's text is long and comes once that has begun.
+/// One subagent's tool doesn't end by itself; the other subagent's long text is sent once that tool has started.
 fn busy_server(folder: &TestFolder) -> Server {
     let begun = folder.at("begun");
     Server::start(move |request: &Request| match request.prompt().as_str() {
@@ -248,7 +248,7 @@ fn busy_server(folder: &TestFolder) -> Server {
 }
 
 #[test]
-fn a_second_sigint_ends_at_once_with_its_tools() {
+fn a_second_sigint_exits_at_once_and_kills_the_tools() {
     let folder = folder_with(DELEGATING);
     let server = busy_server(&folder);
     let mut child = blocked_run(&folder, &server);
@@ -261,7 +261,7 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
         pending.iter().all(|line| line.ends_with("0000"))
     });
     kill_process(pid, Signal::INT).unwrap();
-    // Without the second one it would end as by the first.
+    // Without the second signal it would end as after the first.
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_no_processes(&folder);
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
@@ -269,18 +269,18 @@ fn a_second_sigint_ends_at_once_with_its_tools() {
 }
 
 #[test]
-fn one_signal_ends_a_run_that_is_held_up_and_its_tools() {
+fn one_signal_ends_a_blocked_run_and_its_tools() {
     let folder = folder_with(DELEGATING);
     let server = busy_server(&folder);
     let mut child = blocked_run(&folder, &server);
-    // Not by SIGHUP, which is ignored below `nohup`.
+    // Not with SIGHUP, which is ignored under `nohup`.
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     wait_until(|| child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert_no_processes(&folder);
 }
 
-/// The program, whose stdout is a pipe that nobody reads.
+/// The program with a stdout pipe that isn't read.
 fn run_with_unread_stdout(folder: &TestFolder, server: &Server, format: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["run", "job.yaml", "--format", format])
@@ -303,9 +303,9 @@ fn ended(mut child: Child) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), text)
 }
 
-/// Each reply alone is more than a pipe holds.
+/// Each reply alone is larger than a pipe.
 #[test]
-fn the_wall_clock_holds_while_nobody_reads_the_output() {
+fn the_wall_clock_applies_while_output_is_blocked() {
     let folder =
         folder_with("parent:\n  prompt: Go.\n  tools: [todo]\n  max_turns: 1000\nlimits: { wall_clock: 2s }\n");
     let server = Server::start(|_: &Request| {
@@ -322,13 +322,13 @@ fn the_wall_clock_holds_while_nobody_reads_the_output() {
 }
 
 #[test]
-fn an_answer_that_nobody_reads_is_given_up_when_the_time_is_up() {
+fn writing_an_unread_answer_times_out() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { wall_clock: 8s }\n");
     let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
     let (code, text) = ended(run_with_unread_stdout(&folder, &server, "text"));
     let record = RunFolder::new(folder.at("runs/job/latest").canonicalize().unwrap());
     if record.result()["outcome"] == "timed_out" {
-        // A machine too slow for one answer in that time: what is printed then fits into the pipe.
+        // On a machine too slow for a single reply in that time, the output fits into the pipe.
         assert_eq!(code, Some(4), "{text}");
         return;
     }
@@ -337,13 +337,13 @@ fn an_answer_that_nobody_reads_is_given_up_when_the_time_is_up() {
     assert!(text.contains("took nothing until the run's time was up"), "{text}");
 }
 
-/// Runs the program from a shell: `$LEGWORK` is it.
+/// Runs the program from a shell, in which `$LEGWORK` is its path.
 fn in_a_shell(folder: &TestFolder, line: &str, server: &Server) -> ProgramOutput {
     folder.program("bash", &["-c", line]).anthropic(server).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run()
 }
 
 #[test]
-fn closed_outputs_are_no_panic_and_no_lost_record() {
+fn closed_outputs_neither_panic_nor_lose_the_record() {
     for closed in [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "--format jsonl >&- 2>&-", "--format json >&-"] {
         let folder = folder_with(JOB);
         let server = Server::start(ScriptedAgents::of([
@@ -363,7 +363,7 @@ fn closed_outputs_are_no_panic_and_no_lost_record() {
 }
 
 #[test]
-fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
+fn a_closed_pipe_changes_neither_the_record_nor_the_exit_code() {
     for format in ["text", "json", "jsonl"] {
         let folder = folder_with(JOB);
         let server = Server::start(ScriptedAgents::of([Answer::text(&"long\n".repeat(20_000))]));
@@ -376,7 +376,7 @@ fn a_reader_who_leaves_changes_neither_the_record_nor_the_exit_code() {
 }
 
 #[test]
-fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
+fn an_answer_that_cannot_be_written_is_not_a_success() {
     if !std::path::Path::new("/dev/full").exists() {
         report_skipped("there is no /dev/full");
         return;
@@ -388,7 +388,7 @@ fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
         ("run job.yaml --dry-run >/dev/full", 5),
         ("schema >/dev/full", 5),
         ("run job.yaml 2>/dev/full", 0),
-        // What went wrong before weighs more.
+        // The earlier failure takes precedence.
         ("run job.yaml --set nothing=1 >/dev/full 2>/dev/full", 3),
     ] {
         let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\nlimits: { cost_usd: 1 }\n");
@@ -406,14 +406,14 @@ fn an_answer_that_a_full_disk_does_not_take_is_no_success() {
 }
 
 #[test]
-fn what_a_file_of_bounded_size_does_not_take_is_an_error_and_no_signal() {
+fn exceeding_the_file_size_limit_is_an_error_and_not_a_signal() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: []\n");
     let server = Server::start(|_: &Request| Answer::text(&"x".repeat(300_000)));
     let ended = in_a_shell(&folder, "ulimit -f 100; \"$LEGWORK\" run job.yaml", &server);
     ended.assert_code(5).assert_stderr_contains("can't be written").assert_stderr_contains("File too large");
     let record = ended.run_folder();
     assert_eq!(record.result()["outcome"], "environment_failed");
-    // The half line that still fitted is cut off when the journal is read.
+    // The incomplete line that still fitted is cut off when the journal is read.
     assert!(record.file("events.jsonl").len() <= 100 * 1024);
 
     let mut child = Command::new("bash")

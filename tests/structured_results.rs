@@ -24,7 +24,7 @@ result:
       findings: { type: array, items: { type: object, required: [line], properties: { line: { type: integer } } } }
 ";
 
-/// A job whose parent has these tools, and ends with data of this schema.
+/// A job whose parent has these tools and ends with data of this schema.
 fn job(tools: &str, result: &str) -> TestFolder {
     let folder = TestFolder::new();
     let head = "model: anthropic/claude-haiku-4-5\nlimits: { tokens: 1000000 }\n";
@@ -46,7 +46,7 @@ fn outcome(ended: &ProgramOutput) -> (Value, Value) {
 }
 
 #[test]
-fn a_result_that_fits_is_data_in_the_record_and_on_stdout() {
+fn a_valid_result_is_in_the_record_and_on_stdout() {
     let folder = job("", FINDINGS);
     let server = Server::start(ScriptedAgents::of([submit(&valid_data()), Answer::text("It is good.")]));
     let ended = folder.legwork(JSON).anthropic(&server).run();
@@ -66,7 +66,7 @@ fn a_result_that_fits_is_data_in_the_record_and_on_stdout() {
 }
 
 #[test]
-fn everything_that_does_not_fit_is_told_and_can_be_mended() {
+fn all_schema_violations_are_reported_and_can_be_fixed() {
     let folder = job("", FINDINGS);
     let wrong = json!({ "verdict": "fine", "findings": [{ "line": "3" }, {}], "more": 1 });
     let server = Server::start(ScriptedAgents::of([submit(&wrong), submit(&valid_data()), Answer::text("Mended.")]));
@@ -86,11 +86,11 @@ fn everything_that_does_not_fit_is_told_and_can_be_mended() {
 }
 
 #[test]
-fn an_answer_without_a_result_is_asked_for_once_more() {
+fn a_missing_result_is_requested_once_more() {
     let folder = job("", FINDINGS);
     let server = Server::start(ScriptedAgents::of([Answer::text("Good."), submit(&valid_data()), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
-    // The last reply says nothing, so the data is the answer.
+    // The last reply is empty, so the data is the answer.
     ended.assert_code(0);
     assert_eq!(ended.json(), valid_data());
     assert!(!ended.stderr.contains("the answer is empty"), "{}", ended.stderr);
@@ -113,7 +113,7 @@ fn an_answer_without_a_result_is_asked_for_once_more() {
     assert_eq!(ended.run_folder().result()["error"]["code"], "result_invalid");
     server.finish();
 
-    // An answer of nothing at all goes into no message.
+    // An empty reply isn't added to the messages.
     let server = Server::start(ScriptedAgents::of([Answer::empty(), submit(&json!({})), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
     ended.assert_code(1).assert_stdout("");
@@ -123,7 +123,7 @@ fn an_answer_without_a_result_is_asked_for_once_more() {
 }
 
 #[test]
-fn the_last_of_several_counts_and_stands_beside_other_calls() {
+fn the_last_submission_counts_also_among_other_calls() {
     let folder = job("glob", FINDINGS);
     let bad = json!({ "verdict": "bad", "findings": [] });
     let beside = Answer::calls(&[
@@ -133,7 +133,7 @@ fn the_last_of_several_counts_and_stands_beside_other_calls() {
     ]);
     let server = Server::start(ScriptedAgents::of([beside, submit(&json!({})), Answer::empty()]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
-    // Nothing was said, so that the data is the answer.
+    // There is no text, so the data is the answer.
     ended.assert_code(0).assert_stdout("{\n  \"verdict\": \"bad\",\n  \"findings\": []\n}\n");
     assert_eq!(outcome(&ended), (json!("completed"), bad));
     let results = server.finish()[1].results();
@@ -141,7 +141,7 @@ fn the_last_of_several_counts_and_stands_beside_other_calls() {
 }
 
 #[test]
-fn data_that_is_no_object_is_asked_for_in_one() {
+fn data_that_is_not_an_object_is_wrapped_in_one() {
     let folder =
         job("", "result: { schema: { type: array, items: { $ref: '#/$defs/n' }, $defs: { n: { type: integer } } } }\n");
     let server = Server::start(ScriptedAgents::of([
@@ -158,7 +158,7 @@ fn data_that_is_no_object_is_asked_for_in_one() {
 }
 
 #[test]
-fn a_result_stays_where_a_limit_ends_the_run() {
+fn a_result_is_kept_if_a_limit_ends_the_run() {
     let folder = job("glob", FINDINGS);
     folder.write("job.yaml", folder.read("job.yaml").replace("Go.", "Go., max_turns: 2"));
     let glob = || Answer::calls(&[("glob", json!({ "pattern": "*" }))]);
@@ -174,7 +174,7 @@ fn a_result_stays_where_a_limit_ends_the_run() {
 }
 
 #[test]
-fn the_same_wrong_submission_over_and_over_is_stuck() {
+fn repeating_the_same_wrong_submission_is_stuck() {
     let folder = job("", FINDINGS);
     let server = Server::start(ScriptedAgents::of(vec![submit(&json!({ "verdict": 1 })); 5]));
     let ended = folder.legwork(RUN).anthropic(&server).run();
@@ -183,10 +183,10 @@ fn the_same_wrong_submission_over_and_over_is_stuck() {
 }
 
 #[test]
-fn a_secret_in_a_result_is_masked_everywhere() {
+fn a_secret_in_a_result_is_redacted_everywhere() {
     let folder = job("", "result: { schema: { type: object } }\nenv: [DEPLOY_TOKEN]\n");
     let data = json!({ "note": "it is hunter2-hunter2", "hunter2-hunter2": 1 });
-    // What is masked comes back to the provider in another form.
+    // Redacted text is sent back to the provider in another form.
     let server = Server::start(ScriptedAgents::of([submit(&data).allow_changed_echo(), Answer::empty()]));
     let ended = folder
         .legwork(JSON)
@@ -202,7 +202,7 @@ fn a_secret_in_a_result_is_masked_everywhere() {
 }
 
 #[test]
-fn a_run_that_is_cut_off_anywhere_keeps_what_was_submitted() {
+fn an_interrupted_run_keeps_what_was_submitted() {
     let folder = || {
         let folder = job(
             "task",

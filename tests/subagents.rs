@@ -1,4 +1,4 @@
-//! A subagent has exactly its own tools and rules; what bounds the run bounds it as well.
+//! A subagent has exactly its own tools and rules, and the limits of the run apply to it.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn task(agent: &str) -> Value {
 }
 
 #[test]
-fn a_parent_is_told_why_a_subagents_model_refused() {
+fn the_parent_learns_why_a_subagents_model_refused() {
     let folder = folder_with(JOB.replace("[task, write_file", "[task").as_str());
     let script = || {
         ScriptedAgents::new()
@@ -96,7 +96,7 @@ fn a_subagent_has_its_own_tools_and_rules_and_no_others() {
 }
 
 #[test]
-fn a_child_raises_no_limit_by_what_it_is_told_or_calls() {
+fn a_subagent_cannot_raise_its_limits() {
     let folder = folder_with(&format!("{JOB}limits: {{ tool_calls: 3, subagents: 1 }}\n"));
     let input = json!({ "agent": "printer", "prompt": "Child printer.", "max_turns": 99, "tools": ["write_file"] });
     let print = || ("bash", json!({ "command": "printenv SHARED_WORD" }));
@@ -121,7 +121,7 @@ fn a_child_raises_no_limit_by_what_it_is_told_or_calls() {
 }
 
 #[test]
-fn task_is_the_parents_alone() {
+fn only_the_parent_can_have_task() {
     let folder =
         folder_with("parent: { prompt: x, tools: [task] }\nsubagents: { a: { description: b, tools: [task] } }\n");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("task-in-subagent");

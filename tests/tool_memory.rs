@@ -1,4 +1,4 @@
-//! The program's own memory while tools work on files that are made to take much of it.
+//! The program's own memory while tools read files that are built to take much of it.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
-/// The memory that the program may have for its data, in KiB.
+/// The limit on the program's data, in KiB.
 const MAX_DATA_KIB: u32 = 500_000;
 
-/// Makes the calls in one reply each, with the program's memory bounded.
+/// Makes the calls, one per reply, with bounded memory.
 fn run_calls(folder: &TestFolder, tools: &str, calls: &[(&str, Value)]) -> ProgramOutput {
     folder.write("job.yaml", format!("model: replay/script.yaml\nparent:\n  prompt: Go.\n  tools: [{tools}]\n"));
     let replies = calls.iter().map(|(tool, input)| json!({ "calls": [{ "tool": tool, "input": input }] }));
@@ -28,7 +28,7 @@ fn results(ended: &ProgramOutput) -> Vec<(bool, String)> {
 }
 
 #[test]
-fn an_edit_that_would_make_a_huge_file_is_refused_before_it_takes_memory() {
+fn an_edit_that_would_create_a_huge_file_is_rejected_early() {
     let folder = TestFolder::new();
     folder.write("f", "a".repeat(16 << 20));
     let long: String = (0..2_000_000_u64).map(|number| char::from(b'a' + (number * number % 23) as u8)).collect();
@@ -44,7 +44,7 @@ fn an_edit_that_would_make_a_huge_file_is_refused_before_it_takes_memory() {
 }
 
 #[test]
-fn a_search_with_a_huge_expression_or_huge_ignore_files_takes_little_memory() {
+fn searches_with_huge_patterns_or_ignore_files_take_little_memory() {
     let folder = TestFolder::new();
     folder.write("long.txt", "x".repeat(15 << 20) + "needle");
     let patterns: String = (0..200_000).map(|number| format!("*a{number}*c?d[0-9]*\n")).collect();

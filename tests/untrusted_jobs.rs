@@ -1,4 +1,4 @@
-//! `--untrusted`: what a job from a stranger can't have.
+//! `--untrusted`: what a job of an untrusted author can't have.
 
 use crate::runs::folder_with;
 use crate::support::server::{Answer, KEY, Request, Server};
@@ -8,7 +8,7 @@ const PRIVILEGED_JOB: &str = "inputs: { token: { type: string, secret: true } }\
     description: Reads., tools: [], model: replay/x.yaml } }\nenv: [CARGO_HOME, GITHUB_TOKEN]\nnetwork: open\ngit: commit\nallow_changes: [.envrc]\n";
 
 #[test]
-fn all_that_a_stranger_asks_for_is_found_at_once_and_nothing_begins() {
+fn everything_forbidden_in_an_untrusted_job_is_reported_at_once() {
     let folder = folder_with(PRIVILEGED_JOB);
     let server = Server::start(|_: &Request| Answer::text("never"));
     let arguments: [&[&str]; 3] = [
@@ -44,7 +44,7 @@ fn all_that_a_stranger_asks_for_is_found_at_once_and_nothing_begins() {
 }
 
 #[test]
-fn a_modest_job_of_a_stranger_runs() {
+fn a_harmless_untrusted_job_runs() {
     let folder = folder_with("parent: { prompt: Go., tools: [read_file] }\nlimits: { tokens: 10000 }\n");
     let server = Server::start(|_: &Request| Answer::text("Done."));
     folder
@@ -61,7 +61,7 @@ fn a_modest_job_of_a_stranger_runs() {
 }
 
 #[test]
-fn a_link_in_place_of_a_strangers_job_shows_nobodys_files() {
+fn an_untrusted_job_that_is_a_link_shows_no_file() {
     let folder = TestFolder::new();
     folder.write("../home/settings", format!("key: {KEY}\n"));
     std::os::unix::fs::symlink(folder.home().join("settings"), folder.at("job.yaml")).unwrap();
@@ -84,7 +84,7 @@ fn a_link_in_place_of_a_strangers_job_shows_nobodys_files() {
 }
 
 #[test]
-fn cases_of_a_strangers_job_get_no_more_than_the_job_does() {
+fn cases_of_an_untrusted_job_get_no_more_than_the_job() {
     let folder = folder_with(PRIVILEGED_JOB);
     for file in ["greedy", "modest"] {
         folder.write(&format!("tests/{file}/one/script.yaml"), "parent: [{ text: Done. }]\n");
@@ -111,9 +111,9 @@ fn cases_of_a_strangers_job_get_no_more_than_the_job_does() {
     test(&["modest.yaml", "--untrusted"]).assert_code(3).assert_stderr_contains("is a symbolic link");
 }
 
-/// A repository can bring links with it, and what is checked or tested is printed.
+/// A repository can contain links, and what is validated or tested is printed.
 #[test]
-fn no_link_of_a_repository_shows_what_is_outside_of_it() {
+fn links_out_of_the_repository_are_not_quoted() {
     use std::os::unix::fs::symlink;
     let folder = TestFolder::new();
     folder.write("../home/settings", format!("hush: {KEY}\n")).write("../home/files/a", KEY);
@@ -142,7 +142,7 @@ fn no_link_of_a_repository_shows_what_is_outside_of_it() {
     ] {
         folder.legwork(arguments).run().assert_code(3).assert_not_printed(KEY).assert_not_printed("hush");
     }
-    // Within the repository a link is a file like any other.
+    // A link within the repository is treated like any other file.
     folder.write("shared/bad.yaml", "modell: x\n");
     symlink("../shared/bad.yaml", folder.at("jobs/bad.yaml")).unwrap();
     folder.legwork(&["validate", "jobs/bad.yaml"]).run().assert_code(3).assert_stdout_contains("modell: x");

@@ -1,4 +1,4 @@
-//! Servers of the user's own: `providers.toml`, and everything that takes its names.
+//! Servers of the user, from `providers.toml`, and everything that accepts their names.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: local/some-model\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
 
-/// The APIs of servers, and what their base addresses end with.
+/// The APIs of servers, and how their base addresses end.
 const APIS: [(&str, &str); 4] = [("anthropic", ""), ("openai", "/v1"), ("openai-chat", "/v1"), ("gemini", "")];
 
-/// A folder with a job, and with this file in the home.
+/// A folder with a job, and with this file in the home folder.
 fn folder(servers: &str) -> TestFolder {
     let folder = TestFolder::new();
     folder.write("job.yaml", JOB);
@@ -32,9 +32,9 @@ fn run(folder: &TestFolder) -> Program {
     folder.legwork(&["run", "job.yaml"])
 }
 
-/// A window belongs to a model, not to the words that name it: the user's file may say it, and `--model` keeps it.
+/// A context window belongs to a model, not to its spelling: the user's file can set it, and `--model` keeps it.
 #[test]
-fn a_window_is_kept_where_the_model_is_the_same() {
+fn a_context_window_is_kept_for_the_same_model() {
     let folder = folder(&server_config("openai-chat", "http://127.0.0.1:1/v1", "context = { small = 16384 }"));
     let job = "model: { name: openai-chat/m, context: 9000, temperature: 0.5 }\nparent: { prompt: Go., tools: [] }\n\
                limits: { tokens: 100000 }\n";
@@ -48,7 +48,7 @@ fn a_window_is_kept_where_the_model_is_the_same() {
     assert_eq!(window("openai-chat/other"), (Value::Null, true));
     assert_eq!(window("local/small"), (json!(16384), true));
     assert_eq!(window("local/large"), (Value::Null, true));
-    // In a job, what it says itself goes first.
+    // The job's own value takes precedence.
     folder.write("job.yaml", JOB.replace("some-model", "small"));
     run(&folder).arg("--dry-run").run().assert_code(0).assert_stdout_contains("context 16384");
     folder.write("job.yaml", JOB.replace("local/some-model", "{ name: local/small, context: 500000 }"));
@@ -56,11 +56,11 @@ fn a_window_is_kept_where_the_model_is_the_same() {
 }
 
 #[test]
-fn a_server_of_ones_own_is_asked_with_its_key() {
+fn a_user_server_gets_its_key() {
     for (api, end) in APIS {
         let server = Server::start(ScriptedAgents::of([Answer::text("Hello.")]));
         let folder = folder(&server_config(api, &format!("{}{end}", server.url()), "key_env = \"LOCAL_KEY\""));
-        // What the environment says of the API's own provider is for that alone.
+        // Variables of the API's built-in provider apply to that one only.
         let ended = run(&folder)
             .env("LOCAL_KEY", KEY)
             .env("OPENAI_BASE_URL", "http://127.0.0.1:1")
@@ -84,7 +84,7 @@ fn a_server_of_ones_own_is_asked_with_its_key() {
 }
 
 #[test]
-fn no_key_is_sent_where_none_is_named() {
+fn no_key_is_sent_if_none_is_configured() {
     for (api, end) in APIS {
         let server = Server::with(Checks::None, |request: &Request| {
             match ["authorization", "x-api-key", "x-goog-api-key"].map(|name| request.header(name)) {
@@ -112,7 +112,7 @@ fn no_key_is_sent_where_none_is_named() {
 }
 
 #[test]
-fn a_key_that_is_not_set_is_missed_before_anything_begins() {
+fn a_missing_key_is_reported_before_the_run_starts() {
     for (api, _) in APIS {
         let folder = folder(&server_config(api, "http://127.0.0.1:1", "key_env = \"LOCAL_KEY\""));
         run(&folder).run().assert_code(5).assert_stderr_contains("LOCAL_KEY is not set");
@@ -128,7 +128,7 @@ fn a_key_that_is_not_set_is_missed_before_anything_begins() {
 }
 
 #[test]
-fn faults_name_the_server_and_the_file() {
+fn errors_name_the_server_and_the_file() {
     for (api, _) in APIS {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = folder(&server_config(api, &format!("http://127.0.0.1:{port}/v1"), ""));
@@ -152,7 +152,7 @@ fn faults_name_the_server_and_the_file() {
 }
 
 #[test]
-fn the_folder_is_found_as_its_specification_says() {
+fn the_folder_follows_the_xdg_specification() {
     let server = Server::with(Checks::None, |_: &Request| Answer::text("Hello."));
     let folder = TestFolder::new();
     folder.write("job.yaml", JOB).write("conf/legwork/providers.toml", server_config("anthropic", &server.url(), ""));
@@ -173,7 +173,7 @@ fn the_folder_is_found_as_its_specification_says() {
 }
 
 #[test]
-fn a_name_that_nobody_gave_is_an_error_that_says_where_to_give_it() {
+fn an_unknown_server_name_says_where_to_define_it() {
     let folder = TestFolder::new();
     folder.write("job.yaml", JOB);
     let file = folder.home().join(".config/legwork/providers.toml").display().to_string();
@@ -193,7 +193,7 @@ fn a_name_that_nobody_gave_is_an_error_that_says_where_to_give_it() {
 }
 
 #[test]
-fn a_broken_file_stops_what_would_need_it_and_nothing_else() {
+fn a_broken_file_stops_only_commands_that_need_it() {
     let folder =
         folder("[providers.local]\napi = \"openai-cat\"\nbaseurl = 'http://h'\napi_key = \"sk-very-secret\"\n");
     folder.write("other.yaml", JOB.replace("local/some-model", "anthropic/claude-haiku-4-5").replace("tools", "tolls"));
@@ -222,7 +222,7 @@ fn a_broken_file_stops_what_would_need_it_and_nothing_else() {
         found["diagnostics"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect();
     assert_eq!(codes[..3], ["unknown-value", "unknown-key", "api-key-in-file"]);
     assert!(!codes.contains(&"unknown-provider") && codes.len() > 3, "{codes:?}");
-    // Nothing is said of what its servers have, for nobody knows.
+    // Nothing is reported about its servers, because they are unknown.
     let limited = JOB.replace("tokens: 100000", "cost_usd: 1");
     folder.write("job.yaml", JOB).write("limited.yaml", limited);
     for job in ["job.yaml", "limited.yaml"] {
@@ -242,13 +242,13 @@ fn a_broken_file_stops_what_would_need_it_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_a_folder_in_its_place_too() {
+fn an_unreadable_file_or_a_folder_in_its_place_is_reported() {
     let folder = folder("\u{0}");
     run(&folder).run().assert_code(5).assert_stderr_contains("toml-syntax");
     let file = folder.home().join(".config/legwork/providers.toml");
     std::fs::write(&file, [0xff, 0xfe]).unwrap();
     run(&folder).run().assert_code(5).assert_stderr_contains("not-utf8");
-    // Whatever it is that can't be read, a secret may stand beside it.
+    // Whatever can't be parsed, a secret can be next to it.
     let secret = server_config("openai", "http://me:hush-hush-\u{e4}@host", "");
     let latin: Vec<u8> = secret.chars().map(|letter| u8::try_from(letter).unwrap()).collect();
     let wide: Vec<u8> = "\u{feff}".encode_utf16().chain(secret.encode_utf16()).flat_map(u16::to_le_bytes).collect();
@@ -271,7 +271,7 @@ fn what_cannot_be_read_is_told_and_a_folder_in_its_place_too() {
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     run(&folder).run().assert_code(5).assert_stderr_contains("it is a folder");
-    // The server that a job names may stand in it.
+    // It may define the server that a job names.
     let validated = folder.legwork(&["validate", "job.yaml"]).run();
     validated
         .assert_code(3)
@@ -281,7 +281,7 @@ fn what_cannot_be_read_is_told_and_a_folder_in_its_place_too() {
 }
 
 #[test]
-fn its_key_is_a_providers_key() {
+fn its_key_is_treated_like_a_providers_key() {
     let server = Server::start(ScriptedAgents::of([
         Answer::calls(&[
             ("bash", json!({"command": "env; cat found.txt"})),
@@ -306,7 +306,7 @@ fn its_key_is_a_providers_key() {
 }
 
 #[test]
-fn the_password_of_its_address_is_sent_and_never_shown() {
+fn the_password_in_its_address_is_sent_and_never_shown() {
     for (api, end) in APIS {
         let server = Server::with(Checks::None, |request: &Request| match request.header("authorization") {
             Some("Basic bWU6aHVzaC1odXNoLWh1c2g=") => {
@@ -331,7 +331,7 @@ fn the_password_of_its_address_is_sent_and_never_shown() {
 }
 
 #[test]
-fn its_models_cost_what_the_list_says_of_their_names() {
+fn its_models_are_priced_by_name() {
     let limited = |model: &str| {
         format!("model: local/{model}\nparent: {{ prompt: Go., tools: [] }}\nlimits: {{ cost_usd: 1 }}\n")
     };
@@ -358,7 +358,7 @@ fn its_models_cost_what_the_list_says_of_their_names() {
 }
 
 #[test]
-fn a_run_goes_on_at_the_server_that_the_file_names_now() {
+fn a_run_resumes_at_the_server_that_the_file_names_now() {
     let server = Server::with(Checks::AllowRepeats, |request: &Request| match request.turn() {
         0 => Answer::calls(&[("glob", json!({"pattern": "*"}))]),
         _ => Answer::text("Over."),
@@ -376,7 +376,7 @@ fn a_run_goes_on_at_the_server_that_the_file_names_now() {
     configure(&folder, &server_config("openai-chat", &format!("{}/v1", server.url()), "key_env = \"NEW_KEY\""));
     folder.legwork(&["resume", "latest"]).env("NEW_KEY", KEY).run().assert_code(0).assert_stdout("Over.\n");
     server.finish();
-    // The record is enough for what asks nobody.
+    // Commands that send no request need only the record.
     configure(&folder, "[broken");
     folder.legwork(&["replay", "latest"]).run().assert_code(0);
     folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run().assert_code(0);
@@ -385,7 +385,7 @@ fn a_run_goes_on_at_the_server_that_the_file_names_now() {
 }
 
 #[test]
-fn cases_know_the_names() {
+fn cases_can_use_the_names() {
     let folder = folder(&server_config("openai", "http://127.0.0.1:1", ""));
     folder.write("tests/job/one/script.yaml", "parent: [{ text: Hello. }]\n");
     folder.write("tests/job/one/expect.yaml", "outcome: completed\n");

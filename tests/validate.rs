@@ -1,4 +1,4 @@
-//! `legwork validate`: which files it checks, what it mends, and what it says of all that.
+//! `legwork validate`: which files it checks, what it fixes, and what it prints.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ fn pair(file: &str, code: &str) -> (String, String) {
     (file.to_owned(), code.to_owned())
 }
 
-/// A folder with something to mend in all kinds of files.
+/// A folder with something to fix in all kinds of files.
 fn broken_jobs() -> TestFolder {
     let folder = TestFolder::new();
     folder
@@ -54,7 +54,7 @@ fn broken_jobs() -> TestFolder {
     folder
 }
 
-/// What is in the files of [`broken`] when they are mended.
+/// The content of the files of [`broken`] after the fixes.
 fn assert_fixed(folder: &TestFolder) {
     assert_eq!(folder.read("jobs/good.yaml"), GOOD);
     assert_eq!(folder.read("jobs/a b.yaml"), BAD.trim_end().replace("Read", "read_file"));
@@ -71,17 +71,17 @@ fn assert_fixed(folder: &TestFolder) {
 }
 
 #[test]
-fn fix_mends_every_kind_of_file_and_nothing_else_in_it() {
+fn fix_changes_only_what_is_wrong_in_every_kind_of_file() {
     let folder = broken_jobs();
     std::fs::set_permissions(folder.at("jobs/crlf.yml"), std::fs::Permissions::from_mode(0o640)).unwrap();
     let ended = folder.legwork(&["validate", "--fix", "--format", "json"]).run();
     ended
         .assert_code(3)
-        .assert_stderr_contains("jobs/a b.yaml: 1 mended\n")
-        .assert_stderr_contains("jobs/crlf.yml: 3 mended\n");
+        .assert_stderr_contains("jobs/a b.yaml: 1 fixed\n")
+        .assert_stderr_contains("jobs/crlf.yml: 3 fixed\n");
     ended
-        .assert_stderr_contains("jobs/crlf.script.yaml: 1 mended\n")
-        .assert_stderr_contains("jobs/prompts/p.md: 2 mended\n");
+        .assert_stderr_contains("jobs/crlf.script.yaml: 1 fixed\n")
+        .assert_stderr_contains("jobs/prompts/p.md: 2 fixed\n");
     let left = codes(&ended);
     assert_eq!(left, [pair("jobs/deep/\"öx\"\n.yaml", "unknown-tool")], "only what remains is printed");
     assert_fixed(&folder);
@@ -95,7 +95,7 @@ fn fix_mends_every_kind_of_file_and_nothing_else_in_it() {
 }
 
 #[test]
-fn a_diff_is_all_that_stdout_gets_and_changes_nothing() {
+fn diff_prints_only_the_diff_and_changes_nothing() {
     let folder = broken_jobs();
     let all =
         ["jobs/a b.yaml", "jobs/crlf.yml", "jobs/crlf.script.yaml", "jobs/deep/\"öx\"\n.yaml", "jobs/prompts/p.md"];
@@ -125,7 +125,7 @@ fn pipe_diff(folder: &TestFolder, below: &str, arguments: &str, into: &str) -> P
 }
 
 #[test]
-fn a_diff_is_taken_by_git_and_by_patch() {
+fn a_diff_applies_with_git_and_patch() {
     for (in_repository, below, arguments, into) in [
         (true, "", "", "git apply"),
         (true, "", "./jobs", "git apply --index"),
@@ -144,7 +144,7 @@ fn a_diff_is_taken_by_git_and_by_patch() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
+fn an_unwritable_file_stays_unchanged_and_others_are_fixed() {
     let folder = TestFolder::new();
     folder.write("jobs/a.yaml", BAD).write("jobs/b.yaml", BAD).write("shared/c.yaml", BAD);
     std::fs::set_permissions(folder.at("jobs/a.yaml"), std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -155,10 +155,10 @@ fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
     let ended = folder.legwork(&["validate", "--fix"]).run();
     ended
         .assert_code(5)
-        .assert_stderr_contains("jobs/a.yaml can't be mended")
+        .assert_stderr_contains("jobs/a.yaml can't be fixed")
         .assert_stderr_contains("protected")
         .assert_stdout_contains("jobs/a.yaml:2:30");
-    ended.assert_stderr_contains("jobs/b.yaml: 1 mended").assert_stderr_contains("jobs/c.yaml: 1 mended");
+    ended.assert_stderr_contains("jobs/b.yaml: 1 fixed").assert_stderr_contains("jobs/c.yaml: 1 fixed");
     assert_eq!(folder.read("jobs/a.yaml"), BAD);
     assert_eq!(folder.read("jobs/b.yaml"), BAD.replace("Read", "read_file"));
     assert_eq!(folder.read("shared/c.yaml"), BAD.replace("Read", "read_file"));
@@ -166,17 +166,17 @@ fn a_file_that_cannot_be_written_stays_whole_and_the_others_go_on() {
 }
 
 #[test]
-fn what_would_do_harm_is_not_mended() {
+fn unsafe_fixes_are_not_applied() {
     let folder = TestFolder::new();
     let text = "model: replay/x\nparent: { prompt: x, tools: [read_file, Read, Grep] }\n";
     folder.write("job.yaml", text);
     let ended = folder.legwork(&["validate", "--fix", "job.yaml"]).run();
-    ended.assert_code(3).assert_stderr_contains("job.yaml: 1 mended\n").assert_stdout_contains("unknown-tool");
+    ended.assert_code(3).assert_stderr_contains("job.yaml: 1 fixed\n").assert_stdout_contains("unknown-tool");
     assert_eq!(folder.read("job.yaml"), text.replace("Grep", "grep"));
 }
 
 #[test]
-fn a_fix_never_gives_a_value_to_another_key() {
+fn a_fix_never_moves_a_value_to_another_key() {
     let folder = TestFolder::new();
     let job = |top: &str, parent: &str, limits: &str| {
         format!("model: replay/x\n{top}parent:\n  prompt: x\n  tools: []\n{parent}limits:\n  wall_clock: 1m\n{limits}")
@@ -198,15 +198,11 @@ fn a_fix_never_gives_a_value_to_another_key() {
         folder.write("job.yaml", &text);
         folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(3);
         let now = folder.read("job.yaml");
-        // The typo in a value may go; no key changes.
+        // The typo in a value can be fixed; no key changes.
         assert_eq!(now.replace("network: open", "network: opn"), text);
     }
     folder.write("job.yaml", job("Description: x\n", "  max-turns: 6\n", "  tool-calls: 7\n"));
-    folder
-        .legwork(&["validate", "--fix", "job.yaml"])
-        .run()
-        .assert_code(0)
-        .assert_stderr_contains("job.yaml: 3 mended");
+    folder.legwork(&["validate", "--fix", "job.yaml"]).run().assert_code(0).assert_stderr_contains("job.yaml: 3 fixed");
     assert_eq!(folder.read("job.yaml"), job("description: x\n", "  max_turns: 6\n", "  tool_calls: 7\n"));
     for (model, now) in [
         ("“anthropic/claude-sonnet-5-5”", "anthropic/claude-sonnet-5-5"),
@@ -226,7 +222,7 @@ fn a_fix_never_gives_a_value_to_another_key() {
 }
 
 #[test]
-fn prompts_are_mended_for_all_their_jobs_and_named_once() {
+fn shared_prompts_are_fixed_for_all_jobs_and_reported_once() {
     let folder = TestFolder::new();
     let job = |inputs: &str, path: &str| {
         format!("model: replay/x\ninputs: {inputs}\nparent: {{ prompt: {{ file: {path} }}, tools: [] }}\n")
@@ -237,17 +233,17 @@ fn prompts_are_mended_for_all_their_jobs_and_named_once() {
     let ended = folder.legwork(&["validate", "--format", "json"]).run();
     let place = |line, column| ("jobs/p.md".to_owned(), line, column, "undefined-variable".to_owned());
     assert_eq!(findings(&ended), [place(1, 4), place(2, 4)], "once for both jobs");
-    // To another job `topic` is nothing, and `inputs.topic` is nothing either.
+    // For the other job, neither `topic` nor `inputs.topic` exists.
     folder.write("jobs/c.yaml", job("{ topik: { type: string } }", "p.md")).write("jobs/p.md", "{{ inputs.topik }}\n");
-    folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix left out");
+    folder.legwork(&["validate", "--fix"]).run().assert_code(3).assert_stderr_contains("jobs/p.md: 1 fix skipped");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topik }}\n");
     std::fs::remove_file(folder.at("jobs/c.yaml")).unwrap();
-    folder.legwork(&["validate", "--fix"]).run().assert_code(0).assert_stderr_contains("jobs/p.md: 1 mended");
+    folder.legwork(&["validate", "--fix"]).run().assert_code(0).assert_stderr_contains("jobs/p.md: 1 fixed");
     assert_eq!(folder.read("jobs/p.md"), "{{ inputs.topic }}\n");
 }
 
 #[test]
-fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
+fn a_shared_prompt_is_not_fixed_if_it_breaks_another_job() {
     let folder = TestFolder::new();
     let job = |input: &str, path: &str| {
         format!(
@@ -262,7 +258,7 @@ fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
             folder.commit_all();
         }
         let ended = folder.legwork(&["validate", "--fix", "jobs/a.yaml"]).run();
-        ended.assert_code(3).assert_stderr_contains("jobs/prompts/p.md: 1 fix left out");
+        ended.assert_code(3).assert_stderr_contains("jobs/prompts/p.md: 1 fix skipped");
         assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topik }}\n", "{other}");
         std::fs::remove_file(folder.at(other)).unwrap();
     }
@@ -270,12 +266,12 @@ fn a_prompt_is_not_fixed_for_one_job_at_the_cost_of_another() {
         .legwork(&["validate", "--fix", "jobs/a.yaml"])
         .run()
         .assert_code(0)
-        .assert_stderr_contains("jobs/prompts/p.md: 1 mended");
+        .assert_stderr_contains("jobs/prompts/p.md: 1 fixed");
     assert_eq!(folder.read("jobs/prompts/p.md"), "{{ inputs.topic }}\n");
 }
 
 #[test]
-fn what_is_not_shown_is_counted() {
+fn hidden_findings_are_counted() {
     let folder = TestFolder::new();
     let keys: String = (0..150).map(|number| format!("unknown_{number}: 1\n")).collect();
     let tools: String = (0..150).map(|number| format!("strange_{number}, ")).collect();
@@ -288,9 +284,9 @@ fn what_is_not_shown_is_counted() {
         .assert_stdout_contains("\n300 errors\n");
     folder.legwork(&["validate"]).run().assert_code(3).assert_stdout_contains("\n600 errors\n");
     let github = folder.legwork(&["validate", "--format", "github"]).run();
-    github.assert_code(3).assert_stdout_contains("::error::591 more errors, which are in the step's log\n");
+    github.assert_code(3).assert_stdout_contains("::error::591 more errors in the log of this step\n");
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("::error file=")).count(), 9);
-    // The nine and all others that are found, each file's last one with the number of those beyond.
+    // The nine findings and all others; the last one of each file counts the rest.
     assert_eq!(github.stdout.lines().filter(|line| line.starts_with("jobs/")).count(), 2 * 101 - 9);
     github.assert_stdout_contains("jobs/b.yaml:2:").assert_stdout_contains("too-many-findings]: 200 more findings");
     let many_warnings = format!(
@@ -302,7 +298,7 @@ fn what_is_not_shown_is_counted() {
 }
 
 #[test]
-fn a_limit_may_be_none() {
+fn a_limit_can_be_none() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: replay/x\nparent: { prompt: x, tools: [] }\nlimits: { tokens: none, cost_usd: none, tool_calls: none, wall_clock: none, subagents: none }\n");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(0).assert_stdout("");
@@ -314,7 +310,7 @@ fn a_limit_may_be_none() {
 }
 
 #[test]
-fn standard_input_is_a_file_like_any_other() {
+fn standard_input_is_validated_like_a_file() {
     let folder = TestFolder::new();
     folder.write("jobs/p.md", "{{ gone }}").write("here.md", "fine");
     let check = |arguments: &[&str], text: &str| {
@@ -343,7 +339,7 @@ fn standard_input_is_a_file_like_any_other() {
 }
 
 #[test]
-fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
+fn files_with_job_names_are_found_by_name() {
     let folder = TestFolder::new();
     folder.write("jobs/b.yml", BAD).write("jobs/a.yaml", "- list\n").write("jobs/z/y.yaml", BAD);
     folder.write("jobs/a.script.yml", "[]\n").write("jobs/notes.txt", "[").write("jobs/.hidden.yaml", "[");
@@ -353,7 +349,7 @@ fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
         .write("jobs/.gitignore", "drafts/\n")
         .write("jobs/.ignore", "ignored.yaml\n")
         .write("jobs/ignored.yaml", "[");
-    // What only this machine ignores is checked.
+    // Files that only this machine ignores are checked.
     std::fs::create_dir_all(folder.home().join(".config/git")).unwrap();
     std::fs::write(folder.home().join(".config/git/ignore"), "*.yml\n").unwrap();
     symlink("nowhere", folder.at("jobs/link.yaml")).unwrap();
@@ -379,14 +375,14 @@ fn whatever_is_called_like_a_job_is_checked_by_name_alone() {
         "in the order of the paths"
     );
     let text = folder.legwork(&["validate"]).run();
-    text.assert_stdout_contains("symbolic link to nothing")
+    text.assert_stdout_contains("dangling symbolic link")
         .assert_stdout_contains("it is a folder")
         .assert_stdout_contains("it is no regular file");
     text.assert_stdout_contains("8 errors\n");
 }
 
 #[test]
-fn what_is_no_file_is_an_error_and_hides_nothing() {
+fn a_path_that_is_not_a_file_is_an_error_and_others_are_checked() {
     let folder = TestFolder::new();
     folder.write("good.yaml", GOOD).write("none/notes.txt", "x");
     std::fs::create_dir(folder.at("folder.yaml")).unwrap();
@@ -402,7 +398,7 @@ fn what_is_no_file_is_an_error_and_hides_nothing() {
 }
 
 #[test]
-fn denied_warnings_count() {
+fn denied_warnings_fail() {
     let folder = TestFolder::new();
     let text = "model: replay/x\nparent: { prompt: x, tools: [] }\nsubagents: { a: { description: x, tools: [] } }\n";
     folder.write("job.yaml", text).write("bad.yaml", BAD).write("good.yaml", GOOD);
@@ -414,7 +410,7 @@ fn denied_warnings_count() {
 }
 
 #[test]
-fn a_script_is_checked_against_the_job_beside_it() {
+fn a_script_is_checked_against_its_job() {
     let folder = TestFolder::new();
     let job = "model: replay/x.script.yaml\nparent: { prompt: x, tools: [task] }\nsubagents: { explorer: { description: x, tools: [] } }\n";
     let script = "parent: [{ text: x }]\nsubagents:\n  \"explorre-1\": [{ text: x }]\n";
@@ -423,7 +419,7 @@ fn a_script_is_checked_against_the_job_beside_it() {
     assert_eq!(findings(ended.assert_code(3)), [("x.script.yaml".to_owned(), 3, 3, "unknown-subagent".to_owned())]);
     folder.legwork(&["validate", ".", "--fix"]).run().assert_code(0);
     assert_eq!(folder.read("x.script.yaml"), script.replace("explorre", "explorer"));
-    // Without a job, or with one that can't be understood, only the form counts.
+    // Without a job, or with one that can't be parsed, only the form is checked.
     folder.write("x.script.yaml", script).write("x.yml", job.replace("tools: [task]", "tools: 7"));
     folder.legwork(&["validate", "x.script.yaml"]).run().assert_code(0);
     std::fs::remove_file(folder.at("x.yml")).unwrap();
@@ -433,7 +429,7 @@ fn a_script_is_checked_against_the_job_beside_it() {
 }
 
 #[test]
-fn many_files_and_many_findings_are_printed_to_whoever_listens() {
+fn many_files_with_many_findings_are_printed() {
     let folder = TestFolder::new();
     let many = format!("model: replay/x\nparent: {{ prompt: x, tools: [{}] }}\n", vec!["nonsense"; 150].join(", "));
     for number in 0..100 {
@@ -444,7 +440,7 @@ fn many_files_and_many_findings_are_printed_to_whoever_listens() {
         .assert_code(3)
         .assert_stdout_contains("50 more findings are not shown")
         .assert_stdout_contains("1500 errors\n");
-    // The reader goes away after the first line.
+    // The reader closes the pipe after the first line.
     let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
         .args(["validate", "--diff"])
         .current_dir(folder.path())
@@ -457,7 +453,7 @@ fn many_files_and_many_findings_are_printed_to_whoever_listens() {
 }
 
 #[test]
-fn the_problem_matcher_takes_a_line_apart() {
+fn the_problem_matcher_parses_a_line() {
     let matcher: Value = serde_json::from_str(&read(".github/legwork-matcher.json")).unwrap();
     let [matcher] = matcher["problemMatcher"].as_array().unwrap().as_slice() else { panic!("one matcher") };
     assert_eq!(matcher["owner"], "legwork");
@@ -487,7 +483,7 @@ fn the_problem_matcher_takes_a_line_apart() {
 }
 
 #[test]
-fn the_pre_commit_hook_runs_for_jobs_and_their_prompts() {
+fn the_pre_commit_hook_matches_jobs_and_prompts() {
     let hooks: serde_yaml::Value = serde_yaml::from_str(&read(".pre-commit-hooks.yaml")).unwrap();
     let hook = &hooks.as_sequence().unwrap()[0];
     assert_eq!(hook["id"].as_str().unwrap(), "legwork-validate");

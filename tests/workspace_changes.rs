@@ -1,4 +1,4 @@
-//! Which files a run has changed: what `result.json` and `changes.patch` say of it.
+//! The files that a run has changed, in `result.json` and `changes.patch`.
 
 mod hostile_workspace;
 mod workspace_locations;
@@ -15,12 +15,12 @@ use crate::support::test_folder::TestFolder;
 
 pub(crate) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/../home/replies.yaml", "--out", "../home/runs"];
 
-/// The run's record, which lies outside of the workspace.
+/// The run's record, which is outside of the workspace.
 pub(crate) fn record(folder: &TestFolder) -> RunFolder {
     RunFolder::new(folder.home().join("runs/job/latest").canonicalize().expect("a run"))
 }
 
-/// A job whose parent runs these commands, one a turn.
+/// A job whose parent runs these commands, one per turn.
 pub(crate) fn write_job_with_commands(folder: &TestFolder, commands: &[&str]) {
     let turn = |command: &&str| json!({ "calls": [{ "tool": "bash", "input": { "command": command } }] });
     let turns: Vec<Value> = commands.iter().map(turn).chain([json!({ "text": "done" })]).collect();
@@ -29,7 +29,7 @@ pub(crate) fn write_job_with_commands(folder: &TestFolder, commands: &[&str]) {
     folder.write("job.yaml", job);
 }
 
-/// Copies the workspace, runs the commands, and looks whether the patch makes the copy what the workspace has become.
+/// Copies the workspace, runs the commands, and checks that the patch turns the copy into the new workspace.
 #[track_caller]
 fn changed_by(folder: &TestFolder, list: &[&str]) -> (ProgramOutput, Value) {
     write_job_with_commands(folder, list);
@@ -83,7 +83,7 @@ fn sh(command: &str) {
     assert!(output.status.success(), "{command}\n{said}");
 }
 
-/// `path change +added -removed`, a line each.
+/// `path change +added -removed`, one line each.
 fn change_lines(changes: &Value) -> Vec<String> {
     let number = |value: &Value| value.as_u64().map_or("?".to_owned(), |number| number.to_string());
     let line = |change: &Value| {
@@ -119,7 +119,7 @@ const CHANGE_COMMANDS: &[&str] = &[
     "src/moved.txt deleted +0 -2",
 ];
 
-/// What the copy can't have by the patch.
+/// What the patch can't restore in the copy.
 fn without_ignored(folder: &TestFolder) {
     for name in ["ignored", "a.log"] {
         sh(&format!("rm -rf {}", folder.at(name).display()));
@@ -127,7 +127,7 @@ fn without_ignored(folder: &TestFolder) {
 }
 
 #[test]
-fn changes_are_noted_without_git() {
+fn changes_are_tracked_without_git() {
     let folder = prepared();
     let list: Vec<&str> =
         SETUP_COMMANDS.iter().copied().chain(["rm -rf ignored/x a.log; echo 1 > ignored/x"]).collect();
@@ -143,7 +143,7 @@ fn changes_are_noted_without_git() {
 }
 
 #[test]
-fn changes_are_noted_with_git_whatever_the_run_commits() {
+fn changes_are_tracked_with_git_across_commits() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let commit = "rm -rf a.log; echo 1 > ignored/x; git add -A && git -c user.name=a -c user.email=b commit -qm work";
@@ -153,7 +153,7 @@ fn changes_are_noted_with_git_whatever_the_run_commits() {
 }
 
 #[test]
-fn what_was_dirty_or_untracked_at_the_start_is_no_change() {
+fn files_dirty_or_untracked_at_the_start_are_not_changes() {
     let folder = prepared();
     folder.write("staged.txt", "1\n").commit_all();
     folder.write("a.txt", "one\ntwo\nthree\nfour\n").write("untracked.txt", "u\n").write("staged.txt", "2\n");
@@ -170,7 +170,7 @@ fn what_was_dirty_or_untracked_at_the_start_is_no_change() {
 }
 
 #[test]
-fn a_run_that_can_change_nothing_looks_at_nothing() {
+fn a_run_without_writing_tools_tracks_no_changes() {
     let folder = TestFolder::new();
     folder.write("job.yaml", "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [read_file, todo] }\n");
     std::fs::write(folder.home().join("replies.yaml"), r#"{"parent": [{"text": "done"}]}"#).unwrap();
@@ -181,7 +181,7 @@ fn a_run_that_can_change_nothing_looks_at_nothing() {
 }
 
 #[test]
-fn names_of_every_kind_come_through_the_patch() {
+fn all_file_names_survive_the_patch() {
     let folder = TestFolder::new();
     for name in
         ["with space.txt", "tab\tname", "line\nbreak", "quote\"d", "back\\slash", "ünï.txt", "-dash", " lead", "a'b"]
@@ -198,7 +198,7 @@ fn names_of_every_kind_come_through_the_patch() {
 }
 
 #[test]
-fn line_ends_and_links_and_kinds_come_through_the_patch() {
+fn line_endings_links_and_file_types_survive_the_patch() {
     let folder = TestFolder::new();
     folder.write("crlf", "a\r\nb\r\nc\r\n").write("noend", "a\nb").write("end", "a\nb\n").write("becomes-link", "x\n");
     folder.write("becomes-folder", "x\n").write("cr", "a\rb\rc\n").write("folder/in", "i\n");

@@ -1,4 +1,4 @@
-//! What is measured: jobs, and a model that makes them do it.
+//! The measured jobs, and the replies of the model that runs them.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::server::{Answer, Request};
 
-/// One thing to measure.
+/// One measurement.
 pub(crate) struct BenchCase {
     /// Its name on the command line.
     pub(crate) name: &'static str,
@@ -15,12 +15,12 @@ pub(crate) struct BenchCase {
     pub(crate) target: &'static str,
     pub(crate) job: &'static str,
     pub(crate) arguments: &'static [&'static str],
-    /// What the floor program asks first; nothing where it only starts and ends.
+    /// The prompt of the baseline program; if empty, it only starts and exits.
     pub(crate) prompt: &'static str,
     pub(crate) answers: fn(&Request) -> Answer,
-    /// How many requests it takes.
+    /// The number of requests.
     pub(crate) requests: usize,
-    /// By what its time is divided.
+    /// The time is divided by this number.
     pub(crate) turns: f64,
 }
 
@@ -43,7 +43,7 @@ subagents:
 limits: { parallel_subagents: 8 }
 ";
 
-/// Everything that is measured.
+/// All measurements.
 pub(crate) const CASES: [BenchCase; 6] = [
     BenchCase {
         name: "one",
@@ -113,7 +113,8 @@ pub(crate) const CASES: [BenchCase; 6] = [
     },
 ];
 
-/// So many calls of one command, then a last word. The number of a call is its id, so that no body need be parsed.
+/// Replies with one command until it has been called `calls` times, then with text. The number of a call is its id, so no
+/// request body needs to be parsed.
 fn next_call(request: &Request, calls: usize, command: &str) -> Answer {
     let done = request
         .last_answered()
@@ -140,7 +141,7 @@ fn delegate(request: &Request) -> Answer {
     answer.delay(Duration::from_millis(50))
 }
 
-/// Made once: what is measured is the reading.
+/// The reply is built once, because only reading it is measured.
 fn deltas(request: &Request) -> Answer {
     static ANSWER: OnceLock<Answer> = OnceLock::new();
     ANSWER.get_or_init(|| Answer::deltas(std::iter::repeat_n("word ", 5000)).rendered(request)).clone()

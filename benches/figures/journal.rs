@@ -1,5 +1,5 @@
-//! What the journal costs: each event on its way to the system, and on its way to the disk, beside bare writes of the
-//! same bytes.
+//! Measures what the journal costs: writing an event, and flushing it to the disk, compared with plain writes of as many
+//! bytes.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,41 +13,41 @@ use legwork::record::Recorder;
 
 use crate::median;
 
-/// How many events are written in a run.
+/// The number of events that a run writes.
 const EVENTS: usize = 500;
 
-/// How long the text of a result is, in characters.
+/// Lengths of a result's text, in characters.
 const LENGTHS: [usize; 2] = [100, 10_000];
 
 /// Prints the table.
 pub(crate) fn compare(runs: usize) {
-    // Beside the executable: a temporary folder may lie in memory, where a flush costs nothing.
+    // Next to the executable, because a temporary folder can be in memory, where a flush costs nothing.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on a disk");
     println!(
-        "\nthe journal: microseconds an event, {EVENTS} events a run; bare: write(2) and fdatasync(2) of as many bytes\n"
+        "\nthe journal: microseconds per event, {EVENTS} events per run; plain: write(2) and fdatasync(2) of as many bytes\n"
     );
-    println!("| {:<44} | {:<28} | {:<28} |", "", "legwork", "bare");
+    println!("| {:<44} | {:<28} | {:<28} |", "", "legwork", "plain");
     println!("|{0:-<46}|{0:-<30}|{0:-<30}|", "");
     for (durability, title) in [(Durability::Written, "written"), (Durability::Flushed, "written and flushed")] {
         for length in LENGTHS {
-            let (mut ours, mut bare) = (Vec::new(), Vec::new());
+            let (mut ours, mut plain) = (Vec::new(), Vec::new());
             for run in 0..=runs {
                 let (each, bytes) = journal(&folder.path().join(format!("runs-{run}")), length, durability);
                 ours.push(each);
-                bare.push(write(&folder.path().join("bare"), bytes / EVENTS, durability));
+                plain.push(write(&folder.path().join("plain"), bytes / EVENTS, durability));
             }
-            let [ours, bare] = [ours, bare].map(|figures| spread(&figures[1..]));
-            println!("| {:<44} | {ours:<28} | {bare:<28} |", format!("{title}, a result of {length} characters"));
+            let [ours, plain] = [ours, plain].map(|figures| spread(&figures[1..]));
+            println!("| {:<44} | {ours:<28} | {plain:<28} |", format!("{title}, a result of {length} characters"));
         }
     }
 }
 
-/// Microseconds an event, and the bytes that were written.
+/// Returns microseconds per event and the number of bytes that were written.
 fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
     let recorder = Recorder::create(out, "bench", Timestamp::now(), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
     let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None }.into();
-    // The first makes the file.
+    // The first event creates the file.
     recorder.append(PARENT, event.clone(), durability, Timestamp::now()).expect("an event");
     let begun = Instant::now();
     for _ in 0..EVENTS {
@@ -58,7 +58,7 @@ fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
     (each, usize::try_from(size).expect("a size"))
 }
 
-/// The same, without anything around it.
+/// Writes as many bytes without a journal. Returns microseconds per write.
 fn write(path: &Path, bytes: usize, durability: Durability) -> f64 {
     let mut file = File::create(path).expect("a file");
     let line = vec![b'x'; bytes];

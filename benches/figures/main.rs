@@ -1,28 +1,29 @@
-//! What a run costs: legwork's binary beside a program that does nothing but the exchange, on the same loopback server.
+//! Measures what a run costs: legwork's binary, compared with a program that does only the exchange with the server.
 //!
-//! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` only those cases, five times each. Beside the
-//! cases there are `validate` (many files), `changes` (in large workspaces), `journal` (an event's way to the disk), `resume` (of long records) and
-//! `memory` (over long runs). `rates` (subagents under a rate limit) runs only where it is named.
-#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it is a program of its own")]
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that can't go on says so and stops")]
+//! `cargo bench` runs everything; `cargo bench -- --runs 5 turns deltas` runs these two cases five times each. The names are
+//! those of the cases in `cases.rs`, and `validate` (many job files), `changes` (large workspaces), `journal` (writing
+//! events), `resume` (long records), `memory` (long runs) and `tiers` (sandboxes). `rates` (subagents under a rate limit)
+//! takes minutes and only runs if it is named.
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "this is a separate program")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark that fails panics")]
 
 #[allow(dead_code, reason = "the tests use more of it")]
-#[path = "../../tests/support/bodies.rs"]
-mod bodies;
+#[path = "../../tests/support/body_dump.rs"]
+mod body_dump;
 mod cases;
-mod changes;
-mod files;
-mod floor;
+mod workspace_changes;
+mod validate_many;
+mod baseline;
 mod journal;
-mod long;
-mod many;
+mod long_runs;
+mod job_generator;
 mod measure;
-mod plain;
-mod rates;
+mod plain_types;
+mod rate_limits;
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
 #[path = "../../tests/support/server/mod.rs"]
 mod server;
-mod tiers;
+mod sandbox_tiers;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -35,9 +36,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["--floor", address, prompt] => floor::run(address, prompt),
-        ["--check", folder] => files::check(Path::new(folder)),
-        ["--decode", what, folder] => files::decode(what, Path::new(folder)),
+        ["--baseline", address, prompt] => baseline::run(address, prompt),
+        ["--check", folder] => validate_many::check(Path::new(folder)),
+        ["--decode", what, folder] => validate_many::decode(what, Path::new(folder)),
         ["--measure", program, rest @ ..] => measure::child(program, rest),
         options => compare(options),
     }
@@ -52,12 +53,12 @@ fn compare(options: &[&str]) {
         options.iter().filter(|word| !word.starts_with("--") && Some(**word) != after("--runs").copied()).collect();
     let legwork = Path::new(env!("CARGO_BIN_EXE_legwork"));
     if cfg!(debug_assertions) {
-        println!("This is a debug build: its figures say nothing.\n");
+        println!("This is a debug build: its figures mean nothing.\n");
     }
-    println!("median (least to greatest) of {runs} runs each, taken in turns; the whole process from start to end\n");
+    println!("median (min to max) of {runs} runs each, interleaved; the whole process from start to end\n");
     println!(
         "| {:<46} | {:<12} | {:<30} | {:>8} | {:>8} | {:<30} | {:>8} |",
-        "", "aim", "legwork", "CPU", "memory", "floor", "memory"
+        "", "aim", "legwork", "CPU", "memory", "baseline", "memory"
     );
     println!("|{0:-<48}|{0:-<14}|{0:-<32}|{0:->9}:|{0:->9}:|{0:-<32}|{0:->9}:|", "");
     for case in CASES.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|word| **word == case.name)) {
@@ -65,26 +66,26 @@ fn compare(options: &[&str]) {
     }
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| **word == name);
     if is_wanted("validate") {
-        files::compare(legwork, runs);
+        validate_many::compare(legwork, runs);
     }
     if is_wanted("journal") {
         journal::compare(runs);
     }
     if is_wanted("resume") {
-        long::resume(legwork, runs);
+        long_runs::resume(legwork, runs);
     }
     if is_wanted("memory") {
-        long::memory(legwork);
+        long_runs::memory(legwork);
     }
     if is_wanted("changes") {
-        changes::compare(legwork, runs);
+        workspace_changes::compare(legwork, runs);
     }
-    // Minutes of waiting, so only where it is asked for.
+    // This takes minutes, so it only runs on request.
     if wanted.iter().any(|word| **word == "rates") {
-        rates::print(legwork);
+        rate_limits::print(legwork);
     }
     if is_wanted("tiers") {
-        tiers::print(legwork);
+        sandbox_tiers::print(legwork);
     }
     let size = std::fs::metadata(legwork).expect("the executable").len();
     println!("\nthe executable: {:.1} MB (aim: under 15 MB)", size as f64 / 1e6);
@@ -105,24 +106,24 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
         command.env("NO_PROXY", "127.0.0.1").env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", KEY);
         let before = server.count();
         let figure = measure::measure(&mut command);
-        let asked = server.count() - before;
-        figure.and_then(|figure| match asked == case.requests {
+        let requests = server.count() - before;
+        figure.and_then(|figure| match requests == case.requests {
             true => Ok(figure),
-            false => Err(format!("{asked} requests instead of {}", case.requests)),
+            false => Err(format!("{requests} requests instead of {}", case.requests)),
         })
     };
     let mut arguments = case.arguments.to_vec();
-    if arguments.first() == Some(&"run") && can_switch_the_sandbox_off(legwork) {
+    if arguments.first() == Some(&"run") && has_sandbox_option(legwork) {
         arguments.extend(["--sandbox", "off"]);
     }
     let address = server.address().to_string();
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
-    // The first of each only warms the caches.
+    let (mut ours, mut baselines) = (Vec::new(), Vec::new());
+    // The first run only warms the caches.
     for _ in 0..=runs {
         ours.push(start(legwork, &arguments));
-        floors.push(start(&own, &["--floor", &address, case.prompt]));
+        baselines.push(start(&own, &["--baseline", &address, case.prompt]));
     }
-    let [ours, floors] = [ours, floors].map(|figures| figures.into_iter().skip(1).collect::<Result<Vec<_>, _>>());
+    let [ours, baselines] = [ours, baselines].map(|figures| figures.into_iter().skip(1).collect::<Result<Vec<_>, _>>());
     let memory =
         |figures: &[Measurement]| figures.iter().map(|figure| figure.memory).max().unwrap_or_default() as f64 / 1e6;
     let (ours, cpu, our_memory) = match &ours {
@@ -133,20 +134,20 @@ fn row(case: &BenchCase, legwork: &Path, runs: usize) {
         ),
         Err(why) => (why.clone(), String::new(), String::new()),
     };
-    let (floor, floor_memory) = match &floors {
+    let (baseline, baseline_memory) = match &baselines {
         Ok(figures) => {
             (spread(figures.iter().map(|figure| figure.wall), case.turns), format!("{:.1} MB", memory(figures)))
         }
         Err(why) => (why.clone(), String::new()),
     };
     println!(
-        "| {:<46} | {:<12} | {ours:<30} | {cpu:>8} | {our_memory:>8} | {floor:<30} | {floor_memory:>8} |",
+        "| {:<46} | {:<12} | {ours:<30} | {cpu:>8} | {our_memory:>8} | {baseline:<30} | {baseline_memory:>8} |",
         case.title, case.target
     );
 }
 
-/// A run is measured without the sandbox, where there is one to switch off.
-fn can_switch_the_sandbox_off(legwork: &Path) -> bool {
+/// Whether this binary has the option `--sandbox`, so that runs can be measured without one.
+fn has_sandbox_option(legwork: &Path) -> bool {
     let help = Command::new(legwork).args(["run", "--help"]).output().expect("the executable starts");
     String::from_utf8_lossy(&help.stdout).contains("--sandbox")
 }
@@ -157,7 +158,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Milliseconds, of one turn where there are several.
+/// Median, minimum and maximum in milliseconds; per turn if there are several turns.
 fn spread(values: impl Iterator<Item = f64> + Clone, turns: f64) -> String {
     let (least, greatest) = values.clone().fold((f64::MAX, 0.0_f64), |(a, b), value| (a.min(value), b.max(value)));
     let unit = if turns > 1.0 { "ms a turn" } else { "ms" };

@@ -1,23 +1,23 @@
-//! Wall time, CPU time and memory of one process.
+//! Measures wall time, CPU time and memory of one process.
 //!
-//! A process's greatest memory counts what it had before it became another program, so that a child of this program,
-//! which holds the server's buffers, would look big. A small process in between starts and watches the child.
+//! The peak memory of a process includes what it used before `exec`, so a direct child of this program, which holds the
+//! server's buffers, would look too big. A small process in between starts and measures the child.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// One process's cost.
+/// What one process used.
 pub(crate) struct Measurement {
     /// Milliseconds from its start to its end.
     pub(crate) wall: f64,
-    /// Milliseconds of CPU, user and system, its own children included.
+    /// Milliseconds of CPU time, user and system, including its children.
     pub(crate) cpu: f64,
-    /// Bytes at most resident.
+    /// Peak resident memory in bytes.
     pub(crate) memory: u64,
 }
 
-/// In the process in between: runs a program and prints its figures.
-#[allow(clippy::zombie_processes, reason = "it is waited for by its number")]
+/// Runs a program and prints its measurement. This is the process in between.
+#[allow(clippy::zombie_processes, reason = "`wait4` reaps it")]
 pub(crate) fn child(program: &str, arguments: &[&str]) {
     let start = Instant::now();
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
@@ -31,7 +31,7 @@ pub(crate) fn child(program: &str, arguments: &[&str]) {
     println!("{status} {wall} {cpu} {memory}");
 }
 
-#[allow(unsafe_code, reason = "nothing else tells what one child has used")]
+#[allow(unsafe_code, reason = "only wait4 returns the usage of one child")]
 fn wait(child: &std::process::Child) -> (i32, libc::rusage) {
     let pid = libc::pid_t::try_from(child.id()).expect("a process number");
     // SAFETY: rusage is plain numbers, for which zero is a value.
@@ -43,12 +43,12 @@ fn wait(child: &std::process::Child) -> (i32, libc::rusage) {
     (status, used)
 }
 
-/// Runs the process in between and reads what it printed. The program must end well.
+/// Measures a command that must exit with code 0.
 pub(crate) fn measure(command: &mut Command) -> Result<Measurement, String> {
     measure_with_code(command, 0)
 }
 
-/// The same where another exit code is right.
+/// Measures a command that must exit with this code.
 pub(crate) fn measure_with_code(command: &mut Command, code: i32) -> Result<Measurement, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -60,7 +60,7 @@ pub(crate) fn measure_with_code(command: &mut Command, code: i32) -> Result<Meas
         }
         _ => {
             let errors = String::from_utf8_lossy(&output.stderr);
-            Err(format!("failed: {}", errors.lines().last().unwrap_or("no word")))
+            Err(format!("failed: {}", errors.lines().last().unwrap_or("no message")))
         }
     }
 }

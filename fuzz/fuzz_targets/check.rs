@@ -1,19 +1,19 @@
-//! Bytes through the reader, the lints, every format, and into a plan.
+//! Checks bytes as a job file: reader, lints, every format, plan.
 #![no_main]
 
-#[path = "../../tests/properties/holds.rs"]
-mod holds;
+#[path = "../../tests/properties/invariants.rs"]
+mod invariants;
 
 use std::path::Path;
 use std::sync::LazyLock;
 
-use legwork::template::Folder;
+use legwork::template::JobDir;
 use libfuzzer_sys::fuzz_target;
 
-/// Where prompt files are read from: the jobs among the seeds name some.
-static FOLDER: LazyLock<Option<Folder>> =
-    LazyLock::new(|| Folder::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs")).ok());
+/// The folder of prompt files, which the jobs among the seeds name.
+static JOB_DIR: LazyLock<Option<JobDir>> =
+    LazyLock::new(|| JobDir::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs")).ok());
 
 fuzz_target!(|bytes: &[u8]| {
-    holds::everything("fuzz.yaml", bytes, FOLDER.as_ref());
+    invariants::check_all("fuzz.yaml", bytes, JOB_DIR.as_ref());
 });

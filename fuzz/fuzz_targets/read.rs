@@ -1,9 +1,9 @@
-//! Bytes into the reader of YAML, as several types.
+//! Decodes bytes with the YAML reader, into several types.
 #![no_main]
 
 #[allow(dead_code, reason = "the other target uses the rest")]
-#[path = "../../tests/properties/holds.rs"]
-mod holds;
+#[path = "../../tests/properties/invariants.rs"]
+mod invariants;
 
 use std::sync::Arc;
 
@@ -18,42 +18,42 @@ use serde::de::DeserializeOwned;
 fuzz_target!(|bytes: &[u8]| {
     let source = match yaml::read_bytes("fuzz.yaml", bytes) {
         Ok(source) => source,
-        Err(finding) => return holds::is_sound(&finding),
+        Err(finding) => return invariants::check_finding(&finding),
     };
-    whole::<IndexMap<String, Option<Vec<u8>>>>(&source);
-    whole::<Spanned<Job>>(&source);
+    decode::<IndexMap<String, Option<Vec<u8>>>>(&source);
+    decode::<Spanned<Job>>(&source);
     if let Err(findings) = Script::read(&source) {
-        findings.iter().for_each(holds::is_sound);
+        findings.iter().for_each(invariants::check_finding);
     }
-    let any = whole::<serde_json::Value>(&source);
-    if let Some(node) = whole::<Node>(&source) {
+    let any = decode::<serde_json::Value>(&source);
+    if let Some(node) = decode::<Node>(&source) {
         places(&node, 0);
         assert!(any.is_none_or(|any| any == node.to_json()));
     }
 });
 
-/// Reads a type; the value, where nothing is wrong with it.
-fn whole<T: DeserializeOwned>(source: &Arc<Source>) -> Option<T> {
+/// Decodes a type, and returns the value if there is no finding.
+fn decode<T: DeserializeOwned>(source: &Arc<Source>) -> Option<T> {
     let decoded = yaml::read::<T>(source);
     assert!(decoded.value.is_some() || !decoded.findings.is_empty());
-    decoded.findings.iter().for_each(holds::is_sound);
-    decoded.holes.iter().for_each(holds::lies_within);
-    assert!(decoded.findings.is_sorted_by_key(|finding| (finding.place.span.start, finding.place.span.end)));
-    decoded.whole().ok()
+    decoded.findings.iter().for_each(invariants::check_finding);
+    decoded.gaps.iter().for_each(invariants::check_place);
+    assert!(decoded.findings.is_sorted_by_key(|finding| (finding.span.range.start, finding.span.range.end)));
+    decoded.into_result().ok()
 }
 
-/// Every node has its place, and so has every part of every text. Aliases are followed, so not to the end.
+/// Checks the spans of nodes and of the characters in their texts. The depth is bounded, because aliases are followed.
 fn places(node: &Node, depth: usize) {
     if depth > 4 {
         return;
     }
-    holds::lies_within(&node.place());
-    holds::lies_within(&node.head());
+    invariants::check_place(&node.place());
+    invariants::check_place(&node.content_place());
     if let Some(text) = node.text() {
         for (at, letter) in text.char_indices().take(50) {
-            holds::lies_within(&node.place_of(at..at + letter.len_utf8()));
+            invariants::check_place(&node.place_of_range(at..at + letter.len_utf8()));
         }
-        holds::lies_within(&node.place_of(text.len()..text.len()));
+        invariants::check_place(&node.place_of_range(text.len()..text.len()));
     }
     for (key, value) in node.entries().take(20) {
         places(&key, depth + 1);

@@ -42,7 +42,7 @@ impl Agent<'_> {
             return answer;
         }
         let is_closing = matches!(kind, RequestKind::Final);
-        let (max_tokens, keeps_turns) = match kind {
+        let (max_tokens, kept_turns) = match kind {
             RequestKind::Turn | RequestKind::Final => (self.cap_to_window(self.planned.max_tokens), None),
             RequestKind::Summary { kept_turns, max_tokens } => (max_tokens, Some(kept_turns)),
         };
@@ -59,7 +59,7 @@ impl Agent<'_> {
         let reserved = tokio::select! {
             biased;
             halt = tree.wait_for_abort(&self.id) => return Err(halt),
-            reserved = tree.reserve(&self.id, keeps_turns.is_some(), wish) => reserved,
+            reserved = tree.reserve(&self.id, kept_turns.is_some(), wish) => reserved,
         };
         let reservation = match reserved {
             Ok(reservation) => reservation,
@@ -74,7 +74,7 @@ impl Agent<'_> {
             tools_allowed,
             reserved_tokens: reservation.tokens,
             reserved_cost_usd: rates.map(|_| reservation.cost),
-            kept_turns: keeps_turns,
+            kept_turns: kept_turns,
         })?;
         let begun = Instant::now();
         let watch = RequestObserver::new(tree, &self.id, model, &reservation);

@@ -1,4 +1,4 @@
-//! How often something happens.
+//! How many times something is expected to happen.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use crate::yaml::{self, Node, NodeKind};
 
 const HELP: &str = "write a number, `never`, `called`, or `{ at_least: 1, at_most: 3 }`";
 
-/// A number, or bounds of one.
+/// An exact number, or bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountRange {
-    /// No fewer.
+    /// The least number.
     pub at_least: u64,
-    /// No more; `None`: as many as there are.
+    /// The greatest number; `None` for no upper bound.
     pub at_most: Option<u64>,
 }
 
 impl CountRange {
-    /// Whether a number is within.
+    /// Whether a number is in the range.
     pub fn allows(self, number: u64) -> bool {
-        number >= self.at_least && self.at_most.is_none_or(|most| number <= most)
+        number >= self.at_least && self.at_most.is_none_or(|max| number <= max)
     }
 }
 
@@ -30,9 +30,9 @@ impl fmt::Display for CountRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.at_least, self.at_most) {
             (least, None) => write!(f, "at least {least}"),
-            (least, Some(most)) if least == most => write!(f, "{least}"),
-            (0, Some(most)) => write!(f, "at most {most}"),
-            (least, Some(most)) => write!(f, "{least} to {most}"),
+            (least, Some(max)) if least == max => write!(f, "{least}"),
+            (0, Some(max)) => write!(f, "at most {max}"),
+            (least, Some(max)) => write!(f, "{least} to {max}"),
         }
     }
 }
@@ -40,9 +40,9 @@ impl fmt::Display for CountRange {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CountFields {
-    /// No fewer.
+    /// The least number.
     at_least: Option<u64>,
-    /// No more.
+    /// The greatest number.
     at_most: Option<u64>,
 }
 
@@ -61,11 +61,11 @@ impl<'de> Deserialize<'de> for CountRange {
                 let at_least = bounds.at_least.unwrap_or(0);
                 match bounds.at_most {
                     None if bounds.at_least.is_none() && node.entries().next().is_none() => {
-                        Err(yaml::coded_error("invalid-value", "these bounds bound nothing", Some(HELP)))
+                        Err(yaml::coded_error("invalid-value", "this range is empty", Some(HELP)))
                     }
-                    Some(most) if most < at_least => Err(yaml::coded_error(
+                    Some(max) if max < at_least => Err(yaml::coded_error(
                         "invalid-value",
-                        format!("no number is at least {at_least} and at most {most}"),
+                        format!("`at_least: {at_least}` is greater than `at_most: {max}`"),
                         None,
                     )),
                     at_most => Ok(Self { at_least, at_most }),
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for CountRange {
             }
             _ => Err(yaml::coded_error(
                 "wrong-type",
-                format!("expected how often, found {}", node.describe()),
+                format!("expected a number of times, found {}", node.describe()),
                 Some(HELP),
             )),
         }
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for CountRange {
 }
 
 fn out_of_range<E: serde::de::Error>(number: i128) -> E {
-    yaml::coded_error("out-of-range", format!("nothing happens {number} times"), Some(HELP))
+    yaml::coded_error("out-of-range", format!("{number} isn't a valid number of times"), Some(HELP))
 }
 
 impl JsonSchema for CountRange {
@@ -100,8 +100,8 @@ impl JsonSchema for CountRange {
             "pattern": "^(never|called)$",
             "patternErrorMessage": HELP,
             "properties": {
-                "at_least": { "type": "integer", "minimum": 0, "description": "No fewer." },
-                "at_most": { "type": "integer", "minimum": 0, "description": "No more." },
+                "at_least": { "type": "integer", "minimum": 0, "description": "The least number." },
+                "at_most": { "type": "integer", "minimum": 0, "description": "The greatest number." },
             },
             "additionalProperties": false,
             "minProperties": 1,

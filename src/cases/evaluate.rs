@@ -1,4 +1,4 @@
-//! Holds what happened against what was expected.
+//! Compares a run with the expectations of its case.
 
 use std::path::Path;
 use std::{fs, io};
@@ -16,33 +16,33 @@ use crate::diagnostic::SourceSpan;
 use crate::event::{Outcome, PARENT, RunResult};
 use crate::yaml::Spanned;
 
-/// How many failed calls are told of one by one.
+/// The most failed calls to list.
 const MAX_LISTED_CALLS: usize = 5;
 
-/// What is found to be otherwise than expected.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Evaluation {
-    /// How the run ended; `None` where it came to no result.
+    /// How the run ended; `None` if it has no result.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures: Vec<Failure>,
-    /// Snapshots that differ, each with its failure.
+    /// The snapshots that differ, each with its failure.
     pub(super) stale_snapshots: Vec<(StaleSnapshot, Failure)>,
 }
 
-/// Judges a run that has ended. `workspace` is where it worked, absolute.
-pub(super) fn evaluate(case: &Case, result: &RunResult, tally: &RunCounts, workspace: &Path) -> Evaluation {
-    let place = workspace.to_string_lossy().into_owned();
-    let found = Evaluation { outcome: Some(result.outcome), ..Evaluation::default() };
-    let mut judge = Evaluator { case, result, counts: tally, workspace, workspace_text: place, evaluation: found };
-    judge.check_outcome();
-    judge.check_tool_calls();
-    judge.check_agents();
-    judge.check_job_checks();
-    judge.check_text();
-    judge.check_result_data();
-    judge.check_files();
-    judge.check_unused_replies();
-    judge.evaluation
+/// Compares a run that has ended with its case. `workspace` is the absolute path of its workspace.
+pub(super) fn evaluate(case: &Case, result: &RunResult, counts: &RunCounts, workspace: &Path) -> Evaluation {
+    let workspace_text = workspace.to_string_lossy().into_owned();
+    let evaluation = Evaluation { outcome: Some(result.outcome), ..Evaluation::default() };
+    let mut evaluator = Evaluator { case, result, counts, workspace, workspace_text, evaluation };
+    evaluator.check_outcome();
+    evaluator.check_tool_calls();
+    evaluator.check_agents();
+    evaluator.check_job_checks();
+    evaluator.check_text();
+    evaluator.check_result_data();
+    evaluator.check_files();
+    evaluator.check_unused_replies();
+    evaluator.evaluation
 }
 
 struct Evaluator<'a> {
@@ -50,7 +50,7 @@ struct Evaluator<'a> {
     result: &'a RunResult,
     counts: &'a RunCounts,
     workspace: &'a Path,
-    /// The workspace's path as texts have it.
+    /// The path of the workspace as it appears in texts.
     workspace_text: String,
     evaluation: Evaluation,
 }
@@ -64,7 +64,7 @@ impl Evaluator<'_> {
         let (case, result) = (self.case, self.result);
         let expected = case.expect.outcome.as_ref().map_or(Outcome::Completed, |outcome| outcome.value);
         if result.outcome != expected {
-            let mut failure = Failure::new(format!("the outcome is `{}`, not `{expected}`", result.outcome));
+            let mut failure = Failure::new(format!("the outcome is `{}`, expected `{expected}`", result.outcome));
             if let Some(error) = &result.error {
                 failure.detail = match &error.hint {
                     Some(hint) => format!("{}\nhelp: {hint}", error.message),
@@ -80,49 +80,50 @@ impl Evaluator<'_> {
         if let Some(expected) = &case.expect.exit_code
             && expected.value != result.exit_code
         {
-            self.fail(&expected.place(), format!("the exit code is {}, not {}", result.exit_code, expected.value));
+            self.fail(&expected.place(), format!("the exit code is {}, expected {}", result.exit_code, expected.value));
         }
-        if let Some(most) = &case.expect.max_turns
-            && result.turns > most.value
+        if let Some(max) = &case.expect.max_turns
+            && result.turns > max.value
         {
-            self.fail(&most.place(), format!("the parent took {} turns, not at most {}", result.turns, most.value));
+            self.fail(&max.place(), format!("the parent took {} turns, expected at most {}", result.turns, max.value));
         }
         if let Some(count) = &case.expect.subagents
             && !count.value.allows(result.subagents.len() as u64)
         {
             let started = result.subagents.len();
-            self.fail(&count.place(), format!("the number of subagents is {started}, not {}", count.value));
+            self.fail(&count.place(), format!("the number of subagents is {started}, expected {}", count.value));
         }
     }
 
     fn check_tool_calls(&mut self) {
-        let tally = self.counts;
-        self.check_tool_counts(&self.case.expect.tools, "", &|tool| tally.total_calls(tool));
+        let counts = self.counts;
+        self.check_tool_counts(&self.case.expect.tools, "", &|tool| counts.total_calls(tool));
         let Some(count) = &self.case.expect.failed_calls else { return };
-        let failed: Vec<String> = tally
+        let failed: Vec<String> = counts
             .agents
             .iter()
             .flat_map(|(id, agent)| {
-                agent.failed_calls.iter().map(move |(tool, said)| format!("{id}: {tool}: {}", first_line(said)))
+                agent.failed_calls.iter().map(move |(tool, text)| format!("{id}: {tool}: {}", first_line(text)))
             })
             .collect();
         if !count.value.allows(failed.len() as u64) {
-            let message = format!("the number of failed calls is {}, not {}", failed.len(), count.value);
-            let told = failed.iter().take(MAX_LISTED_CALLS).cloned().collect::<Vec<_>>().join("\n");
-            self.evaluation.failures.push(Failure::new(message).at(&count.place()).detail(told));
+            let message = format!("the number of failed calls is {}, expected {}", failed.len(), count.value);
+            let listed = failed.iter().take(MAX_LISTED_CALLS).cloned().collect::<Vec<_>>().join("\n");
+            self.evaluation.failures.push(Failure::new(message).at(&count.place()).detail(listed));
         }
     }
 
     fn check_tool_counts(
         &mut self,
         expected: &IndexMap<Spanned<String>, Spanned<CountRange>>,
-        whose: &str,
+        prefix: &str,
         calls: &dyn Fn(&str) -> u64,
     ) {
         for (tool, count) in expected {
             let number = calls(&tool.value);
             if !count.value.allows(number) {
-                let message = format!("{whose}`{}` was called {}, not {}", tool.value, times(number), count.value);
+                let message =
+                    format!("{prefix}`{}` was called {}, expected {}", tool.value, times(number), count.value);
                 self.fail(&tool.place(), message);
             }
         }
@@ -132,28 +133,28 @@ impl Evaluator<'_> {
         for (id, expected) in &self.case.expect.agents {
             let AgentExpectation { outcome, max_turns, text, tools } = expected;
             let Some(agent) = self.counts.agents.get(&id.value) else {
-                self.fail(&id.place(), format!("there was no agent `{}`", id.value));
+                self.fail(&id.place(), format!("agent `{}` wasn't started", id.value));
                 continue;
             };
-            let whose = format!("{}: ", id.value);
-            self.check_tool_counts(tools, &whose, &|tool| agent.calls.get(tool).copied().unwrap_or(0));
-            let Some((ended, turns, said)) = &agent.end else {
-                self.fail(&id.place(), format!("{whose}it didn't come to its end"));
+            let prefix = format!("{}: ", id.value);
+            self.check_tool_counts(tools, &prefix, &|tool| agent.calls.get(tool).copied().unwrap_or(0));
+            let Some((ended, turns, last_text)) = &agent.end else {
+                self.fail(&id.place(), format!("{prefix}it didn't finish"));
                 continue;
             };
             if let Some(outcome) = outcome
                 && outcome.value != *ended
             {
-                self.fail(&outcome.place(), format!("{whose}the outcome is `{ended}`, not `{}`", outcome.value));
+                self.fail(&outcome.place(), format!("{prefix}the outcome is `{ended}`, expected `{}`", outcome.value));
             }
-            if let Some(most) = max_turns
-                && *turns > most.value
+            if let Some(max) = max_turns
+                && *turns > max.value
             {
-                self.fail(&most.place(), format!("{whose}it took {turns} turns, not at most {}", most.value));
+                self.fail(&max.place(), format!("{prefix}it took {turns} turns, expected at most {}", max.value));
             }
-            if let Some(like) = text {
-                let said = with_placeholder(said, &self.workspace_text);
-                self.check_matcher(&like.value, &format!("the text of {}", id.value), &said);
+            if let Some(matcher) = text {
+                let text = with_placeholder(last_text, &self.workspace_text);
+                self.check_matcher(&matcher.value, &format!("the text of {}", id.value), &text);
             }
         }
     }
@@ -167,19 +168,19 @@ impl Evaluator<'_> {
                 Some(_) => CheckExpectation::Failed,
             };
             if ended != expected.value {
-                let (name, ended, expected_so) = (&name.value, ended.as_str(), expected.value.as_str());
-                self.fail(&expected.place(), format!("the check `{name}` is `{ended}`, not `{expected_so}`"));
+                let (name, ended, expected_word) = (&name.value, ended.as_str(), expected.value.as_str());
+                self.fail(&expected.place(), format!("the check `{name}` is `{ended}`, expected `{expected_word}`"));
             }
         }
     }
 
     fn check_text(&mut self) {
-        let Some(like) = &self.case.expect.text else { return };
-        let said = with_placeholder(&self.result.text, &self.workspace_text);
-        self.check_matcher(&like.value, "the last text", &said);
-        let Some(snapshot) = like.value.snapshot.as_ref().filter(|snapshot| snapshot.value) else { return };
+        let Some(matcher) = &self.case.expect.text else { return };
+        let text = with_placeholder(&self.result.text, &self.workspace_text);
+        self.check_matcher(&matcher.value, "the last text", &text);
+        let Some(snapshot) = matcher.value.snapshot.as_ref().filter(|snapshot| snapshot.value) else { return };
         let path = snapshot::text_snapshot_path(&self.case.folder);
-        let mut found = said.trim_end_matches(['\n', '\r']).to_owned();
+        let mut found = text.trim_end_matches(['\n', '\r']).to_owned();
         found.push('\n');
         self.compare(&snapshot.place(), "the last text", path, found.into_bytes());
     }
@@ -194,13 +195,13 @@ impl Evaluator<'_> {
             && !json_equal(&is.to_json(), &found)
         {
             let detail = diff::unified(format!("{:#}\n", is.to_json()).as_bytes(), format!("{}\n", whole()).as_bytes());
-            self.evaluation.failures.push(Failure::new("the result is another").at(&is.place()).detail(detail));
+            self.evaluation.failures.push(Failure::new("the result differs").at(&is.place()).detail(detail));
         }
         if let Some(has) = has
             && let Some(pointer) = first_missing(&has.to_json(), &found)
         {
             let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
-            let failure = Failure::new(format!("the result isn't what is expected{at}")).at(&has.place());
+            let failure = Failure::new(format!("the result doesn't match{at}")).at(&has.place());
             self.evaluation.failures.push(failure.detail(whole()));
         }
     }
@@ -209,25 +210,25 @@ impl Evaluator<'_> {
         let mut used = Vec::new();
         for (name, expected) in &self.case.expect.files {
             let path = self.workspace.join(&name.value);
-            let is_there = fs::symlink_metadata(&path).is_ok();
-            let like = match &expected.value {
-                FileExpectation::Absent if is_there => {
-                    self.fail(&name.place(), format!("{} is there", name.value));
+            let exists = fs::symlink_metadata(&path).is_ok();
+            let matcher = match &expected.value {
+                FileExpectation::Absent if exists => {
+                    self.fail(&name.place(), format!("{} exists", name.value));
                     continue;
                 }
                 FileExpectation::Absent => continue,
-                _ if !is_there => {
-                    self.fail(&name.place(), format!("{} isn't there", name.value));
+                _ if !exists => {
+                    self.fail(&name.place(), format!("{} doesn't exist", name.value));
                     used.push(snapshot::file_snapshot_path(&self.case.folder, &name.value));
                     continue;
                 }
                 FileExpectation::Exists => continue,
-                FileExpectation::Text(like) => like,
+                FileExpectation::Text(matcher) => matcher,
             };
             let bytes = match read_workspace_file(&path, self.workspace) {
                 Ok(bytes) => bytes,
                 Err(why) => {
-                    self.fail(&name.place(), format!("{} can't be read: {why}", name.value));
+                    self.fail(&name.place(), format!("can't read {}: {why}", name.value));
                     continue;
                 }
             };
@@ -235,8 +236,8 @@ impl Evaluator<'_> {
                 Ok(text) => with_placeholder(&text, &self.workspace_text).into_bytes(),
                 Err(error) => error.into_bytes(),
             };
-            self.check_matcher(like, &name.value, &String::from_utf8_lossy(&bytes));
-            if let Some(snapshot) = like.snapshot.as_ref().filter(|snapshot| snapshot.value) {
+            self.check_matcher(matcher, &name.value, &String::from_utf8_lossy(&bytes));
+            if let Some(snapshot) = matcher.snapshot.as_ref().filter(|snapshot| snapshot.value) {
                 let path = snapshot::file_snapshot_path(&self.case.folder, &name.value);
                 used.push(path.clone());
                 self.compare(&snapshot.place(), &name.value, path, bytes);
@@ -244,7 +245,7 @@ impl Evaluator<'_> {
         }
         for path in snapshot::unused_snapshots(&self.case.folder, &used) {
             let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
-            let message = format!("{shown} is the snapshot of no file below `files`");
+            let message = format!("the snapshot {shown} has no file in `files`");
             self.evaluation.failures.push(Failure::new(message).detail("Remove it, or add the file."));
         }
     }
@@ -255,68 +256,69 @@ impl Evaluator<'_> {
             let are = if total == 1 { "is 1 reply".to_owned() } else { format!("are {total} replies") };
             let message = match got {
                 0 if agent != PARENT => {
-                    format!("{replies}: there was no {agent}, and there {are} for it")
+                    format!("{replies}: {agent} wasn't started, but there {are} for it")
                 }
-                _ if total == 1 => format!("{replies}: {agent} wasn't asked for its only reply"),
-                _ => format!("{replies}: {agent} was asked for {got} of {total} replies"),
+                _ if total == 1 => format!("{replies}: the only reply of {agent} wasn't used"),
+                _ => format!("{replies}: only {got} of {total} replies of {agent} were used"),
             };
             self.evaluation.failures.push(Failure::new(message));
         }
     }
 
-    /// All but the snapshot.
-    fn check_matcher(&mut self, like: &TextMatcher, what: &str, text: &str) {
-        if let Some(is) = &like.is
+    /// Checks everything except for the snapshot.
+    fn check_matcher(&mut self, matcher: &TextMatcher, what: &str, text: &str) {
+        if let Some(is) = &matcher.is
             && is.value.trim_end_matches(['\n', '\r']) != text.trim_end_matches(['\n', '\r'])
         {
             let line = |text: &str| format!("{}\n", text.trim_end_matches(['\n', '\r']));
             let detail = diff::unified(line(&is.value).as_bytes(), line(text).as_bytes());
-            self.evaluation.failures.push(Failure::new(format!("{what} is another")).at(&is.place()).detail(detail));
+            self.evaluation.failures.push(Failure::new(format!("{what} differs")).at(&is.place()).detail(detail));
         }
-        for part in like.contains.0.iter().filter(|part| !text.contains(&part.value)) {
+        for part in matcher.contains.0.iter().filter(|part| !text.contains(&part.value)) {
             self.fail(&part.place(), format!("{what} doesn't contain \"{}\"", first_line(&part.value)));
         }
-        for part in like.lacks.0.iter().filter(|part| text.contains(&part.value)) {
+        for part in matcher.lacks.0.iter().filter(|part| text.contains(&part.value)) {
             self.fail(&part.place(), format!("{what} contains \"{}\"", first_line(&part.value)));
         }
-        for pattern in &like.matches.0 {
+        for pattern in &matcher.matches.0 {
             if !pattern.regex.is_match(text.as_bytes()).unwrap_or(false) {
                 let shown = first_line(pattern.node.text().unwrap_or_default());
-                self.fail(&pattern.node.place(), format!("{what} isn't matched by `{shown}`"));
+                self.fail(&pattern.node.place(), format!("{what} doesn't match `{shown}`"));
             }
         }
     }
 
-    fn compare(&mut self, place: &SourceSpan, what: &str, path: std::path::PathBuf, found: Vec<u8>) {
+    fn compare(&mut self, place: &SourceSpan, what: &str, path: std::path::PathBuf, actual: Vec<u8>) {
         let shown = path.strip_prefix(&self.case.folder).unwrap_or(&path).display().to_string();
         let failure = match snapshot::read(&self.case.folder, &path) {
-            Ok(expected) if expected == found => return,
+            Ok(expected) if expected == actual => return,
             Ok(expected) => {
-                let detail = diff::unified(&expected, &found);
-                Failure::new(format!("{what} isn't what {shown} says")).detail(detail)
+                let detail = diff::unified(&expected, &actual);
+                Failure::new(format!("{what} differs from {shown}")).detail(detail)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Failure::new(format!("there is no snapshot {shown} yet")).detail("`legwork test --accept` writes it.")
+                Failure::new(format!("the snapshot {shown} doesn't exist"))
+                    .detail("`legwork test --accept` creates it.")
             }
             Err(error) => {
-                let failure = Failure::new(format!("{shown} can't be read: {error}")).at(place);
+                let failure = Failure::new(format!("can't read {shown}: {error}")).at(place);
                 return self.evaluation.failures.push(failure);
             }
         };
-        self.evaluation.stale_snapshots.push((StaleSnapshot { path, actual: found }, failure.at(place)));
+        self.evaluation.stale_snapshots.push((StaleSnapshot { path, actual }, failure.at(place)));
     }
 }
 
-/// What is in a file of the workspace, reached by no link that leads out of it.
+/// Reads a file of the workspace. Symbolic links out of the workspace aren't followed.
 fn read_workspace_file(path: &Path, workspace: &Path) -> Result<Vec<u8>, String> {
     let real = path.canonicalize().map_err(|error| error.to_string())?;
     if !real.starts_with(workspace) {
-        return Err("it leads out of the workspace".to_owned());
+        return Err("it is a symbolic link out of the workspace".to_owned());
     }
     let data = fs::metadata(&real).map_err(|error| error.to_string())?;
     match () {
-        () if !data.is_file() => Err("it is no file".to_owned()),
-        () if data.len() > snapshot::MAX_BYTES => Err(format!("it has {} bytes", data.len())),
+        () if !data.is_file() => Err("it isn't a file".to_owned()),
+        () if data.len() > snapshot::MAX_BYTES => Err(format!("it is too large ({} bytes)", data.len())),
         () => fs::read(&real).map_err(|error| error.to_string()),
     }
 }
@@ -329,7 +331,7 @@ fn times(number: u64) -> String {
     }
 }
 
-/// The beginning of a text's first line.
+/// The first line of a text, truncated.
 fn first_line(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     match line.char_indices().nth(120) {

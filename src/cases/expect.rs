@@ -1,4 +1,4 @@
-//! `expect.yaml`: what a case expects of its run, and what its workspace is made of.
+//! `expect.yaml`: the expectations of a case, and the commits of its workspace.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -10,10 +10,10 @@ use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
 use crate::yaml::Spanned;
 
-/// The file in a case's folder.
+/// The name of the file in a case's folder.
 pub const EXPECT_FILE: &str = "expect.yaml";
 
-/// How long a case may take where it doesn't say, in seconds.
+/// The default timeout of a case, in seconds.
 pub const CASE_SECONDS: u64 = 5 * 60;
 
 /// What a case expects of its run.
@@ -21,7 +21,7 @@ pub const CASE_SECONDS: u64 = 5 * 60;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "legwork expectations")]
 pub struct Expect {
-    /// What the case shows, for people.
+    /// A description for people.
     pub description: Option<String>,
 
     /// How the run ends.
@@ -38,57 +38,57 @@ pub struct Expect {
     /// The parent's last text.
     pub text: Option<Spanned<TextMatcher>>,
 
-    /// The final answer as data.
+    /// The result.
     pub result: Option<Spanned<ResultExpectation>>,
 
-    /// Files of the workspace after the run, by their paths.
+    /// Files of the workspace after the run, by path.
     #[serde(default)]
     pub files: IndexMap<Spanned<String>, Spanned<FileExpectation>>,
 
-    /// How often tools are called, by all agents together.
+    /// The number of calls of each tool, by all agents together.
     #[serde(default)]
     pub tools: IndexMap<Spanned<String>, Spanned<CountRange>>,
 
-    /// How many calls, of all agents together, are answered with an error.
+    /// The number of failed calls of all agents together.
     pub failed_calls: Option<Spanned<CountRange>>,
 
-    /// How many subagents are started.
+    /// The number of subagents started.
     pub subagents: Option<Spanned<CountRange>>,
 
-    /// Single agents, by their ids: `parent`, or a subagent's name and its number, such as `explorer-1`.
+    /// Expectations of single agents, by id: `parent`, or the name and number of a subagent, such as `explorer-1`.
     #[serde(default)]
     pub agents: IndexMap<Spanned<String>, AgentExpectation>,
 
-    /// How the job's checks end, the last time that they are run, by their names.
+    /// The results of the job's checks in their last attempt, by name.
     #[serde(default)]
     pub checks: IndexMap<Spanned<String>, Spanned<CheckExpectation>>,
 
-    /// Makes the workspace a git repository with these commits, the same each time.
+    /// Makes the workspace a git repository with these commits. Their ids are the same each time.
     #[schemars(length(max = MAX_COMMITS))]
     pub git: Option<Spanned<Vec<Commit>>>,
 
-    /// How long the case may take.
+    /// The timeout of the case.
     #[schemars(extend("default" = "5m", "pattern" = Duration::pattern(MAX_DURATION),
         "patternErrorMessage" = "write it like `90s`, `20m` or `1h30m`, at most 30 days"))]
     pub timeout: Option<Spanned<Duration>>,
 }
 
-/// What is expected of one agent.
+/// The expectations of one agent.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "agent", extend("minProperties" = 1))]
 pub struct AgentExpectation {
-    /// How it ends.
+    /// How the agent ends.
     pub outcome: Option<Spanned<Outcome>>,
 
-    /// The greatest number of its turns.
+    /// The greatest number of turns.
     #[schemars(range(min = 1))]
     pub max_turns: Option<Spanned<u32>>,
 
-    /// Its last text: a subagent's summary.
+    /// The last text; for a subagent, its summary.
     pub text: Option<Spanned<TextMatcher>>,
 
-    /// How often it calls tools.
+    /// The number of calls of each tool.
     #[serde(default)]
     pub tools: IndexMap<Spanned<String>, Spanned<CountRange>>,
 }
@@ -97,16 +97,16 @@ pub struct AgentExpectation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckExpectation {
-    /// It passes.
+    /// The check passes.
     Passed,
-    /// It fails.
+    /// The check fails.
     Failed,
-    /// It isn't run.
+    /// The check isn't run.
     NotRun,
 }
 
 impl CheckExpectation {
-    /// The word in the file.
+    /// The name in expect.yaml.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -119,29 +119,29 @@ impl CheckExpectation {
 /// The greatest number of commits of a case.
 pub(super) const MAX_COMMITS: usize = 100;
 
-/// One commit of the workspace's repository. What stands in no commit's folder but in `workspace` lies there uncommitted.
+/// A commit of the workspace. If no commit uses the folder `workspace`, its files are added uncommitted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "commit")]
 pub struct Commit {
-    /// Its message.
+    /// The commit message.
     #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the message is empty"))]
     pub message: Spanned<String>,
 
-    /// The folder of the case whose files are laid over those that are there.
+    /// The folder of the case whose files are copied over the existing ones.
     #[schemars(extend("default" = "workspace"))]
     pub folder: Option<Spanned<String>>,
 
-    /// Files that go.
+    /// Files to remove.
     #[serde(default)]
     pub remove: Vec<Spanned<String>>,
 
-    /// A tag for it.
+    /// A tag for the commit.
     pub tag: Option<Spanned<String>>,
 }
 
 impl Commit {
-    /// The folder of the case that it takes files from.
+    /// The folder of the case with the files of the commit.
     pub fn folder(&self) -> &str {
         self.folder.as_ref().map_or(super::WORKSPACE_FOLDER, |folder| folder.value.as_str())
     }

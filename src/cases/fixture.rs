@@ -1,4 +1,4 @@
-//! The files that a workspace begins with.
+//! Fixtures: the initial files of a workspace.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ const MAX_ENTRIES: usize = 50_000;
 /// The most bytes of a fixture.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// What stands before the names that git would take for its own, were they written as they are: `dot-gitignore` becomes
-/// `.gitignore` in the workspace, `dot-git` becomes `.git`.
+/// The prefix that replaces `.git` in the names of fixture files, as git would obey a `.gitignore` in a fixture:
+/// `dot-gitignore` becomes `.gitignore` in the workspace, and `dot-git` becomes `.git`.
 const ESCAPED_GIT_PREFIX: &str = "dot-git";
 
-/// A name in the workspace, by its name in the fixture.
+/// Converts a name in a fixture to the name in the workspace.
 pub fn unescape_name(name: &str) -> String {
     match name.strip_prefix(ESCAPED_GIT_PREFIX) {
         Some(rest) => format!(".git{rest}"),
@@ -21,7 +21,7 @@ pub fn unescape_name(name: &str) -> String {
     }
 }
 
-/// A name in the fixture, by its name in the workspace; `None` where none leads there.
+/// Converts a name in the workspace to the name in a fixture; `None` if there is no such name.
 pub fn escape_name(name: &str) -> Option<String> {
     match name.strip_prefix(".git") {
         Some(rest) => Some(format!("{ESCAPED_GIT_PREFIX}{rest}")),
@@ -29,46 +29,46 @@ pub fn escape_name(name: &str) -> Option<String> {
     }
 }
 
-/// A path in the fixture, by its path in the workspace.
+/// Converts a path in the workspace to the path in a fixture.
 pub fn escape_path(path: &Path) -> Option<PathBuf> {
     path.iter().map(|part| part.to_str().and_then(escape_name)).collect()
 }
 
-/// Lays a fixture's files over what is in a folder, names [`unescaped`]. Links stay links, files stay executable.
+/// Copies a fixture over the files in a folder, and unescapes names. Keeps symbolic links and executable bits.
 ///
 /// # Errors
-/// Where something can't be copied, is no file, folder or link, or there is too much of it, or `from` itself is a link out
-/// of the repository.
+/// A file can't be copied or isn't a regular file, folder or link, the fixture is too large, or `from` is a symbolic link
+/// out of the repository.
 pub fn copy_fixture(from: &Path, to: &Path) -> io::Result<()> {
     require_inside_repository(from.parent().unwrap_or(from), from)?;
     copy(from, to, unescape_name)
 }
 
-/// As [`lay`], names left as they are.
+/// Copies a folder like [`copy_fixture`], but keeps the names.
 ///
 /// # Errors
-/// As [`lay`].
+/// As for [`copy_fixture`].
 pub fn copy_verbatim(from: &Path, to: &Path) -> io::Result<()> {
     copy(from, to, str::to_owned)
 }
 
-/// Whether what a case has at a path, or would have, is in the repository, or without one, in the folder of its jobs: a link
-/// can't show somebody's files, or have them written.
+/// Checks that a path of a case is in the repository, or without one, in the folder of its jobs, so that a symbolic link
+/// can't reveal or overwrite other files. The path needn't exist.
 ///
 /// # Errors
-/// It isn't.
+/// The path leads elsewhere.
 pub(super) fn require_inside_repository(case: &Path, path: &Path) -> io::Result<()> {
-    // The job's folder of cases, `tests`, and the folder of the jobs.
+    // The case is in JOBS/tests/JOB/CASE.
     let jobs = case.ancestors().nth(3).unwrap_or(case).canonicalize()?;
     let root = jobs.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&jobs);
-    let there = path.ancestors().find(|part| fs::symlink_metadata(part).is_ok()).unwrap_or(path);
-    if there.canonicalize()?.starts_with(root) {
+    let existing = path.ancestors().find(|part| fs::symlink_metadata(part).is_ok()).unwrap_or(path);
+    if existing.canonicalize()?.starts_with(root) {
         return Ok(());
     }
-    Err(io::Error::other("it is reached by a symbolic link that leads out of the repository"))
+    Err(io::Error::other("it is behind a symbolic link out of the repository"))
 }
 
-fn copy(from: &Path, to: &Path, named: fn(&str) -> String) -> io::Result<()> {
+fn copy(from: &Path, to: &Path, rename: fn(&str) -> String) -> io::Result<()> {
     let (mut entries, mut bytes) = (0, 0);
     let mut open = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = open.pop() {
@@ -76,7 +76,7 @@ fn copy(from: &Path, to: &Path, named: fn(&str) -> String) -> io::Result<()> {
         for entry in fs::read_dir(&from)? {
             let entry = entry?;
             let name = entry.file_name();
-            let target = to.join(name.to_str().map_or_else(|| name.clone(), |name| named(name).into()));
+            let target = to.join(name.to_str().map_or_else(|| name.clone(), |name| rename(name).into()));
             let kind = entry.file_type()?;
             entries += 1;
             if kind.is_dir() {
@@ -86,28 +86,28 @@ fn copy(from: &Path, to: &Path, named: fn(&str) -> String) -> io::Result<()> {
                 std::os::unix::fs::symlink(fs::read_link(entry.path())?, target)?;
             } else if kind.is_file() {
                 bytes += entry.metadata()?.len();
-                // A new file, so that one laid there before isn't written through a link.
+                // Remove an earlier file, so that nothing is written through a link.
                 let _ = fs::remove_file(&target);
                 fs::copy(entry.path(), &target)?;
                 make_writable(&target)?;
             } else {
-                return Err(io::Error::other(format!("{} is no file, folder or link", entry.path().display())));
+                return Err(io::Error::other(format!("{} isn't a file, folder or link", entry.path().display())));
             }
             if entries > MAX_ENTRIES || bytes > MAX_BYTES {
-                return Err(io::Error::other(format!("it has more than {MAX_ENTRIES} files or {MAX_BYTES} bytes")));
+                return Err(io::Error::other(format!("more than {MAX_ENTRIES} files or {MAX_BYTES} bytes")));
             }
         }
     }
     Ok(())
 }
 
-/// Lets its owner write a file, which may come from a checkout that is read-only.
+/// Makes a file writable for its owner, as it may come from a read-only checkout.
 fn make_writable(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o600))
 }
 
-/// Removes a folder, also where a run has left folders in it that nobody may write to.
+/// Removes a folder, even if a run left read-only folders in it.
 pub fn remove(folder: &Path) -> io::Result<()> {
     if fs::remove_dir_all(folder).is_ok() {
         return Ok(());
@@ -132,17 +132,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_git_takes_for_its_own_are_kept_under_others() {
+    fn names_that_git_obeys_are_escaped() {
         for name in [".git", ".gitignore", ".gitattributes", "a.git", "x", "dot", "dot-x"] {
             assert_eq!(unescape_name(&escape_name(name).unwrap()), name);
         }
         assert_eq!(escape_name(".gitignore").as_deref(), Some("dot-gitignore"));
-        assert_eq!(escape_name("dot-gitignore"), None, "it would become another");
+        assert_eq!(escape_name("dot-gitignore"), None, "unescaping would change it");
         assert_eq!(escape_path(Path::new("a/.gitignore")).as_deref(), Some(Path::new("a/dot-gitignore")));
     }
 
     #[test]
-    fn a_fixture_is_laid_over_what_is_there() {
+    fn a_fixture_is_copied_over_existing_files() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir_all(at("one/a")).unwrap();

@@ -1,4 +1,4 @@
-//! A case that is made of a real run: a script of what the models replied, and what is expected as it happened.
+//! Generates a case from a run: a script of the replies, and expectations that match what happened.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,35 @@ use crate::message::{BlockContent, Reply, StopReason, ToolCall};
 use crate::providers::replay::moved_value;
 use crate::yaml;
 
-/// A reply of a run.
+/// A recorded reply.
 #[derive(Debug, Clone)]
 pub struct RecordedReply {
-    /// What was replied.
+    /// The reply.
     pub reply: Reply,
-    /// How many turns it leaves as they are, where it sums up what went before.
-    pub keeps_turns: Option<u32>,
+    /// For a summary of the conversation, the number of turns that it keeps.
+    pub kept_turns: Option<u32>,
 }
 
-/// The script of a run: texts, calls and how replies ended, the workspace's path replaced by [`WORKSPACE_MARK`]. What only
-/// the provider understands (signed thinking, citations) isn't in it. `with_usage`: whether tokens are counted, which
-/// makes limits bite as they did. `is_mistaken` says of an agent's call whether the tool or the subagent isn't there.
+/// Generates the script of a run: texts, calls and stop reasons, with the path of the workspace replaced by
+/// [`WORKSPACE_PLACEHOLDER`]. Leaves out what only the provider understands, such as signed thinking and citations.
+/// `with_usage` includes token counts, so that limits apply as in the run. `is_mistaken` tells whether a call names a tool or
+/// subagent that doesn't exist.
 pub fn generate_script(
     replies: &BTreeMap<String, Vec<RecordedReply>>,
     workspace: &str,
     with_usage: bool,
     is_mistaken: impl Fn(&str, &ToolCall) -> bool,
 ) -> String {
-    let said = |agent: &str, replies: &[RecordedReply]| -> Value {
-        replies.iter().map(|spoken| script_reply(spoken, with_usage, &|call| is_mistaken(agent, call))).collect()
+    let script_replies = |agent: &str, replies: &[RecordedReply]| -> Value {
+        replies.iter().map(|recorded| script_reply(recorded, with_usage, &|call| is_mistaken(agent, call))).collect()
     };
     let mut file = Map::new();
     let parent = replies.get(PARENT).map(Vec::as_slice).unwrap_or_default();
-    file.insert("parent".to_owned(), said(PARENT, parent));
+    file.insert("parent".to_owned(), script_replies(PARENT, parent));
     let mut subagents: Vec<_> = replies.iter().filter(|(id, _)| *id != PARENT).collect();
     subagents.sort_by_key(|(id, _)| agent_sort_key(id));
     if !subagents.is_empty() {
-        let subagents = subagents.into_iter().map(|(id, replies)| (id.clone(), said(id, replies)));
+        let subagents = subagents.into_iter().map(|(id, replies)| (id.clone(), script_replies(id, replies)));
         file.insert("subagents".to_owned(), Value::Object(subagents.collect()));
     }
     let mut file = Value::Object(file);
@@ -51,7 +52,7 @@ pub fn generate_script(
     yaml::to_yaml(&file)
 }
 
-/// An id as it is sorted: `explorer-10` after `explorer-9`.
+/// The sort key of an agent id: `explorer-10` comes after `explorer-9`.
 fn agent_sort_key(id: &str) -> (String, u64) {
     match id.rsplit_once('-') {
         Some((name, digits)) => (name.to_owned(), digits.parse().unwrap_or(0)),
@@ -59,9 +60,9 @@ fn agent_sort_key(id: &str) -> (String, u64) {
     }
 }
 
-fn script_reply(spoken: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn(&ToolCall) -> bool) -> Value {
-    let mut said = Map::new();
-    let reply = &spoken.reply;
+fn script_reply(recorded: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn(&ToolCall) -> bool) -> Value {
+    let mut entry = Map::new();
+    let reply = &recorded.reply;
     let text = reply.text();
     let calls: Vec<Value> = reply
         .blocks
@@ -70,24 +71,24 @@ fn script_reply(spoken: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn(&
             BlockContent::Call(call) => {
                 let input: Value = serde_json::from_str(call.input.get()).unwrap_or_default();
                 let has_input = input.as_object().is_some_and(|input| !input.is_empty());
-                let mut said = json!({ "tool": call.tool });
+                let mut entry = json!({ "tool": call.tool });
                 if has_input {
-                    said["input"] = input;
+                    entry["input"] = input;
                 }
                 if is_mistaken(call) {
-                    said["mistaken"] = json!(true);
+                    entry["mistaken"] = json!(true);
                 }
-                Some(said)
+                Some(entry)
             }
             _ => None,
         })
         .collect();
     if !text.is_empty() || calls.is_empty() {
-        said.insert("text".to_owned(), json!(text));
+        entry.insert("text".to_owned(), json!(text));
     }
-    let usual = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let default_stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
     if !calls.is_empty() {
-        said.insert("calls".to_owned(), Value::Array(calls));
+        entry.insert("calls".to_owned(), Value::Array(calls));
     }
     let stop = match &reply.stop {
         StopReason::EndTurn | StopReason::Other(_) => "end_turn",
@@ -97,43 +98,43 @@ fn script_reply(spoken: &RecordedReply, with_usage: bool, is_mistaken: &dyn Fn(&
         StopReason::Pause => "pause",
         StopReason::ContextFull => "context_full",
     };
-    if stop != usual && !matches!(reply.stop, StopReason::Other(_)) {
-        said.insert("stop".to_owned(), json!(stop));
+    if stop != default_stop && !matches!(reply.stop, StopReason::Other(_)) {
+        entry.insert("stop".to_owned(), json!(stop));
     }
-    if let Some(kept) = spoken.keeps_turns {
-        said.insert("keeps_turns".to_owned(), json!(kept));
+    if let Some(kept) = recorded.kept_turns {
+        entry.insert("kept_turns".to_owned(), json!(kept));
     }
     if with_usage {
-        said.insert("usage".to_owned(), json!(reply.usage));
+        entry.insert("usage".to_owned(), json!(reply.usage));
     }
-    Value::Object(said)
+    Value::Object(entry)
 }
 
-/// What became of a file of the workspace.
+/// What a run did to a file of the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOutcome {
-    /// It was made or changed, and there is a snapshot of it.
+    /// The file was created or changed, and has a snapshot.
     Snapshot,
-    /// It was made or changed, and there is no snapshot of it.
+    /// The file was created or changed, and has no snapshot.
     Exists,
-    /// It is gone.
+    /// The file was deleted.
     Absent,
 }
 
-/// What a run is to be held against, drafted from how it went.
+/// What a run did to the workspace.
 #[derive(Debug, Default)]
 pub struct WorkspaceOutcome {
-    /// Files that changed, by their paths.
+    /// The changed files, by path.
     pub files: BTreeMap<String, FileOutcome>,
     /// Whether the workspace is a git repository.
     pub is_git_repository: bool,
 }
 
-/// `expect.yaml` of a run that ended so.
+/// Generates the `expect.yaml` of a run.
 pub fn generate_expect(
     result: &RunResult,
     replies: &BTreeMap<String, Vec<RecordedReply>>,
-    drafted: &WorkspaceOutcome,
+    outcome: &WorkspaceOutcome,
     workspace: &str,
 ) -> String {
     let mut file = Map::new();
@@ -144,16 +145,16 @@ pub fn generate_expect(
         moved_value(&mut data, workspace, WORKSPACE_PLACEHOLDER);
         file.insert("result".to_owned(), json!({ "is": data }));
     }
-    if !drafted.files.is_empty() {
-        let word = |fate: &FileOutcome| match fate {
+    if !outcome.files.is_empty() {
+        let word = |file: &FileOutcome| match file {
             FileOutcome::Snapshot => "snapshot",
             FileOutcome::Exists => "exists",
             FileOutcome::Absent => "absent",
         };
-        let files = drafted.files.iter().map(|(path, fate)| (path.clone(), json!(word(fate))));
+        let files = outcome.files.iter().map(|(path, file)| (path.clone(), json!(word(file))));
         file.insert("files".to_owned(), Value::Object(files.collect()));
     }
-    let calls = replies.values().flatten().flat_map(|spoken| spoken.reply.tool_calls());
+    let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
     let mut tools: Vec<&str> = calls.map(|call| call.tool.as_str()).filter(|tool| is_tool(tool)).collect();
     tools.sort_unstable();
     tools.dedup();
@@ -168,7 +169,7 @@ pub fn generate_expect(
         }
         file.insert("checks".to_owned(), Value::Object(checks));
     }
-    if drafted.is_git_repository {
+    if outcome.is_git_repository {
         file.insert("git".to_owned(), json!([{ "message": "Start" }]));
     }
     yaml::to_yaml(&Value::Object(file))
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_says_what_was_said_and_nothing_of_where() {
+    fn a_script_repeats_the_replies_without_local_paths() {
         let parent = vec![
             reply(
                 vec![
@@ -214,19 +215,19 @@ mod tests {
             ),
             reply(vec![BlockContent::Text("Cut".to_owned())], StopReason::MaxTokens),
         ];
-        let spoken = |reply| RecordedReply { reply, keeps_turns: None };
-        let mut parent: Vec<RecordedReply> = parent.into_iter().map(spoken).collect();
-        parent[1].keeps_turns = Some(2);
-        let of = |id: &str| (id.to_owned(), vec![spoken(reply(vec![], StopReason::EndTurn))]);
+        let recorded = |reply| RecordedReply { reply, kept_turns: None };
+        let mut parent: Vec<RecordedReply> = parent.into_iter().map(recorded).collect();
+        parent[1].kept_turns = Some(2);
+        let of = |id: &str| (id.to_owned(), vec![recorded(reply(vec![], StopReason::EndTurn))]);
         let replies = BTreeMap::from([("parent".to_owned(), parent), of("a-10"), of("a-9")]);
         let text = generate_script(&replies, "/home/me/w", false, |_, call| call.tool == "todo");
-        let expected = "workspace: /workspace\nparent:\n  - text: I look.\n    calls:\n      - { tool: read_file, input: { path: \
-                        /workspace/a } }\n      - { tool: todo, mistaken: true }\n  - { text: Cut, stop: max_tokens, keeps_turns: 2 }\nsubagents:\n  a-9:\n    - { \
-                        text: \"\" }\n  a-10:\n    - { text: \"\" }\n";
+        let expected = "workspace: /workspace\nparent:\n- text: I look.\n  calls:\n  - tool: read_file\n    input:\n      path: \
+                        /workspace/a\n  - tool: todo\n    mistaken: true\n- text: Cut\n  stop: max_tokens\n  kept_turns: 2\n\
+                        subagents:\n  a-9:\n  - text: ''\n  a-10:\n  - text: ''\n";
         assert_eq!(text, expected);
         let read = Script::read(&Source::new("script.yaml", text)).unwrap();
         assert_eq!(read.unused(|_| 0).iter().map(|left| left.total).sum::<usize>(), 4);
         assert!(!generate_script(&replies, "/elsewhere", false, |_, _| false).contains("workspace:"));
-        assert!(generate_script(&replies, "/elsewhere", true, |_, _| false).contains("usage: { input_tokens: 3,"));
+        assert!(generate_script(&replies, "/elsewhere", true, |_, _| false).contains("usage:\n    input_tokens: 3\n"));
     }
 }

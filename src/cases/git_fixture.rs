@@ -1,4 +1,4 @@
-//! A workspace as a git repository, the same each time: names, times and so the ids of its commits are fixed.
+//! Makes a workspace a git repository. Names and times are fixed, and so are the ids of the commits.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,14 +7,14 @@ use std::{fs, io};
 use super::expect::Commit;
 use super::fixture;
 
-/// When the first commit was made, in seconds since 1970: the first second of 2026. Each further one comes a minute later.
+/// The time of the first commit, in seconds since 1970: the start of 2026. Each further commit is a minute later.
 const FIRST_COMMIT_TIME: u64 = 1_767_225_600;
 
-/// Makes the workspace a repository with these commits; what only `workspace` has lies there uncommitted. `path` is the
-/// `PATH` on which git is found.
+/// Makes the workspace a repository with these commits. If none of them uses the folder `workspace`, its files are added
+/// uncommitted. `path` is the `PATH` for git.
 ///
 /// # Errors
-/// Where git isn't there, or refuses.
+/// Git is missing or fails.
 pub(super) fn create_repository(case: &Path, workspace: &Path, commits: &[Commit], path: &str) -> Result<(), String> {
     let git = |arguments: &[&str], at: u64| -> Result<(), String> {
         let time = format!("{} +0000", FIRST_COMMIT_TIME + at * 60);
@@ -40,22 +40,21 @@ pub(super) fn create_repository(case: &Path, workspace: &Path, commits: &[Commit
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(format!("`git {}` failed: {said}", arguments.join(" ")))
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(format!("`git {}` failed: {stderr}", arguments.join(" ")))
     };
-    let lay = |folder: &str| {
+    let copy = |folder: &str| {
         let from = case.join(folder);
-        let laid = fixture::copy_fixture(&from, workspace);
-        laid.map_err(|error| format!("{folder} can't be copied: {error}"))
+        let copied = fixture::copy_fixture(&from, workspace);
+        copied.map_err(|error| format!("can't copy {folder}: {error}"))
     };
     git(&["-c", "init.defaultBranch=main", "init", "--quiet", "--template="], 0)?;
     for (number, commit) in (0..).zip(commits) {
         if case.join(commit.folder()).exists() {
-            lay(commit.folder())?;
+            copy(commit.folder())?;
         }
         for name in &commit.remove {
-            delete(&workspace.join(&name.value))
-                .map_err(|error| format!("{} can't be removed: {error}", name.value))?;
+            delete(&workspace.join(&name.value)).map_err(|error| format!("can't remove {}: {error}", name.value))?;
         }
         git(&["add", "--all"], number)?;
         git(&["commit", "--quiet", "--allow-empty", "--message", &commit.message.value], number)?;
@@ -65,7 +64,7 @@ pub(super) fn create_repository(case: &Path, workspace: &Path, commits: &[Commit
     }
     let is_committed = commits.iter().any(|commit| commit.folder() == super::WORKSPACE_FOLDER);
     if !is_committed && case.join(super::WORKSPACE_FOLDER).exists() {
-        lay(super::WORKSPACE_FOLDER)?;
+        copy(super::WORKSPACE_FOLDER)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a text, a file or data is to be like.
+//! Matchers for texts, files and results.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::yaml::{self, Node, NodeKind, Spanned};
 
-/// What a text is to be like; everything that is said must hold.
+/// Conditions on a text. All of them must hold.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "text", extend("minProperties" = 1))]
 pub struct TextMatcher {
-    /// The whole text; line ends at its end don't count.
+    /// The whole text, except for line ends at its end.
     pub is: Option<Spanned<String>>,
 
-    /// Texts that are in it.
+    /// Texts that it contains.
     #[serde(default)]
     pub contains: OneOrMany<Spanned<String>>,
 
-    /// Texts that aren't in it.
+    /// Texts that it doesn't contain.
     #[serde(default)]
     pub lacks: OneOrMany<Spanned<String>>,
 
-    /// Regular expressions that match somewhere in it. `^` and `$` are the text's ends; `(?m)` makes them a line's.
+    /// Regular expressions that match somewhere in it. `^` and `$` match at the ends of the text, or with `(?m)` of a line.
     #[serde(default)]
     pub matches: OneOrMany<Pattern>,
 
-    /// Whether it is what the case's snapshot says, which `legwork test --accept` renews.
+    /// Whether it equals the case's snapshot, which `legwork test --accept` updates.
     #[serde(default)]
     pub snapshot: Option<Spanned<bool>>,
 }
@@ -39,7 +39,7 @@ impl TextMatcher {
     }
 }
 
-/// One, or a list.
+/// A single value or a list.
 #[derive(Debug, Clone)]
 pub struct OneOrMany<T>(pub Vec<T>);
 
@@ -66,7 +66,7 @@ impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
     }
 
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("Several{}", T::schema_name()).into()
+        format!("OneOrMany{}", T::schema_name()).into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
@@ -78,9 +78,9 @@ impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
 /// A regular expression.
 #[derive(Debug, Clone)]
 pub struct Pattern {
-    /// It itself.
+    /// The compiled expression.
     pub regex: grep_regex::RegexMatcher,
-    /// Where it stands.
+    /// Its node in the file.
     pub node: Node,
 }
 
@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for Pattern {
             Err(error) => {
                 let why = error.to_string();
                 let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                Err(yaml::coded_error("invalid-value", format!("no regular expression: {why}"), None))
+                Err(yaml::coded_error("invalid-value", format!("invalid regular expression: {why}"), None))
             }
         }
     }
@@ -112,14 +112,14 @@ impl JsonSchema for Pattern {
     }
 }
 
-/// What is expected of a file.
+/// The expectation of a file.
 #[derive(Debug, Clone)]
 pub enum FileExpectation {
-    /// It is there, whatever is in it.
+    /// The file exists.
     Exists,
-    /// Nothing of that name is there.
+    /// The file doesn't exist.
     Absent,
-    /// It is a text like this; one word for a snapshot alone.
+    /// The text of the file matches. The word `snapshot` stands for a snapshot alone.
     Text(Box<TextMatcher>),
 }
 
@@ -137,13 +137,13 @@ impl<'de> Deserialize<'de> for FileExpectation {
                 Ok(Self::Text(Box::new(TextMatcher { snapshot, ..TextMatcher::default() })))
             }
             NodeKind::Mapping => {
-                Ok(node.decode_nested::<TextMatcher>().map_or(Self::Exists, |like| Self::Text(Box::new(like))))
+                Ok(node.decode_nested::<TextMatcher>().map_or(Self::Exists, |matcher| Self::Text(Box::new(matcher))))
             }
             NodeKind::String(word) => {
-                Err(yaml::coded_error("unknown-value", format!("a file is never `{word}`"), Some(FILE_HELP)))
+                Err(yaml::coded_error("unknown-value", format!("unknown value `{word}` for a file"), Some(FILE_HELP)))
             }
             _ => {
-                let message = format!("expected what a file is like, found {}", node.describe());
+                let message = format!("expected a condition on a file, found {}", node.describe());
                 Err(yaml::coded_error("wrong-type", message, Some(FILE_HELP)))
             }
         }
@@ -160,36 +160,37 @@ impl JsonSchema for FileExpectation {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let like = generator.subschema_for::<TextMatcher>();
+        let matcher = generator.subschema_for::<TextMatcher>();
         json_schema!({
             "anyOf": [
                 {
                     "type": "string",
                     "enum": ["exists", "absent", "snapshot"],
                     "enumDescriptions": [
-                        "It is there, whatever is in it.",
-                        "Nothing of that name is there.",
-                        "It is the same, byte for byte, as the file of that name in the case's folder `expect`.",
+                        "The file exists.",
+                        "The file doesn't exist.",
+                        "The file equals the file of that name in the case's folder `expect`, byte for byte.",
                     ],
                 },
-                like,
+                matcher,
             ],
         })
     }
 }
 
-/// What the final data is to be like.
+/// Conditions on the result.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "result", extend("minProperties" = 1))]
 pub struct ResultExpectation {
-    /// The very same.
+    /// The exact result.
     pub is: Option<Node>,
-    /// What is in it: keys of mappings may be left out, at any depth; lists are as long, each item by the same rule.
+    /// A part of the result. Keys of mappings may be omitted at any depth. Lists must have the same length, and each item
+    /// follows the same rule.
     pub has: Option<Node>,
 }
 
-/// Whether two pieces of data are the same; `1` and `1.0` are.
+/// Whether two JSON values are equal. `1` equals `1.0`.
 pub(super) fn json_equal(expected: &Value, found: &Value) -> bool {
     let is_same_key = |(key, value): (&String, &Value), other: &serde_json::Map<String, Value>| {
         other.get(key).is_some_and(|found| json_equal(value, found))
@@ -206,7 +207,7 @@ pub(super) fn json_equal(expected: &Value, found: &Value) -> bool {
     }
 }
 
-/// The first place where data lacks what is expected to be in it, as a JSON pointer; `None` where it has all.
+/// The first place where a value lacks an expected part, as a JSON pointer; `None` if it has everything.
 pub(super) fn first_missing(expected: &Value, found: &Value) -> Option<String> {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => expected.iter().find_map(|(key, value)| {
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_compared_by_what_it_means() {
+    fn json_is_compared_by_value() {
         assert!(json_equal(&json!({"a": 1, "b": [1.0]}), &json!({"b": [1], "a": 1.0})));
         assert!(!json_equal(&json!({"a": 1}), &json!({"a": 1, "b": 2})));
         assert_eq!(first_missing(&json!({"a": [{"b": 1}]}), &json!({"a": [{"b": 1, "c": 2}], "d": 3})), None);
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(
             first_missing(&json!({"a": [1]}), &json!({"a": [1, 2]})),
             Some("/a".to_owned()),
-            "lists are as long"
+            "lists must have the same length"
         );
         assert_eq!(first_missing(&json!(null), &json!({})), Some(String::new()));
     }

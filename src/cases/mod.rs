@@ -1,6 +1,6 @@
-//! Cases: what a job is tested with. A case's folder, `tests/<job>/<case>/` beside the job file, holds the replies of the
-//! models (`script.yaml` or `record/`), what the run is given (`inputs.yaml`, `workspace/`) and what is expected of it
-//! (`expect.yaml`, the snapshots in `expect/` and `text.md`).
+//! Test cases of jobs. The folder of a case is `tests/<job>/<case>/` next to the job file. It has the replies of the models
+//! (`script.yaml` or `record/`), the inputs and the initial workspace (`inputs.yaml`, `workspace/`), and the expectations
+//! (`expect.yaml`, and snapshots in `expect/` and `text.md`).
 
 mod count_range;
 mod diff;
@@ -33,50 +33,49 @@ pub const SCRIPT_FILE: &str = "script.yaml";
 pub const RECORD_FOLDER: &str = "record";
 /// The inputs in a case's folder.
 pub const INPUTS_FILE: &str = "inputs.yaml";
-/// The fixture in a case's folder: what the workspace holds when the run begins.
+/// The fixture in a case's folder: the initial files of the workspace.
 pub const WORKSPACE_FOLDER: &str = "workspace";
-/// The files' snapshots in a case's folder.
+/// The folder of the snapshots of files, in a case's folder.
 pub const SNAPSHOTS_FOLDER: &str = "expect";
 /// The snapshot of the last text in a case's folder.
 pub const TEXT_SNAPSHOT: &str = "text.md";
-/// The folder of all cases, beside the job files.
+/// The folder of all cases, next to the job files.
 pub const TESTS_FOLDER: &str = "tests";
 
-/// What stands for the workspace's own path in texts, data and files that are compared, for a case's workspace lies
-/// elsewhere each time.
+/// The placeholder for the workspace's path in compared texts, results and files, as the path differs each time.
 pub const WORKSPACE_PLACEHOLDER: &str = "/workspace";
 
-/// One case, in which nothing is wrong.
+/// A valid case.
 #[derive(Debug)]
 pub struct Case {
-    /// Its name: the folders of the job and of the case, `tour/short`.
+    /// The name: the folders of the job and of the case, `tour/short`.
     pub name: String,
-    /// Its folder, absolute.
+    /// The absolute path of the folder.
     pub folder: PathBuf,
-    /// The same as it is shown.
+    /// The path of the folder for messages.
     pub display_path: String,
-    /// The job file, absolute.
+    /// The absolute path of the job file.
     pub job_file: PathBuf,
-    /// The job's name.
+    /// The name of the job.
     pub job: String,
-    /// The script or the record, absolute.
+    /// The absolute path of the script or the record.
     pub replies: PathBuf,
-    /// How many replies there are for each agent.
+    /// The number of replies for each agent.
     pub reply_counts: BTreeMap<String, usize>,
-    /// The inputs, absolute, where there are any.
+    /// The absolute path of the inputs, if there are any.
     pub inputs: Option<PathBuf>,
-    /// Secret inputs that nothing gives a value.
+    /// The secret inputs without a value.
     pub missing_secrets: Vec<String>,
-    /// Variables that the job grants to commands.
+    /// The variables that commands see.
     pub env: Vec<String>,
-    /// What is expected.
+    /// The expectations.
     pub expect: Expect,
     /// The text of `expect.yaml`.
     pub source: Arc<Source>,
 }
 
 impl Case {
-    /// How long it may take.
+    /// The timeout.
     pub fn timeout(&self) -> Duration {
         let given = self.expect.timeout.as_ref().map(|timeout| timeout.value.get());
         given.unwrap_or(Duration::from_secs(CASE_SECONDS))
@@ -88,7 +87,7 @@ pub fn expect_schema() -> serde_json::Value {
     crate::schema::editor_schema_of::<Expect>()
 }
 
-/// The text with [`WORKSPACE_MARK`] in place of a workspace's path, wherever that isn't a part of another one's.
+/// Replaces the path of the workspace by [`WORKSPACE_PLACEHOLDER`], except within longer paths.
 pub fn with_placeholder(text: &str, workspace: &str) -> String {
     crate::providers::replay::relocate_path(text, workspace, WORKSPACE_PLACEHOLDER)
 }

@@ -1,71 +1,71 @@
-//! What came of cases: plain data, for formats to show.
+//! Test results, as data for formats.
 
 use std::path::PathBuf;
 
-/// What came of all cases.
+/// The results of all cases.
 #[derive(Debug, Default)]
 pub struct TestReport {
-    /// Each case, in the order of the names.
+    /// The cases, sorted by name.
     pub cases: Vec<CaseReport>,
-    /// Running time in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
-    /// Whether a signal ended it: cases that didn't come to their end aren't in it.
+    /// Whether a signal interrupted the tests. Unfinished cases are missing then.
     pub interrupted: bool,
 }
 
 impl TestReport {
-    /// How many cases failed.
+    /// The number of failed cases.
     pub fn failed(&self) -> usize {
         self.cases.iter().filter(|case| !case.failures.is_empty()).count()
     }
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug)]
 pub struct CaseReport {
-    /// Its name: `tour/short`.
+    /// The name: `tour/short`.
     pub name: String,
-    /// The folder of its job: `tour`.
+    /// The folder of the job: `tour`.
     pub job: String,
-    /// Its own folder's name: `short`.
+    /// The folder of the case: `short`.
     pub case: String,
-    /// Its folder, as it is shown.
+    /// The path of the folder for messages.
     pub folder: String,
-    /// Running time in milliseconds.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
-    /// What isn't as expected; empty where it passed.
+    /// The failures; empty if the case passed.
     pub failures: Vec<Failure>,
-    /// Snapshots that were renewed, as they are shown.
+    /// The updated snapshots, as paths for messages.
     pub updated_snapshots: Vec<String>,
-    /// Where the workspace and the record still lie; `None` where they are gone.
+    /// The folder with the workspace and the record; `None` if it was removed.
     pub kept_folder: Option<PathBuf>,
 }
 
-/// Something that isn't as expected.
+/// A failed expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Where the expectation stands: file, line and column, from 1. `None` where no line says it.
+    /// The file, line and column of the expectation, 1-based; `None` if it isn't in a file.
     pub place: Option<(String, usize, usize)>,
-    /// What isn't as expected, in one sentence.
+    /// The failure in one sentence.
     pub message: String,
-    /// More of it, in lines: a diff, what was printed. Empty where there is no more.
+    /// Further lines, such as a diff or output.
     pub detail: String,
 }
 
 impl Failure {
-    /// One without a place.
+    /// A failure without a place.
     pub fn new(message: impl Into<String>) -> Self {
         Self { place: None, message: message.into(), detail: String::new() }
     }
 
-    /// Adds lines.
+    /// Adds further lines.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// Says where the expectation stands.
+    /// Adds the place of the expectation.
     #[must_use]
     pub fn at(mut self, place: &crate::diagnostic::SourceSpan) -> Self {
         let (line, column) = place.start();

@@ -1,4 +1,4 @@
-//! A case that is run: `legwork run` in a process of its own, offline, in a fresh copy of the fixture.
+//! Runs a case: `legwork run` in a separate process, offline, with a fresh copy of the fixture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,76 +17,76 @@ use super::run_counts::RunCounts;
 use super::{Case, CaseReport, Failure, diff, fixture, git_fixture, snapshot};
 use crate::event::{JournalEntry, Outcome, RunResult};
 
-/// How long a run may take to end after it was told to.
+/// The time for a run to end after SIGTERM.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(6);
-/// How much of what a run prints to stderr is kept, in bytes.
+/// The most bytes of stderr to keep.
 const MAX_STDERR_BYTES: usize = 16 * 1024;
-/// The longest event that is read, in bytes.
+/// The longest event to read, in bytes.
 const MAX_EVENT_BYTES: u64 = 256 << 20;
 
-/// Variables of whoever runs the tests that a run gets. No key is among them, nor what CI systems set.
+/// The environment variables that a run inherits. They include no keys and no variables of CI systems.
 const INHERITED_VARIABLES: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
-/// What all cases are given.
+/// The configuration for all cases.
 #[derive(Debug)]
 pub struct RunnerConfig {
-    /// The program that runs a job: this one.
+    /// The legwork executable.
     pub executable: PathBuf,
-    /// The variables that are set.
+    /// The environment variables.
     pub variables: BTreeMap<String, String>,
-    /// Arguments about the sandbox, for `legwork run`.
+    /// The sandbox arguments for `legwork run`.
     pub sandbox: Vec<std::ffi::OsString>,
-    /// Whether snapshots are renewed.
+    /// Whether to update snapshots.
     pub accept: bool,
-    /// Whether the jobs get no more than the workspace.
+    /// Whether the jobs are untrusted.
     pub untrusted: bool,
-    /// How often each case is run: one that isn't the same each time fails.
+    /// The number of runs of each case. A case with varying results fails.
     pub repeat: NonZeroU32,
-    /// Ends all runs when it is cancelled.
+    /// Stops all runs when cancelled.
     pub stop: CancellationToken,
 }
 
-/// One case that is about to be run.
+/// A run of a case.
 #[derive(Debug)]
 pub struct CaseRun<'a> {
     /// The case.
     pub case: &'a Case,
-    /// A folder of its own, which need not be there yet, absolute and without links.
+    /// The canonical path of a folder for this run, which needn't exist yet.
     pub folder: PathBuf,
-    /// What it is given.
+    /// The configuration.
     pub config: &'a RunnerConfig,
 }
 
-/// Runs a case as often as is asked for, and judges it. `None` where it was stopped before its end. Its folder is there
-/// afterwards only where the case failed; of a case that is flaky, it holds both runs that differ.
-pub async fn run_case(attempt: CaseRun<'_>) -> Option<CaseReport> {
+/// Runs a case the configured number of times and evaluates it. `None` if it was stopped. The folder is kept only if the case
+/// failed. For a flaky case, it contains the two runs that differ.
+pub async fn run_case(run: CaseRun<'_>) -> Option<CaseReport> {
     let began = Instant::now();
-    let CaseRun { case, folder, config: given } = &attempt;
-    let times = given.repeat.get();
+    let CaseRun { case, folder, config } = &run;
+    let times = config.repeat.get();
     let numbered = |number: u32| match times {
         1 => folder.clone(),
         _ => folder.join(format!("run-{number}")),
     };
-    let (mut found, mut flaky) = (Evaluation::default(), None);
+    let (mut evaluation, mut flaky) = (Evaluation::default(), None);
     for number in 1..=times {
-        let one = CaseRun { case, folder: numbered(number), config: given };
-        let Some(again) = one.run_once().await else {
+        let one = CaseRun { case, folder: numbered(number), config };
+        let Some(next) = one.run_once().await else {
             remove(folder).await;
             return None;
         };
-        flaky = (number > 1).then(|| first_difference(case, &found, &again, number)).flatten();
+        flaky = (number > 1).then(|| first_difference(case, &evaluation, &next, number)).flatten();
         if flaky.is_some() {
-            found.failures.extend(again.failures);
+            evaluation.failures.extend(next.failures);
             break;
         }
         if number > 1 {
             remove(&numbered(number - 1)).await;
         }
-        found = again;
+        evaluation = next;
     }
-    let (failures, renewed) = match flaky {
-        Some(flaky) => (std::iter::once(flaky).chain(found.failures).collect(), Vec::new()),
-        None => accept_snapshots(case, found, given.accept),
+    let (failures, updated) = match flaky {
+        Some(flaky) => (std::iter::once(flaky).chain(evaluation.failures).collect(), Vec::new()),
+        None => accept_snapshots(case, evaluation, config.accept),
     };
     let passed = failures.is_empty();
     if passed {
@@ -101,7 +101,7 @@ pub async fn run_case(attempt: CaseRun<'_>) -> Option<CaseReport> {
         duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         kept_folder: (!passed && folder.exists()).then(|| folder.clone()),
         failures,
-        updated_snapshots: renewed,
+        updated_snapshots: updated,
     })
 }
 
@@ -110,20 +110,20 @@ async fn remove(folder: &Path) {
     let _ = tokio::task::spawn_blocking(move || fixture::remove(&folder)).await;
 }
 
-/// What makes a case flaky: the first thing in which a later run of it differs from an earlier one.
+/// The first difference between two runs of a flaky case.
 fn first_difference(case: &Case, one: &Evaluation, other: &Evaluation, number: u32) -> Option<Failure> {
-    let before = number - 1;
+    let previous = number - 1;
     let flaky = |what: String| Failure::new(format!("the case is flaky: {what}"));
     let name = |outcome: Option<Outcome>| outcome.map_or("no result".to_owned(), |outcome| format!("`{outcome}`"));
     if one.outcome != other.outcome {
         return Some(flaky(format!(
-            "the outcome is {} in run {before} and {} in run {number}",
+            "the outcome is {} in run {previous} and {} in run {number}",
             name(one.outcome),
             name(other.outcome)
         )));
     }
     let failure = |failure: &Failure| (failure.place.clone(), failure.message.clone());
-    for (these, those, run) in [(one, other, before), (other, one, number)] {
+    for (these, those, run) in [(one, other, previous), (other, one, number)] {
         let others: Vec<_> = those.failures.iter().map(failure).collect();
         if let Some(only) = these.failures.iter().find(|only| !others.contains(&failure(only))) {
             return Some(flaky(format!("only in run {run}, {}", only.message)));
@@ -132,39 +132,40 @@ fn first_difference(case: &Case, one: &Evaluation, other: &Evaluation, number: u
     let paths: BTreeSet<&Path> =
         one.stale_snapshots.iter().chain(&other.stale_snapshots).map(|(stale, _)| stale.path.as_path()).collect();
     paths.into_iter().find_map(|path| {
-        let found = |findings: &Evaluation| {
-            let stale = findings.stale_snapshots.iter().find(|(stale, _)| stale.path == path);
-            // Where it isn't stale, what was found is what is there.
+        let contents = |evaluation: &Evaluation| {
+            let stale = evaluation.stale_snapshots.iter().find(|(stale, _)| stale.path == path);
+            // If it isn't stale, the snapshot equals the actual contents.
             stale.map_or_else(
                 || snapshot::read(&case.folder, path).unwrap_or_default(),
                 |(stale, _)| stale.actual.clone(),
             )
         };
-        let (then, now) = (found(one), found(other));
+        let (first, second) = (contents(one), contents(other));
         let shown = path.strip_prefix(&case.folder).unwrap_or(path).display();
-        (then != now).then(|| {
-            flaky(format!("{shown} isn't the same in run {before} and run {number}")).detail(diff::unified(&then, &now))
+        (first != second).then(|| {
+            flaky(format!("{shown} differs between run {previous} and run {number}"))
+                .detail(diff::unified(&first, &second))
         })
     })
 }
 
-/// What is a failure in the end. Snapshots are renewed only where nothing else is wrong.
-fn accept_snapshots(case: &Case, found: Evaluation, accept: bool) -> (Vec<Failure>, Vec<String>) {
-    let Evaluation { mut failures, stale_snapshots: stale, .. } = found;
+/// Updates the snapshots if `accept` is set and nothing else failed. Returns the failures and the updated snapshots.
+fn accept_snapshots(case: &Case, evaluation: Evaluation, accept: bool) -> (Vec<Failure>, Vec<String>) {
+    let Evaluation { mut failures, stale_snapshots: stale, .. } = evaluation;
     if !accept || !failures.is_empty() {
         failures.extend(stale.into_iter().map(|(_, failure)| failure));
         return (failures, Vec::new());
     }
-    let mut renewed = Vec::new();
+    let mut updated = Vec::new();
     for (stale, _) in stale {
         let name = stale.path.strip_prefix(&case.folder).unwrap_or(&stale.path);
         let shown = format!("{}/{}", case.display_path, name.display());
         match stale.update() {
-            Ok(()) => renewed.push(shown),
-            Err(error) => failures.push(Failure::new(format!("{shown} can't be written: {error}"))),
+            Ok(()) => updated.push(shown),
+            Err(error) => failures.push(Failure::new(format!("can't write {shown}: {error}"))),
         }
     }
-    (failures, renewed)
+    (failures, updated)
 }
 
 impl CaseRun<'_> {
@@ -176,15 +177,15 @@ impl CaseRun<'_> {
         self.folder.join("runs")
     }
 
-    /// Runs it once; `None` where everything was stopped.
+    /// Runs the case once. `None` if all runs were stopped.
     async fn run_once(&self) -> Option<Evaluation> {
         if self.config.stop.is_cancelled() {
             return None;
         }
-        let ran = self.execute().await;
-        match ran {
+        let evaluated = self.execute().await;
+        match evaluated {
             _ if self.config.stop.is_cancelled() => None,
-            Ok(found) => found,
+            Ok(evaluation) => evaluation,
             Err(failure) => Some(Evaluation { failures: vec![failure], ..Evaluation::default() }),
         }
     }
@@ -197,61 +198,57 @@ impl CaseRun<'_> {
         let mut child = self
             .command()
             .spawn()
-            .map_err(|error| Failure::new(format!("{} can't be started: {error}", self.config.executable.display())))?;
+            .map_err(|error| Failure::new(format!("can't start {}: {error}", self.config.executable.display())))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let read = async {
-            let (tally, said) = futures_util::future::join(count_events(stdout), read_tail(stderr)).await;
-            (tally, said)
-        };
-        let ended = async { (self.wait(&mut child).await, ()).0 };
-        let ((tally, said), (status, is_late)) = futures_util::future::join(read, ended).await;
+        let (counts, stderr, (status, timed_out)) =
+            futures_util::future::join3(count_events(stdout), read_tail(stderr), self.wait(&mut child)).await;
         if self.config.stop.is_cancelled() {
             return Ok(None);
         }
-        if is_late {
-            let message = format!("it took longer than {} s", self.case.timeout().as_secs());
-            return Err(Failure::new(message).detail(said));
+        if timed_out {
+            let message = format!("timed out after {} s", self.case.timeout().as_secs());
+            return Err(Failure::new(message).detail(stderr));
         }
-        let Some(result) = tally.run_id.as_ref().and_then(|id| self.result(id)) else {
-            let message = format!("the run didn't come to a result: {}", ending(status));
-            return Err(Failure::new(message).detail(said));
+        let Some(result) = counts.run_id.as_ref().and_then(|id| self.result(id)) else {
+            let message = format!("the run ended without a result: {}", ending(status));
+            return Err(Failure::new(message).detail(stderr));
         };
-        Ok(Some(evaluate(self.case, &result, &tally, &self.workspace())))
+        Ok(Some(evaluate(self.case, &result, &counts, &self.workspace())))
     }
 
-    /// Makes the fresh copy of the fixture.
+    /// Creates the workspace from the fixture.
     async fn prepare(&self) -> Result<(), Failure> {
         let (workspace, case) = (self.workspace(), self.case.folder.clone());
         let git = self.case.expect.git.as_ref();
         let commits = git.map(|git| git.value.clone());
         let path = self.config.variables.get("PATH").cloned().unwrap_or_default();
-        let made = tokio::task::spawn_blocking(move || -> Result<(), String> {
+        let created = tokio::task::spawn_blocking(move || -> Result<(), String> {
             fs::create_dir_all(&workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
             let fixture = case.join(super::WORKSPACE_FOLDER);
             match commits {
                 Some(commits) => git_fixture::create_repository(&case, &workspace, &commits, &path),
                 None if fixture.exists() => fixture::copy_fixture(&fixture, &workspace)
-                    .map_err(|error| format!("{} can't be copied: {error}", fixture.display())),
+                    .map_err(|error| format!("can't copy {}: {error}", fixture.display())),
                 None => Ok(()),
             }
         });
         let failed = |why: String| {
-            let failure = Failure::new("the workspace can't be made").detail(why);
+            let failure = Failure::new("can't create the workspace").detail(why);
             match git {
                 Some(git) => failure.at(&git.place()),
                 None => failure,
             }
         };
-        made.await.unwrap_or_else(|error| Err(error.to_string())).map_err(failed)
+        created.await.unwrap_or_else(|error| Err(error.to_string())).map_err(failed)
     }
 
     fn command(&self) -> Command {
-        let Self { case, config: given, .. } = self;
-        let mut command = Command::new(&given.executable);
+        let Self { case, config, .. } = self;
+        let mut command = Command::new(&config.executable);
         let model = format!("replay/{}", case.replies.display());
         command.arg("run").arg(&case.job_file).args(["--offline", "--format", "jsonl", "--model", &model]);
-        command.arg("--workspace").arg(self.workspace()).arg("--out").arg(self.runs_folder()).args(&given.sandbox);
-        if given.untrusted {
+        command.arg("--workspace").arg(self.workspace()).arg("--out").arg(self.runs_folder()).args(&config.sandbox);
+        if config.untrusted {
             command.arg("--untrusted");
         }
         if let Some(inputs) = &case.inputs {
@@ -265,7 +262,7 @@ impl CaseRun<'_> {
                 || name.starts_with("LC_")
                 || case.env.iter().any(|granted| granted == name)
         };
-        let variables = given.variables.iter().filter(|(name, _)| is_passed(name));
+        let variables = config.variables.iter().filter(|(name, _)| is_passed(name));
         command
             .env_clear()
             .envs(variables)
@@ -273,27 +270,27 @@ impl CaseRun<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A signal to the terminal's whole group is for this process to pass on.
+            // A signal from the terminal must reach only this process, which passes it on.
             .process_group(0)
             .kill_on_drop(true);
         command
     }
 
-    /// Waits for the run's end, and brings it about when its time is up or all is to end. Whether it was late.
+    /// Waits for the run to end. Ends it after the timeout or when all runs are stopped. Returns whether it timed out.
     async fn wait(&self, child: &mut Child) -> (std::io::Result<ExitStatus>, bool) {
-        let is_late = tokio::select! {
-            ended = child.wait() => return (ended, false),
+        let timed_out = tokio::select! {
+            status = child.wait() => return (status, false),
             () = tokio::time::sleep(self.case.timeout()) => true,
             () = self.config.stop.cancelled() => false,
         };
         if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
             let _ = kill_process(pid, Signal::TERM);
         }
-        if let Ok(ended) = tokio::time::timeout(SHUTDOWN_GRACE, child.wait()).await {
-            return (ended, is_late);
+        if let Ok(status) = tokio::time::timeout(SHUTDOWN_GRACE, child.wait()).await {
+            return (status, timed_out);
         }
         let _ = child.start_kill();
-        (child.wait().await, is_late)
+        (child.wait().await, timed_out)
     }
 
     fn result(&self, run_id: &str) -> Option<RunResult> {
@@ -302,15 +299,15 @@ impl CaseRun<'_> {
     }
 }
 
-/// A secret input's value, where a case gives none: no secret.
+/// The placeholder value of a secret input without a value in the case.
 pub fn placeholder_secret(name: &str) -> String {
     format!("stand-in-for-{name}")
 }
 
-/// Counts the events as they come; lines that are none are passed over.
+/// Counts events as they arrive. Skips lines that aren't events.
 async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCounts {
-    let mut tally = RunCounts::default();
-    let Some(pipe) = pipe else { return tally };
+    let mut counts = RunCounts::default();
+    let Some(pipe) = pipe else { return counts };
     let mut lines = BufReader::with_capacity(64 * 1024, pipe);
     let mut line = Vec::new();
     loop {
@@ -319,17 +316,17 @@ async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCou
             Ok(length) if length > 0 => {
                 let entry = str::from_utf8(&line).ok().and_then(|line| JournalEntry::from_json(line.trim_end()).ok());
                 if let Some(entry) = entry {
-                    tally.add_event(entry);
+                    counts.add_event(entry);
                 }
             }
             _ => break,
         }
     }
-    tally.finish();
-    tally
+    counts.finish();
+    counts
 }
 
-/// The last of what is printed.
+/// Reads output and returns its end.
 async fn read_tail(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
     let Some(mut pipe) = pipe else { return String::new() };
@@ -353,10 +350,10 @@ fn ending(status: std::io::Result<ExitStatus>) -> String {
     }
 }
 
-/// A temporary folder for cases, and its path without links. It goes when it is dropped.
+/// Creates a temporary folder for cases, which is removed when dropped. Also returns its canonical path.
 ///
 /// # Errors
-/// Where none can be made.
+/// The folder can't be created.
 pub fn temporary_folder() -> std::io::Result<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::Builder::new().prefix("legwork-cases-").tempdir()?;
     let path = Path::new(folder.path()).canonicalize()?;

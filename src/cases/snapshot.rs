@@ -1,4 +1,4 @@
-//! Snapshots: what a file or the last text was when somebody looked at it and found it right.
+//! Snapshots: reviewed contents of a file or of the last text.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use super::{SNAPSHOTS_FOLDER, TEXT_SNAPSHOT, fixture};
 
-/// The longest file that is compared, in bytes.
+/// The largest file to compare, in bytes.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
-/// A snapshot that isn't what was found.
+/// A snapshot that differs from the actual contents.
 #[derive(Debug)]
 pub(super) struct StaleSnapshot {
-    /// Where it lies.
+    /// The path of the snapshot.
     pub(super) path: PathBuf,
-    /// What it is to be.
+    /// The actual contents.
     pub(super) actual: Vec<u8>,
 }
 
 impl StaleSnapshot {
-    /// Puts what was found in its place, whole or not at all.
+    /// Replaces the snapshot by the actual contents, atomically.
     pub(super) fn update(&self) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
@@ -30,37 +30,37 @@ impl StaleSnapshot {
     }
 }
 
-/// What files of a repository usually have; the process's own mask takes from it.
+/// The usual mode of files in a repository, which the umask restricts.
 fn default_permissions() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-/// What a snapshot holds.
+/// Reads a snapshot.
 ///
 /// # Errors
-/// It isn't there, is no file or too large, or a link leads elsewhere than into the repository.
+/// It is missing, too large, not a file, or behind a symbolic link out of the repository.
 pub(super) fn read(case: &Path, path: &Path) -> io::Result<Vec<u8>> {
     fixture::require_inside_repository(case, path)?;
     let data = fs::metadata(path)?;
     match () {
-        () if !data.is_file() => Err(io::Error::other("it is no file")),
-        () if data.len() > MAX_BYTES => Err(io::Error::other(format!("it has {} bytes", data.len()))),
+        () if !data.is_file() => Err(io::Error::other("it isn't a file")),
+        () if data.len() > MAX_BYTES => Err(io::Error::other(format!("it is too large ({} bytes)", data.len()))),
         () => fs::read(path),
     }
 }
 
-/// Where a file's snapshot lies.
+/// The path of a file's snapshot.
 pub(super) fn file_snapshot_path(case: &Path, name: &str) -> PathBuf {
     let escaped = fixture::escape_path(Path::new(name)).unwrap_or_else(|| PathBuf::from(name));
     case.join(SNAPSHOTS_FOLDER).join(escaped)
 }
 
-/// Where the last text's snapshot lies.
+/// The path of the snapshot of the last text.
 pub(super) fn text_snapshot_path(case: &Path) -> PathBuf {
     case.join(TEXT_SNAPSHOT)
 }
 
-/// The files in `expect/` that aren't any of these.
+/// The files in `expect/` that aren't in `used`.
 pub(super) fn unused_snapshots(case: &Path, used: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![case.join(SNAPSHOTS_FOLDER)];

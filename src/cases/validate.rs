@@ -1,4 +1,4 @@
-//! What must hold of `expect.yaml` before its case is run.
+//! Validates `expect.yaml` before its case is run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::template::leaves_dir;
 use crate::tools::TOOLS;
 use crate::yaml::{self, Decoded, Spanned};
 
-/// Reads what a case expects, and everything that is wrong with it. `folder` is the case's own; the job's names are known
-/// where it could be read.
+/// Decodes and validates the expectations of a case. `folder` is the folder of the case. Names are checked against the job
+/// if that could be read.
 pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<Expect>, Vec<Diagnostic>) {
-    let Decoded { value, mut findings, gaps: holes } = yaml::read::<Expect>(source);
+    let Decoded { value, mut findings, gaps } = yaml::read::<Expect>(source);
     let Some(expect) = value else { return (None, findings) };
     let mut found = Vec::new();
     check_paths(&expect, folder, &mut found);
@@ -26,8 +26,8 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
     check_tool_names(&expect.tools, &mut found);
     for (id, agent) in &expect.agents {
         check_tool_names(&agent.tools, &mut found);
-        if let Some(like) = agent.text.as_ref() {
-            reject_snapshot(&like.value, "an agent's text has no snapshot", &mut found);
+        if let Some(matcher) = agent.text.as_ref() {
+            reject_snapshot(&matcher.value, "only the parent's last text can have a snapshot", &mut found);
         }
         if let Some(job) = job {
             found.extend(unknown_agent(id, job));
@@ -40,41 +40,42 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
             found.push(with_nearest(Diagnostic::error("unknown-value", name.place(), message), &name.value, &known));
         }
     }
-    // What was made up for a mistake isn't a second one.
-    let is_in_hole = |finding: &Diagnostic| {
+    // Placeholders for values with mistakes must not cause further findings.
+    let is_in_gap = |finding: &Diagnostic| {
         let span = &finding.span.range;
-        holes.iter().any(|hole| hole.range.start <= span.start && span.end <= hole.range.end)
+        gaps.iter().any(|gap| gap.range.start <= span.start && span.end <= gap.range.end)
     };
-    findings.extend(found.into_iter().filter(|finding| !is_in_hole(finding)));
+    findings.extend(found.into_iter().filter(|finding| !is_in_gap(finding)));
     findings.sort_by_key(|finding| finding.span.range.start);
     let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
     ((!is_wrong).then_some(expect), findings)
 }
 
 fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
-    let mut beneath = |path: &Spanned<String>, of: &str| {
+    let mut check_path = |path: &Spanned<String>, root: &str| {
         let is_bad = path.value.is_empty() || leaves_dir(&path.value);
         if is_bad {
-            let finding = Diagnostic::error("invalid-value", path.place(), format!("this path leads out of {of}"));
-            found.push(finding.help(format!("write a path relative to {of}")));
+            let finding = Diagnostic::error("invalid-value", path.place(), format!("this path leads out of {root}"));
+            found.push(finding.help(format!("write a path relative to {root}")));
         }
         !is_bad
     };
     for name in expect.files.keys() {
-        beneath(name, "the workspace");
+        check_path(name, "the workspace");
     }
     let mut missing = Vec::new();
     for commit in expect.git.iter().flat_map(|git| &git.value) {
         for name in &commit.remove {
-            beneath(name, "the workspace");
+            check_path(name, "the workspace");
         }
         if let Some(name) = &commit.folder
-            && beneath(name, "the case's folder")
+            && check_path(name, "the case's folder")
             && !folder.join(&name.value).is_dir()
         {
             let message = format!("the case has no folder `{}`", name.value);
             missing.push(
-                Diagnostic::error("invalid-value", name.place(), message).help("make it, with the commit's files"),
+                Diagnostic::error("invalid-value", name.place(), message)
+                    .help("create the folder, with the files of the commit"),
             );
         }
     }
@@ -82,17 +83,17 @@ fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
 }
 
 fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
-    let likes = expect.files.values().filter_map(|file| match &file.value {
-        FileExpectation::Text(like) => Some((&file.node, &**like)),
+    let matchers = expect.files.values().filter_map(|file| match &file.value {
+        FileExpectation::Text(matcher) => Some((&file.node, &**matcher)),
         _ => None,
     });
     let last = expect.text.iter().map(|text| (&text.node, &text.value));
     let agents = expect.agents.values().filter_map(|agent| agent.text.as_ref()).map(|text| (&text.node, &text.value));
-    for (node, like) in likes.chain(last).chain(agents) {
-        let TextMatcher { is, contains, lacks, matches, .. } = like;
-        let says = is.is_some() || like.has_snapshot();
-        if !says && contains.0.is_empty() && lacks.0.is_empty() && matches.0.is_empty() && !node.is_placeholder() {
-            let finding = Diagnostic::error("invalid-value", node.place(), "this expects nothing of the text");
+    for (node, matcher) in matchers.chain(last).chain(agents) {
+        let TextMatcher { is, contains, lacks, matches, .. } = matcher;
+        let has_text = is.is_some() || matcher.has_snapshot();
+        if !has_text && contains.0.is_empty() && lacks.0.is_empty() && matches.0.is_empty() && !node.is_placeholder() {
+            let finding = Diagnostic::error("invalid-value", node.place(), "no condition on the text");
             found.push(finding.help("write `is`, `contains`, `lacks`, `matches` or `snapshot: true`"));
         }
     }
@@ -101,13 +102,13 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
         && result.value.has.is_none()
         && !result.node.is_placeholder()
     {
-        let finding = Diagnostic::error("invalid-value", result.place(), "this expects nothing of the result");
-        found.push(finding.help("write `is: DATA`, or `has: DATA` for a part of it"));
+        let finding = Diagnostic::error("invalid-value", result.place(), "no condition on the result");
+        found.push(finding.help("write `is: DATA` for the whole result, or `has: DATA` for a part of it"));
     }
 }
 
-fn reject_snapshot(like: &TextMatcher, message: &str, found: &mut Vec<Diagnostic>) {
-    if let Some(snapshot) = like.snapshot.as_ref().filter(|snapshot| snapshot.value) {
+fn reject_snapshot(matcher: &TextMatcher, message: &str, found: &mut Vec<Diagnostic>) {
+    if let Some(snapshot) = matcher.snapshot.as_ref().filter(|snapshot| snapshot.value) {
         found.push(Diagnostic::error("invalid-value", snapshot.place(), message).help("write `is` or `contains`"));
     }
 }
@@ -115,7 +116,7 @@ fn reject_snapshot(like: &TextMatcher, message: &str, found: &mut Vec<Diagnostic
 fn check_tool_names(counts: &IndexMap<Spanned<String>, Spanned<CountRange>>, found: &mut Vec<Diagnostic>) {
     let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(["submit_result"]).collect();
     for name in counts.keys().filter(|name| !known.contains(&name.value.as_str())) {
-        let finding = Diagnostic::error("unknown-tool", name.place(), format!("there is no tool `{}`", name.value));
+        let finding = Diagnostic::error("unknown-tool", name.place(), format!("unknown tool `{}`", name.value));
         found.push(with_nearest(finding, &name.value, &known));
     }
 }
@@ -133,11 +134,11 @@ fn unknown_agent(id: &Spanned<String>, job: &Job) -> Option<Diagnostic> {
     match id.value.rsplit_once('-') {
         Some((name, number)) if names.contains(&name) && is_number(number) => None,
         _ => {
-            let message = format!("the job starts no agent `{}`", id.value);
+            let message = format!("the job has no agent `{}`", id.value);
             let finding = Diagnostic::error("unknown-subagent", id.place(), message);
             Some(match names.first() {
                 Some(name) => {
-                    finding.help(format!("an agent is `parent`, or a subagent with its number, such as `{name}-1`"))
+                    finding.help(format!("write `parent`, or the name and number of a subagent, such as `{name}-1`"))
                 }
                 None => finding.help("the only agent is `parent`"),
             })
@@ -149,7 +150,7 @@ fn with_nearest(finding: Diagnostic, word: &str, known: &[&str]) -> Diagnostic {
     match suggest_name(word, known.iter().copied()) {
         Some(near) => finding.help(format!("did you mean `{near}`?")),
         None if known.is_empty() => finding,
-        None => finding.help(format!("there are: {}", known.join(", "))),
+        None => finding.help(format!("known names: {}", known.join(", "))),
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_expected() {
+    fn all_kinds_of_expectations_are_valid() {
         let text = "description: All.\noutcome: turn_limit\nexit_code: 4\nmax_turns: 3\n\
                     text: { is: a, contains: [b, c], lacks: d, matches: '^x', snapshot: true }\n\
                     result: { has: { a: [1, null] } }\n\
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_found_in_its_place() {
+    fn every_mistake_is_reported_with_its_place() {
         let text = "outcome: complete\nmax_turn: 3\ntext: {}\nresult: {}\n\
                     files: { ../a: exists, b: gone, c: { matches: '(' }, d: 1 }\n\
                     tools: { bahs: never, grep: often, glob: { at_least: 2, at_most: 1 }, task: -1, todo: {} }\n\
@@ -195,21 +196,21 @@ mod tests {
             [
                 "1:10 unknown-value unknown value `complete`",
                 "2:1 unknown-key unknown key `max_turn`",
-                "3:7 invalid-value this expects nothing of the text",
-                "4:9 invalid-value this expects nothing of the result",
+                "3:7 invalid-value no condition on the text",
+                "4:9 invalid-value no condition on the result",
                 "5:10 invalid-value this path leads out of the workspace",
-                "5:27 unknown-value a file is never `gone`",
-                "5:47 invalid-value no regular expression: unclosed group",
-                "5:57 wrong-type expected what a file is like, found the integer 1",
-                "6:10 unknown-tool there is no tool `bahs`",
-                "6:29 wrong-type expected how often, found the string \"often\"",
-                "6:42 invalid-value no number is at least 2 and at most 1",
-                "6:77 out-of-range nothing happens -1 times",
-                "6:87 invalid-value these bounds bound nothing",
-                "7:11 unknown-subagent the job starts no agent `a`",
-                "7:18 unknown-subagent the job starts no agent `b-1`",
-                "7:27 unknown-subagent the job starts no agent `a-01`",
-                "7:62 invalid-value an agent's text has no snapshot",
+                "5:27 unknown-value unknown value `gone` for a file",
+                "5:47 invalid-value invalid regular expression: unclosed group",
+                "5:57 wrong-type expected a condition on a file, found the integer 1",
+                "6:10 unknown-tool unknown tool `bahs`",
+                "6:29 wrong-type expected a number of times, found the string \"often\"",
+                "6:42 invalid-value `at_least: 2` is greater than `at_most: 1`",
+                "6:77 out-of-range -1 isn't a valid number of times",
+                "6:87 invalid-value this range is empty",
+                "7:11 unknown-subagent the job has no agent `a`",
+                "7:18 unknown-subagent the job has no agent `b-1`",
+                "7:27 unknown-subagent the job has no agent `a-01`",
+                "7:62 invalid-value only the parent's last text can have a snapshot",
                 "8:11 unknown-value the job has no check `test`",
                 "8:32 unknown-value unknown value `ok`",
                 "9:7 missing-key required key `message` is missing",

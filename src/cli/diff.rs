@@ -1,4 +1,4 @@
-//! `legwork diff`: two recorded runs side by side.
+//! `legwork diff`: compares two recorded runs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::{CliEnv, format_parser};
+use super::arguments::{RUN_HELP, format_parser};
+use super::env::CliEnv;
 use crate::error::Error;
 use crate::event::{Change, Event, PARENT, RunSummary, WorkspaceChanged};
 use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
@@ -20,21 +21,24 @@ use crate::workspace_changes::{has_tracked_files, split_by_path};
 
 /// Options of `legwork diff`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = RUN_HELP)]
 pub(super) struct DiffArgs {
-    /// A run: a folder, a run id or the start of one, JOB/latest, or latest
+    /// The first run
+    #[arg(value_name = "RUN")]
     before: String,
-    /// The run to hold beside it
+    /// The second run
+    #[arg(value_name = "RUN")]
     after: String,
-    /// Where the runs lie
+    /// The folder with the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
-    /// What stdout gets
+    /// The output format
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Comparison))]
     format: String,
 }
 
-pub(super) fn diff(options: &DiffArgs, around: &CliEnv) -> Result<u8, Error> {
-    let read = |run: &str| LoadedRun::read(&find_run(&options.out, run, &has_tracked_files)?, around);
+pub(super) fn diff(options: &DiffArgs, env: &CliEnv) -> Result<u8, Error> {
+    let read = |run: &str| LoadedRun::read(&find_run(&options.out, run, &has_tracked_files)?, env);
     let (one, other) = (read(&options.before)?, read(&options.after)?);
     let comparison = Comparison {
         format: 1,
@@ -45,13 +49,13 @@ pub(super) fn diff(options: &DiffArgs, around: &CliEnv) -> Result<u8, Error> {
         files: compare_files(one.changes.as_ref(), other.changes.as_ref()),
         runs: [one.side, other.side],
     };
-    let shown = formats::find(&options.format)
-        .and_then(|format| format.comparison(&comparison, around.console.stdout_display()));
-    around.console.print_formatted(&options.format, &shown.unwrap_or_default());
+    let text =
+        formats::find(&options.format).and_then(|format| format.comparison(&comparison, env.console.stdout_display()));
+    env.console.print_formatted(&options.format, &text.unwrap_or_default());
     Ok(0)
 }
 
-/// A run as its record tells it.
+/// What `diff` needs of a recorded run.
 struct LoadedRun {
     plan: Plan,
     side: ComparedRun,
@@ -61,9 +65,9 @@ struct LoadedRun {
 }
 
 impl LoadedRun {
-    fn read(folder: &Path, around: &CliEnv) -> Result<Self, Error> {
+    fn read(folder: &Path, env: &CliEnv) -> Result<Self, Error> {
         let record = Record::open(folder)?;
-        let mut course = RunSummary::default();
+        let mut summary = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
         let mut tools: BTreeMap<String, u64> = BTreeMap::new();
         let mut run_id = folder
@@ -78,24 +82,24 @@ impl LoadedRun {
             for entry in record.entries(&agent)? {
                 let entry = match entry {
                     Ok(entry) => entry,
-                    Err(flaw) => {
-                        around.console.warning(&format!("the journal of {agent} in {run_id} ends early: {flaw}"));
+                    Err(defect) => {
+                        env.console.warning(&format!("the journal of {agent} in {run_id} is incomplete: {defect}"));
                         break;
                     }
                 };
                 if agent == PARENT {
-                    course.apply(&entry.event, entry.at);
+                    summary.apply(&entry.event, entry.at);
                 }
                 match &entry.event {
                     Event::RunStarted(started) => run_id.clone_from(&started.run_id),
                     Event::CallStarted(started) => *tools.entry(started.tool.clone()).or_default() += 1,
-                    Event::Retrying(retrying) => usage += retrying.retry.usage,
-                    Event::RequestStarted(asked) => is_summary = asked.kept_turns.is_some(),
-                    Event::ReplyReceived(replied) => {
-                        usage += replied.reply.usage;
+                    Event::Retrying(event) => usage += event.retry.usage,
+                    Event::RequestStarted(request) => is_summary = request.kept_turns.is_some(),
+                    Event::ReplyReceived(received) => {
+                        usage += received.reply.usage;
                         if agent == PARENT && !is_summary {
-                            turns = replied.turn;
-                            last_text = replied.reply.text();
+                            turns = received.turn;
+                            last_text = received.reply.text();
                         }
                     }
                     _ => {}
@@ -105,7 +109,7 @@ impl LoadedRun {
         let mut by_tool: Vec<(String, u64)> = tools.into_iter().collect();
         by_tool.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         let tools: IndexMap<String, u64> = by_tool.into_iter().collect();
-        let result = record.result.or_else(|| course.result());
+        let result = record.result.or_else(|| summary.result());
         let side = ComparedRun {
             run_id,
             job: record.plan.job.clone(),
@@ -124,15 +128,15 @@ impl LoadedRun {
             subagents: result.as_ref().map(|result| result.subagents.clone()).unwrap_or_default(),
             checks: result.as_ref().map(|result| result.checks.clone()).unwrap_or_default(),
             has_changes: result.as_ref().is_some_and(|result| result.changes.is_some()),
-            changed_files: course.changed().and_then(|changed| changed.total),
+            changed_files: summary.changed().and_then(|changed| changed.total),
         };
         let text = result.as_ref().map_or(last_text, |result| result.text.clone());
         let data = result.and_then(|result| result.result).unwrap_or_default();
-        Ok(Self { plan: record.plan, side, text, result: data, changes: course.changed().cloned() })
+        Ok(Self { plan: record.plan, side, text, result: data, changes: summary.changed().cloned() })
     }
 }
 
-/// The files that one of them has changed.
+/// The files that at least one of the runs changed.
 fn compare_files(one: Option<&WorkspaceChanged>, other: Option<&WorkspaceChanged>) -> Vec<ChangedFile> {
     let by_path = |changed: Option<&WorkspaceChanged>| -> BTreeMap<String, Change> {
         let changes = changed.into_iter().flat_map(|changed| changed.changes.iter().cloned());

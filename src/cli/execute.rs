@@ -1,16 +1,19 @@
-//! What `run` and `resume` have in common: a run that goes on before somebody's eyes.
+//! Executes a run for `run` and `resume`: live progress, the answer on stdout, and the closing lines on stderr.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::env::CliEnv;
 use super::output::{printable, shell_quote};
 use super::result_file::ResultFile;
 use super::sandbox_options::PreparedSandbox;
 use super::secrets::RunSecrets;
-use super::{CliEnv, output_queue, progress, replay_source, step_summary};
+use super::{output_queue, progress, replay_source};
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
@@ -20,14 +23,18 @@ use crate::plan::Plan;
 use crate::providers::{ConnectContext, Provider, ProviderError, ProviderErrorKind};
 use crate::record::{FaultInjection, Recorder};
 use crate::redaction::Redactor;
-use crate::run::{self, ResumeState, Run, RunObserver, Signals};
+use crate::run::{ResumeState, Run, RunObserver, Signals, connect};
 use crate::sandbox::programs;
 use crate::sandbox::protected_paths::Repositories;
 
-/// How long readers of the output are waited for where the run has no limit of its own: a year.
+/// The wall-clock limit of the output queue for runs without one: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A run that is about to begin or to go on.
+/// The most bytes of a step summary: GitHub shows nothing of a longer one
+/// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
+const MAX_SUMMARY_BYTES: u64 = 1 << 20;
+
+/// A run that is about to start or to resume.
 pub(super) struct Execution<'a> {
     pub(super) plan: Plan,
     pub(super) secrets: RunSecrets,
@@ -37,162 +44,159 @@ pub(super) struct Execution<'a> {
     /// The folder of all runs, absolute.
     pub(super) runs_folder: PathBuf,
     pub(super) sandbox: PreparedSandbox,
-    /// The run's folder, as the user would name it.
+    /// The run folder, as the user would write it.
     pub(super) display_folder: &'a Path,
-    /// What stdout gets.
+    /// The format of the answer on stdout.
     pub(super) format: &'a str,
     pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(super) scripts: BTreeMap<String, PathBuf>,
     pub(super) recorder: Recorder,
-    /// The file for the data that it ends with.
+    /// The file of `--result`.
     pub(super) result_file: Option<ResultFile>,
     pub(super) options: RunOptions,
     pub(super) resume_state: Option<ResumeState>,
     pub(super) signals: Signals,
-    /// Who else looks on.
+    /// An observer in addition to those that print.
     pub(super) observer: Option<Arc<dyn RunObserver>>,
 }
 
-pub(super) fn execute(live: Execution<'_>, around: &CliEnv) -> Result<u8, Error> {
-    // Not for users, and without effect in a release.
-    let number = |name: &str| around.variable(name).and_then(|number| number.parse().ok());
-    for (name, order) in [
+pub(super) fn execute(run: Execution<'_>, env: &CliEnv) -> Result<u8, Error> {
+    // Fault injection for tests. It has no effect in release builds.
+    let number = |name: &str| env.variable(name).and_then(|number| number.parse().ok());
+    for (name, inject) in [
         ("LEGWORK_KILL_AFTER", FaultInjection::kill_after as fn(&FaultInjection, u64)),
         ("LEGWORK_KILL_AT", FaultInjection::kill_at),
         ("LEGWORK_FAIL_AT", FaultInjection::fail_at),
         ("LEGWORK_FAIL_ONCE_AT", FaultInjection::fail_once_at),
     ] {
         if let Some(number) = number(name) {
-            order(&live.recorder.faults, number);
+            inject(&run.recorder.faults, number);
         }
     }
-    live.secrets.register_github_masks(around);
-    let run_id = live.resume_state.as_ref().map_or(live.recorder.run_id(), |before| &before.started().run_id);
-    let secrets = live.recorder.digests(run_id, &live.secrets.redacted_command_secrets());
-    let RunSecrets { mask, environment, .. } = live.secrets;
-    let ci = around.console.is_ci();
-    let dumb = around.variable("TERM").is_none_or(|term| term == "dumb");
-    let jsonl = live.format == "jsonl";
-    // Lines of JSON on the same terminal would tear the live lines apart.
-    let torn = jsonl && std::io::stdout().is_terminal();
-    let mut observers = vec![progress::observer(around.console, !(ci || dumb || torn))];
+    run.secrets.register_github_masks(env);
+    let run_id = run.resume_state.as_ref().map_or(run.recorder.run_id(), |state| &state.started().run_id);
+    let secrets = run.recorder.digests(run_id, &run.secrets.redacted_command_secrets());
+    let RunSecrets { redactor, environment, .. } = run.secrets;
+    let ci = env.console.is_ci();
+    let dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
+    let jsonl = run.format == "jsonl";
+    // JSON lines on the same terminal would break up the live lines.
+    let shares_terminal = jsonl && std::io::stdout().is_terminal();
+    let mut observers = vec![progress::observer(env.console, !(ci || dumb || shares_terminal))];
     if jsonl {
-        observers.push(Arc::new(JsonlObserver { out: around.console }));
+        observers.push(Arc::new(JsonlObserver { out: env.console }));
     }
-    observers.extend(live.observer);
-    around.console.eprint(&format!("record: {}", printable(&live.display_folder.to_string_lossy())));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
-    let longest = live.plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
-    let left = longest.saturating_sub(live.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
-    let keeps_up = output_queue::start(Instant::now() + left)
-        .map_err(|source| Error::Environment { message: "outputs can't be written".into(), source })?;
-    let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
+    observers.extend(run.observer);
+    env.console.eprint(&format!("record: {}", printable(&run.display_folder.to_string_lossy())));
+    let runtime = start_runtime()?;
+    let time_limit = run.plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
+    let time_left = time_limit.saturating_sub(run.resume_state.as_ref().map(ResumeState::elapsed).unwrap_or_default());
+    let output_ready = output_queue::start(Instant::now() + time_left)
+        .map_err(|source| Error::Environment { message: "the output thread can't be started".into(), source })?;
+    let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
     let writable =
-        [live.sandbox.writable_paths(), vec![PathBuf::from(&live.plan.workspace), live.runs_folder.clone()]].concat();
+        [run.sandbox.writable_paths(), vec![PathBuf::from(&run.plan.workspace), run.runs_folder.clone()]].concat();
     let git = programs::find("git", path, &writable);
     let (sandbox, found) =
-        live.sandbox.for_record(live.recorder.folder(), live.recorder.lock(), live.recorder.origin_check());
-    let workspace = PathBuf::from(&live.plan.workspace);
-    let planted = Arc::new(OnceLock::new());
-    let scripts = live.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
-    let has_looked = live.plan.changes_files();
+        run.sandbox.for_record(run.recorder.folder(), run.recorder.lock(), run.recorder.origin_check());
+    let workspace = PathBuf::from(&run.plan.workspace);
+    let new_repositories = Arc::new(OnceLock::new());
+    let scripts = run.scripts.into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned()));
+    let tracks_changes = run.plan.changes_files();
     let result = runtime.block_on(
         Run {
-            plan: live.plan.redacted(&mask),
-            job_file: live.job_file,
-            protected: live.protected_paths,
+            plan: run.plan.redacted(&redactor),
+            job_file: run.job_file,
+            protected: run.protected_paths,
             found,
-            out: live.runs_folder.clone(),
-            home: around.variable("HOME").map(PathBuf::from),
+            out: run.runs_folder.clone(),
+            home: env.variable("HOME").map(PathBuf::from),
             git,
-            outputs: around.console.output_files(),
-            providers: live.providers,
-            prices: around.prices()?.clone(),
-            mask,
+            outputs: env.console.output_files(),
+            providers: run.providers,
+            prices: env.prices()?.clone(),
+            mask: redactor,
             environment,
             sandbox,
-            recorder: live.recorder,
+            recorder: run.recorder,
             observers,
-            clock: around.clock,
+            clock: env.clock,
             scripts: scripts.collect(),
-            options: live.options,
+            options: run.options,
             secrets,
-            resume_state: live.resume_state,
-            signals: live.signals,
-            output_ready: keeps_up,
-            planted_repositories: Arc::clone(&planted),
+            resume_state: run.resume_state,
+            signals: run.signals,
+            output_ready,
+            planted_repositories: Arc::clone(&new_repositories),
         }
         .execute(),
     )?;
-    // Calls end with their processes; a thread that still reads a slow disk must not hold the exit back.
+    // All processes have ended with their calls. A thread that reads from a slow disk must not delay the exit.
     runtime.shutdown_background();
-    if let Some(planted) = planted.get() {
-        warn_about_new_repositories(around, &workspace, planted);
+    if let Some(repositories) = new_repositories.get() {
+        warn_about_new_repositories(env, &workspace, repositories);
     }
-    let written = live.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
-    if has_looked && result.changes.is_none() {
-        around.console.warning(
-            "what the run changed in the workspace isn't known (`changes` is null): looking at its files took too long, or \
-             the look at the start is lost",
+    let written = run.result_file.as_ref().map_or(Ok(()), |file| file.write(&result));
+    if tracks_changes && result.changes.is_none() {
+        env.console.warning(
+            "the changes to the workspace are unknown (`changes` is null): scanning its files took too long, or the baseline \
+             from the start of the run is lost",
         );
     }
-    print_outcome(live.format, around, &result, live.display_folder);
-    if let Some(file) = live.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
-        around.console.eprint(&format!("result: {}", printable(&file.path().to_string_lossy())));
+    print_outcome(run.format, env, &result, run.display_folder);
+    if let Some(file) = run.result_file.filter(|_| written.is_ok() && result.result.is_some()) {
+        env.console.eprint(&format!("result: {}", printable(&file.path().to_string_lossy())));
     }
     written.map(|()| result.exit_code)
 }
 
-/// File tools make no repository, but commands can, and the next `git status` of whoever looks at the changes obeys it.
-fn warn_about_new_repositories(around: &CliEnv, workspace: &Path, planted: &Repositories) {
-    if !planted.is_complete {
-        around.console.warning(
-            "the workspace has too many files to be searched for git repositories that commands made: look for folders \
-             named `.git` before you run git here",
+/// Warns about git repositories that commands created: their configuration takes effect when the user next runs git there.
+fn warn_about_new_repositories(env: &CliEnv, workspace: &Path, repositories: &Repositories) {
+    if !repositories.is_complete {
+        env.console.warning(
+            "the workspace has too many files to search for git repositories that commands created: look for folders named \
+             `.git` before you run git here",
         );
     }
-    let Some(first) = planted.folders.first() else { return };
+    let Some(first) = repositories.folders.first() else { return };
     let first = first.strip_prefix(workspace).unwrap_or(first).to_string_lossy();
-    let others = match planted.folders.len() - 1 {
+    let others = match repositories.folders.len() - 1 {
         0 => String::new(),
         others => format!(" and {others} more"),
     };
-    around.console.warning(&format!(
-        "commands made a git repository, `{}`{others}: git does what its configuration says; look at that before you run git here",
+    env.console.warning(&format!(
+        "commands created a git repository, `{}`{others}: git obeys its configuration, so check that before you run git here",
         printable(&first)
     ));
 }
 
-/// Whether a limit on cost can be kept: every model has a price. A lint says so of the job's own limit and models; this is
-/// for a limit from the command line, and for a run that goes on with other prices or servers.
-pub(super) fn check_cost_limit(plan: &Plan, own: &UserConfig) -> Result<(), Error> {
+/// Refuses a cost limit if the price of a model is unknown. A lint checks the limit and the models of the job; this is for
+/// limits from the command line, and for resumed runs with other prices or servers.
+pub(super) fn check_cost_limit(plan: &Plan, user_config: &UserConfig) -> Result<(), Error> {
     for model in plan.agents().map(|agent| &agent.model).filter(|_| plan.limits.cost_usd.is_some()) {
-        if CostTracking::of(model, plan.limits.tokens.is_some(), own) == CostTracking::Unknown {
-            let what = format!("the price of `{model}` isn't known, so limits.cost_usd can't be kept");
-            let hint = format!("say what it costs at `[models.\"{model}\"]` in your prices.toml");
-            return Err(Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint)));
+        if CostTracking::of(model, plan.limits.tokens.is_some(), user_config) == CostTracking::Unknown {
+            let message = format!("the price of `{model}` is unknown, so limits.cost_usd can't be enforced");
+            let hint = format!("add its price to your prices.toml, in `[models.\"{model}\"]`");
+            return Err(Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, message).with_hint(hint)));
         }
     }
     Ok(())
 }
 
-/// Opens what the plan's models need. Where the job is known, scripts have to fit it.
+/// Connects to the providers of a plan's models. If the job is known, scripts must match it.
 pub(super) fn connect_providers(
-    around: &CliEnv,
+    env: &CliEnv,
     plan: &Plan,
     scripts: &BTreeMap<String, PathBuf>,
-    mask: &Redactor,
+    redactor: &Redactor,
     job: Option<&Job>,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
-    // One that is set to nothing is told as that.
-    let variable = |name: &str| around.variables.get(name).cloned();
-    let own = around.user_config()?;
-    let servers = &own.servers;
-    check_cost_limit(plan, &own)?;
-    let providers = run::connect(plan, |model| {
+    // Includes empty variables, so that errors can say that a variable is empty.
+    let variable = |name: &str| env.variables.get(name).cloned();
+    let user_config = env.user_config()?;
+    let servers = &user_config.servers;
+    check_cost_limit(plan, &user_config)?;
+    let providers = connect(plan, |model| {
         let script = scripts.get(&model.name).filter(|_| model.provider == "replay");
         Ok(ConnectContext {
             env: &variable,
@@ -202,48 +206,48 @@ pub(super) fn connect_providers(
                 .transpose()?
                 .map(|script| Arc::new(script.relocated_to(&plan.workspace))),
             user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
-            redactor: mask,
+            redactor,
         })
     })?;
     for warning in providers.values().filter_map(|provider| provider.warning()) {
-        around.console.warning(&warning);
+        env.console.warning(&warning);
     }
     Ok(providers)
 }
 
-/// Prints the answer to stdout, and beside it how the run ended and where its record lies.
-fn print_outcome(format: &str, around: &CliEnv, result: &RunResult, folder: &Path) {
-    let figures = formats::run_stats::summary_line(result);
+/// Prints the answer to stdout, and to stderr how the run ended and where its record is.
+fn print_outcome(format: &str, env: &CliEnv, result: &RunResult, folder: &Path) {
+    let stats = formats::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
-            around.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
+            env.console.eprint(&format!("{}: {}", error.code, printable(&error.message)));
             if let Some(hint) = &error.hint {
-                around.console.eprint(&format!("help:   {}", printable(hint)));
+                env.console.eprint(&format!("help:   {}", printable(hint)));
             }
-            around.console.eprint(&format!("spent:  {figures}"));
+            env.console.eprint(&format!("used:   {stats}"));
         }
-        None => around.console.eprint(&format!("{}: {figures}", result.outcome)),
+        None => env.console.eprint(&format!("{}: {stats}", result.outcome)),
     }
     if result.outcome == Outcome::Completed && result.result.is_none() && result.text.trim().is_empty() {
-        around.console.warning("the last reply has no text, so the answer is empty");
+        env.console.warning("the answer is empty: the last reply has no text");
     }
     for (what, file) in [("read", "transcript.md"), ("open", "report.html")] {
         let file = folder.join(file);
-        // A full disk may have left no room for it.
-        if around.current_folder.join(&file).exists() {
-            around.console.eprint(&format!("{what}:   {}", printable(&file.to_string_lossy())));
+        // A full disk may have prevented it.
+        if env.current_folder.join(&file).exists() {
+            env.console.eprint(&format!("{what}:   {}", printable(&file.to_string_lossy())));
         }
     }
     if result.outcome.can_be_resumed() {
-        around.console.eprint(&format!("resume: legwork resume {}", printable(&shell_quote(folder))));
+        env.console.eprint(&format!("resume: legwork resume {}", printable(&shell_quote(folder))));
     }
-    step_summary::write(around, result, folder);
+    write_step_summary(env, result, folder);
     if let Some(answer) = formats::find(format).and_then(|format| format.run_result(result)) {
-        around.console.print_untrusted(&answer);
+        env.console.print_untrusted(&answer);
     }
 }
 
-/// Prints each event as a line of JSON.
+/// Prints each event as a JSON line.
 struct JsonlObserver {
     out: super::output::Console,
 }
@@ -256,4 +260,39 @@ impl RunObserver for JsonlObserver {
     }
 
     fn text(&self, _: &str, _: &str) {}
+}
+
+/// Appends to the step summary of a GitHub workflow. A failure is only a warning.
+fn write_step_summary(env: &CliEnv, result: &RunResult, folder: &Path) {
+    if env.variable("GITHUB_ACTIONS") != Some("true") {
+        return;
+    }
+    let Some(path) = env.variable("GITHUB_STEP_SUMMARY") else { return };
+    if let Err(error) =
+        append_to_summary(Path::new(path), &formats::step_summary::page(result, &folder.to_string_lossy()))
+    {
+        env.console.warning(&format!("can't write the step summary: {error}"));
+    }
+}
+
+fn append_to_summary(path: &Path, page: &str) -> io::Result<()> {
+    // Don't block on a FIFO.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let mut file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let data = file.metadata()?;
+    if !data.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    if data.len().saturating_add(page.len() as u64) > MAX_SUMMARY_BYTES {
+        return Err(io::Error::other("the step summary is full"));
+    }
+    file.write_all(page.as_bytes())
+}
+
+/// Starts the async runtime of a command.
+pub(super) fn start_runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Environment { message: "the async runtime can't be started".into(), source })
 }

@@ -1,16 +1,16 @@
-//! The commands; the only place that prints, reads the environment and the clock.
+//! The commands. Only this module prints and reads the environment and the clock.
 
+mod arguments;
 mod diff;
+mod env;
 mod execute;
 mod explain;
-mod granted_permissions;
 mod init;
 mod output;
 mod output_queue;
 mod prices;
 mod process_hardening;
 mod progress;
-mod provider_config;
 mod providers;
 mod read_files;
 mod record_key;
@@ -23,33 +23,32 @@ mod sandbox_options;
 mod save_case;
 mod secrets;
 mod show;
-mod step_summary;
 mod symlink_guard;
 mod test;
 mod user_config;
 mod validate;
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
+use self::env::CliEnv;
 use self::output::Console;
 use self::secrets::is_secret_name;
 use crate::cases;
-use crate::diagnostic::Diagnostic;
 use crate::error::Error;
-use crate::formats::{self, Subject};
 use crate::lints::provider_keys;
-use crate::pricing::Prices;
 use crate::process::fd_limit;
-use crate::providers::user_servers::{ParsedServers, UserServers};
+use crate::providers::user_servers::UserServers;
 #[cfg(target_os = "linux")]
 use crate::sandbox::restorer;
 use crate::schema;
 
-/// Runs agent jobs declared in YAML: unattended, bounded, recorded.
+/// Run agent jobs declared in YAML: unattended, bounded, recorded
+///
+/// stdout gets the answer only. Progress, warnings and the path of the record go to stderr: live status lines on a
+/// terminal, and one line per notable event elsewhere, when CI is set, or when TERM is `dumb`. NO_COLOR and CLICOLOR_FORCE
+/// are respected.
 #[derive(Debug, Parser)]
 #[command(name = "legwork", version, max_term_width = 100, arg_required_else_help = true)]
 struct Arguments {
@@ -60,36 +59,48 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a job
+    ///
+    /// The run is recorded in a new folder, RUNS/JOB/ID.
     Run(run::RunArgs),
-    /// Go on with a run that was cut off
+    /// Resume an interrupted run
+    ///
+    /// The run continues from its journals. When a run ends that can be resumed, stderr has the command for it.
     Resume(resume::ResumeArgs),
-    /// Run a recorded run again, offline, and say where it differs
+    /// Replay a recorded run offline and report where it differs
     Replay(replay::ReplayArgs),
-    /// Run the cases of jobs, offline, and hold what happens against what is expected
+    /// Run the test cases of jobs, offline
+    ///
+    /// A case has scripted or recorded replies. Its outcome, calls, texts and files are compared with its expect.yaml.
     Test(test::TestArgs),
-    /// Check job files: everything that is wrong, each in its place
+    /// Check job files and report every mistake
+    ///
+    /// Needs no key and no network, and runs nothing.
     Validate(validate::ValidateArgs),
-    /// Say what findings mean, with examples
+    /// Explain the codes of findings, with examples
     Explain(explain::ExplainArgs),
-    /// Show a run's transcript
+    /// Print a run's transcript
     Show(show::ShowArgs),
-    /// Show two runs side by side
+    /// Compare two runs
+    ///
+    /// Shows the differences in plan, outcome, turns, calls, cost, result, text and changed files.
     Diff(diff::DiffArgs),
     /// Show what models cost
     Prices(prices::PricesArgs),
-    /// List where replies can come from: providers, and servers of your own
+    /// List the providers and your own servers
     Providers(providers::ProvidersArgs),
     /// Write a first job
+    ///
+    /// Also writes the JSON Schema of jobs next to it, for editors.
     Init(init::InitArgs),
-    /// Print the JSON Schema of job files, of scripts, of expect.yaml, of result.json or of a journal's lines
+    /// Print the JSON Schema of one of legwork's file formats
     Schema {
-        /// Of what
+        /// The file format
         #[arg(value_enum, default_value = "job")]
         kind: SchemaKind,
     },
-    /// Print completions for a shell
+    /// Print a completion script for a shell
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
@@ -98,34 +109,19 @@ enum Command {
 enum SchemaKind {
     /// Job files
     Job,
-    /// Scripts: what `--model replay/FILE` answers from
+    /// Scripts, from which `--model replay/FILE` replies
     Script,
     /// result.json
     Result,
     /// The lines of events.jsonl
     Events,
-    /// expect.yaml: what cases expect
+    /// expect.yaml, which says what a test case expects
     Expect,
 }
 
-/// What the program finds around it, read once at the start.
-struct CliEnv {
-    /// Variables that are valid Unicode.
-    variables: BTreeMap<String, String>,
-    current_folder: PathBuf,
-    console: Console,
-    clock: fn() -> jiff::Timestamp,
-    /// What models cost by what the user says, once it was asked for, or what is wrong with that.
-    prices: OnceCell<Result<Prices, Vec<Diagnostic>>>,
-    /// What the user's own configuration names, once it was asked for.
-    servers: OnceCell<ParsedServers>,
-}
-
-impl CliEnv {
-    /// A variable that is set and not empty.
-    fn variable(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
-    }
+/// The whole command line, as the book's reference and the shell completions describe it.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs the command line and returns the exit code.
@@ -140,45 +136,36 @@ pub fn main() -> u8 {
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         (variables.collect::<BTreeMap<_, _>>(), std::env::current_dir())
     };
-    let out = Console::new(&variables);
+    let console = Console::new(&variables);
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers; anything else is the command line's fault.
+            // Help and the version arrive as errors, too, but for stdout.
             let code = u8::from(error.use_stderr()) * 2;
-            return if out.print_clap_message(&error).is_ok() { code } else { 2 };
+            return if console.print_clap_message(&error).is_ok() { code } else { 2 };
         }
     };
-    let done = folder
+    let code = folder
         .map_err(|source| Error::Environment { message: "the current folder can't be found".into(), source })
-        .and_then(|folder| {
-            let around = CliEnv {
-                variables,
-                current_folder: folder,
-                console: out,
-                clock: jiff::Timestamp::now,
-                prices: OnceCell::new(),
-                servers: OnceCell::new(),
-            };
-            dispatch(arguments.command, &around)
-        });
-    let code = done.unwrap_or_else(|error| {
-        out.error(&error);
+        .and_then(|folder| dispatch(arguments.command, &CliEnv::new(variables, folder, console)));
+    let code = code.unwrap_or_else(|error| {
+        console.error(&error);
         error.exit_code()
     });
-    out.flush();
-    match out.take_stdout_error() {
+    console.flush();
+    match console.take_stdout_error() {
         Some(source) => {
-            let unprinted = Error::Environment { message: "the answer can't be printed".into(), source };
-            out.error(&unprinted);
-            // What went wrong before weighs more.
-            if code == 0 { unprinted.exit_code() } else { code }
+            let error = Error::Environment { message: "can't write to stdout".into(), source };
+            console.error(&error);
+            // An earlier error takes precedence.
+            if code == 0 { error.exit_code() } else { code }
         }
         None => code,
     }
 }
 
-/// The process that another legwork has started to restore protected files when that one was killed; `None` for any other.
+/// Runs as the restorer: the process that restores protected files if the legwork that started it is killed. `None` if
+/// this process isn't one.
 #[cfg(target_os = "linux")]
 fn run_restorer() -> Option<u8> {
     #[allow(clippy::disallowed_methods)]
@@ -191,49 +178,43 @@ fn run_restorer() -> Option<u8> {
     })
 }
 
-fn dispatch(command: Command, around: &CliEnv) -> Result<u8, Error> {
+fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
     if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Replay(_) | Command::Test(_)) {
         let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL");
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.runs_tools());
-        let servers = if runs_nothing { &UserServers::default() } else { &around.user_servers_with_findings().servers };
+        let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);
         process_hardening::harden(|name| is_secret(name) || is_key(name));
         fd_limit::raise_limit();
     }
     match command {
-        Command::Run(options) => run::run(&options, around),
-        Command::Resume(options) => resume::resume(&options, around),
-        Command::Replay(options) => replay::replay(&options, around),
-        Command::Test(options) => test::test(&options, around),
-        Command::Validate(options) => validate::validate(&options, around),
-        Command::Explain(options) => explain::explain(&options, around),
-        Command::Show(options) => show::show(&options, around),
-        Command::Diff(options) => diff::diff(&options, around),
-        Command::Prices(options) => prices::prices(&options, around),
-        Command::Providers(options) => providers::providers(&options, around),
-        Command::Init(options) => init::init(&options, around),
-        Command::Schema { kind: of } => {
-            let schema = match of {
+        Command::Run(options) => run::run(&options, env),
+        Command::Resume(options) => resume::resume(&options, env),
+        Command::Replay(options) => replay::replay(&options, env),
+        Command::Test(options) => test::test(&options, env),
+        Command::Validate(options) => validate::validate(&options, env),
+        Command::Explain(options) => explain::explain(&options, env),
+        Command::Show(options) => show::show(&options, env),
+        Command::Diff(options) => diff::diff(&options, env),
+        Command::Prices(options) => prices::prices(&options, env),
+        Command::Providers(options) => providers::providers(&options, env),
+        Command::Init(options) => init::init(&options, env),
+        Command::Schema { kind } => {
+            let schema = match kind {
                 SchemaKind::Job => schema::job_schema(),
                 SchemaKind::Script => schema::script_schema(),
                 SchemaKind::Result => schema::result_schema(),
                 SchemaKind::Events => schema::event_schema(),
                 SchemaKind::Expect => cases::expect_schema(),
             };
-            around.console.print(&format!("{schema:#}"));
+            env.console.print(&format!("{schema:#}"));
             Ok(0)
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "legwork", &mut script);
-            around.console.print(&String::from_utf8_lossy(&script));
+            clap_complete::generate(shell, &mut self::command(), "legwork", &mut script);
+            env.console.print(&String::from_utf8_lossy(&script));
             Ok(0)
         }
     }
-}
-
-/// A `--format` that takes the formats which have a form for a subject.
-fn format_parser(subject: Subject) -> clap::builder::PossibleValuesParser {
-    let fitting = formats::FORMATS.iter().filter(|format| format.subjects().contains(&subject));
-    clap::builder::PossibleValuesParser::new(fitting.map(|format| format.name()))
 }

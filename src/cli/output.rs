@@ -1,4 +1,4 @@
-//! What reaches the terminal: the answer on stdout, everything else on stderr.
+//! Printing: the answer goes to stdout, everything else to stderr.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -16,7 +16,7 @@ use crate::text::sanitize;
 pub(super) use crate::text::sanitize::line as printable;
 use crate::workspace_changes::FileId;
 
-/// A path as one word of a shell's command line that no command takes for an option.
+/// Quotes a path as one shell word that can't be mistaken for an option.
 pub(super) fn shell_quote(path: &Path) -> String {
     let text = path.to_string_lossy();
     let text = if text.starts_with('-') { format!("./{text}") } else { text.into_owned() };
@@ -24,7 +24,7 @@ pub(super) fn shell_quote(path: &Path) -> String {
     if !text.is_empty() && text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// When to colour.
+/// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Colour {
     Never,
@@ -33,7 +33,7 @@ pub(super) enum Colour {
 }
 
 impl Colour {
-    /// `NO_COLOR` and `CLICOLOR_FORCE` as <https://no-color.org> and <https://bixense.com/clicolors> say.
+    /// Follows `NO_COLOR` (<https://no-color.org>) and `CLICOLOR_FORCE` (<https://bixense.com/clicolors>).
     pub(super) fn from(variables: &BTreeMap<String, String>) -> Self {
         let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
         if set("NO_COLOR") {
@@ -52,11 +52,11 @@ impl Colour {
     }
 }
 
-/// Why stdout didn't take everything, where that is nobody's wish.
+/// The first error of stdout, other than a closed pipe.
 static STDOUT_ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Both outputs. A reader who went away is no error: the record has everything. A full disk below stdout is one, see
-/// [`Console::take_failure`].
+/// Stdout and stderr. A closed pipe is not an error, as the record has everything. Other errors of stdout, such as a full
+/// disk, are: see [`Console::take_stdout_error`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Console {
     colour: Colour,
@@ -68,27 +68,27 @@ impl Console {
         Self { colour: Colour::from(variables), is_ci_log: is_ci(variables) }
     }
 
-    /// Whether a CI system reads along.
+    /// Whether legwork runs in a CI system.
     pub(super) fn is_ci(self) -> bool {
         self.is_ci_log
     }
 
-    /// Whether what goes to stderr stays, in a file.
+    /// Whether stderr is kept in a file.
     pub(super) fn is_stderr_file(self) -> bool {
         !is_pipe(io::stderr())
     }
 
-    /// How text for stdout looks.
+    /// The display options for stdout.
     pub(super) fn stdout_display(self) -> DisplayOptions {
         display_options(self.colour.is_enabled(io::stdout().is_terminal()))
     }
 
-    /// How text for stderr looks.
+    /// The display options for stderr.
     pub(super) fn stderr_display(self) -> DisplayOptions {
         display_options(self.colour.is_enabled(io::stderr().is_terminal()))
     }
 
-    /// Whether stdout is read by a person rather than by a program.
+    /// Whether a person reads stdout, rather than a program.
     pub(super) fn is_interactive(self) -> bool {
         self.colour == Colour::Always || io::stdout().is_terminal()
     }
@@ -102,23 +102,23 @@ impl Console {
         stats.into_iter().flatten().filter(is_file).map(|stat| (stat.st_dev as u64, stat.st_ino as u64)).collect()
     }
 
-    /// Prints lines of our own to stdout. No name in them becomes a command for a CI system.
+    /// Prints legwork's own text to stdout, with CI commands neutralized.
     pub(super) fn print_sanitized(self, text: &str) {
         self.print(&sanitize::ci_log(text));
     }
 
-    /// Prints to stdout what a format has made. One for programs keeps every byte: it takes care of names itself, and
+    /// Prints the output of a format to stdout. Formats for programs are printed as they are: they do their own escaping, and
     /// GitHub's consists of commands.
     pub(super) fn print_formatted(self, format: &str, text: &str) {
         if is_human_format(format) { self.print_sanitized(text) } else { self.print(text) }
     }
 
-    /// As [`Console::formatted`], on stderr.
+    /// Like [`Console::print_formatted`], to stderr.
     pub(super) fn eprint_formatted(self, format: &str, text: &str) {
         if is_human_format(format) { self.eprint(text) } else { self.eprint_raw(text) }
     }
 
-    /// Prints to stdout and ends the line: JSON, or what is meant for a program.
+    /// Prints to stdout without changes, and ends the line.
     pub(super) fn print(self, text: &str) {
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         if let Err(error) = output_queue::write(Stream::Stdout, format!("{text}{end}").as_bytes()) {
@@ -126,54 +126,54 @@ impl Console {
         }
     }
 
-    /// Takes note that stdout lacks something, unless its reader went away.
+    /// Records an error of stdout, except for a closed pipe.
     fn record_stdout_error(self, error: io::Error) {
         if error.kind() != io::ErrorKind::BrokenPipe {
             STDOUT_ERROR.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
         }
     }
 
-    /// Waits for the readers of what was printed while a run went on.
+    /// Waits until everything printed during a run is written.
     pub(super) fn flush(self) {
         if let Err(error) = output_queue::drain() {
             self.record_stdout_error(error);
         }
     }
 
-    /// Why stdout lacks something of the answer, once; `None` where it has it all or its reader went away.
+    /// Takes the error of stdout, if there was one.
     pub(super) fn take_stdout_error(self) -> Option<io::Error> {
         STDOUT_ERROR.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
 
-    /// As [`Console::answer`], for text of models and files. Where it is read by a terminal, or by a CI system that follows the
-    /// output, nothing in it steers them; into a file or a program it goes byte for byte. Tells whether it was changed.
+    /// Prints text of models and files to stdout. It is sanitized for a terminal or a CI log, and unchanged for files and
+    /// programs. Returns whether it was changed.
     pub(super) fn print_untrusted(self, text: &str) -> bool {
-        let is_followed = io::stdout().is_terminal() || (self.is_ci_log && is_pipe(io::stdout()));
-        let harmless = if is_followed { sanitize::text(text) } else { text.into() };
-        self.print(&harmless);
-        harmless != text
+        let is_log = io::stdout().is_terminal() || (self.is_ci_log && is_pipe(io::stdout()));
+        let sanitized = if is_log { sanitize::text(text) } else { text.into() };
+        self.print(&sanitized);
+        sanitized != text
     }
 
-    /// Prints what clap says: help, the version, or what is wrong with the command line, which it quotes.
+    /// Prints a message of clap: help, the version, or a usage error, which can quote the command line.
     pub(super) fn print_clap_message(self, error: &clap::Error) -> io::Result<()> {
         let text = error.render().to_string();
-        let harmless = sanitize::text(&text);
-        if harmless == text {
+        let sanitized = sanitize::text(&text);
+        if sanitized == text {
             return error.print();
         }
-        self.eprint(&harmless);
+        self.eprint(&sanitized);
         Ok(())
     }
 
-    /// Prints to stderr and ends the line. No name in it becomes a command for a CI system.
+    /// Prints to stderr and ends the line, with CI commands neutralized.
     pub(super) fn eprint(self, text: &str) {
         self.eprint_raw(&sanitize::ci_log(text));
     }
 
-    /// As [`Console::beside`], for what a CI system is meant to obey.
+    /// Prints to stderr without changes and ends the line, for text with commands for a CI system.
     pub(super) fn eprint_raw(self, text: &str) {
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
-        // A reader who went away is no error.
+        // There is nowhere left to report an error.
         let _ = output_queue::write(Stream::Stderr, format!("{text}{end}").as_bytes());
     }
 
@@ -182,16 +182,16 @@ impl Console {
         self.eprint(&format!("{} {}", self.label("warning:", "33"), printable(text)));
     }
 
-    /// Prints an error with its causes and its hint to stderr.
+    /// Prints an error with its causes and hint to stderr.
     pub(super) fn error(self, error: &Error) {
         if let Error::Invalid(findings) | Error::Configuration(findings) = error {
             return self.findings(findings);
         }
         let mut text = format!("{} {}", self.label("error:", "31"), printable(&error.to_string()));
         let mut cause = std::error::Error::source(error);
-        while let Some(deeper) = cause {
-            text.push_str(&format!(": {}", printable(&deeper.to_string())));
-            cause = deeper.source();
+        while let Some(source) = cause {
+            text.push_str(&format!(": {}", printable(&source.to_string())));
+            cause = source.source();
         }
         if let Some(hint) = error.hint() {
             text.push_str(&format!("\n{} {}", self.label("help:", "36"), printable(&hint)));
@@ -199,7 +199,7 @@ impl Console {
         self.eprint(&text);
     }
 
-    /// Prints findings to stderr, as text.
+    /// Prints findings to stderr as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
         let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
         let text = formats::find("text").and_then(|format| format.diagnostics(&findings, self.stderr_display()));
@@ -207,7 +207,7 @@ impl Console {
     }
 
     fn label(self, text: &str, colour: &str) -> String {
-        if self.stderr_display().colour { format!("\u{1b}[1;{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
+        self.stderr_display().paint(text, &format!("1;{colour}"))
     }
 }
 
@@ -215,13 +215,13 @@ fn is_human_format(format: &str) -> bool {
     matches!(format, "text" | "concise" | "markdown")
 }
 
-/// Whether these are the variables of a CI system. Azure Pipelines and TeamCity set no `CI`.
+/// Whether the variables are those of a CI system. Azure Pipelines and TeamCity don't set `CI`.
 fn is_ci(variables: &BTreeMap<String, String>) -> bool {
-    let on = |name: &&str| variables.get(*name).is_some_and(|value| !["", "0", "false"].contains(&value.as_str()));
-    ["CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"].iter().any(on)
+    let is_set = |name: &&str| variables.get(*name).is_some_and(|value| !["", "0", "false"].contains(&value.as_str()));
+    ["CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"].iter().any(is_set)
 }
 
-/// Whether an output is handed on, rather than kept in a file or thrown away.
+/// Whether an output is a pipe or a socket.
 fn is_pipe(output: impl rustix::fd::AsFd) -> bool {
     use rustix::fs::FileType;
     let kind = rustix::fs::fstat(output).map(|data| FileType::from_raw_mode(data.st_mode));
@@ -232,7 +232,7 @@ fn display_options(colour: bool) -> DisplayOptions {
     DisplayOptions { colour, width: terminal_width() }
 }
 
-/// Columns of the terminal; 140, as rustc takes it, where there is none.
+/// The width of the terminal, or 140 without one, as in rustc.
 fn terminal_width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns >= 40).unwrap_or(140)

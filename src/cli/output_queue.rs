@@ -1,8 +1,8 @@
-//! Writing to stdout and stderr: at once, or from a queue while a run goes on, so that a reader who stands still holds up
-//! neither the run's clock nor its commands.
+//! Writes to stdout and stderr: directly, or from a queue during a run, so that a stalled reader blocks neither the run's
+//! timers nor its commands.
 //!
-//! Nothing is left out while there is hope. The queue takes whatever comes; once it is long, agents take no further step until
-//! the readers have caught up, the run's time is up, or a signal comes.
+//! The queue accepts everything. When it is long, agents pause until the readers catch up, the run's time is up, or a signal
+//! arrives.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 
-/// How much may wait before agents do, in bytes.
+/// The queue length in bytes from which on agents pause.
 const BACKPRESSURE_BYTES: usize = 1 << 20;
-/// How long readers are waited for after the run's end, at least.
+/// The least time to wait for readers after the end of a run.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where text goes.
+/// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Stdout,
@@ -36,7 +36,7 @@ impl Stream {
     }
 }
 
-/// What waits to be written, in its order over both streams.
+/// The queue of both streams, in order.
 struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -47,21 +47,21 @@ struct Queue {
 #[derive(Default)]
 struct QueueState {
     chunks: VecDeque<(Stream, Vec<u8>)>,
-    /// What they have together, and what is being written.
+    /// Bytes in `chunks`, plus those being written.
     bytes: usize,
-    /// Why stdout didn't take something.
+    /// The first error of stdout.
     stdout_error: Option<io::Error>,
     mode: Mode,
 }
 
-/// What becomes of text.
+/// How text is written.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     #[default]
     Queued,
-    /// The run is over and everything was read: it is written at once.
+    /// The run is over and the queue is empty: write directly.
     Direct,
-    /// The readers stand still: it is written where that takes no waiting.
+    /// The readers are stalled: write only what doesn't block.
     Abandoned,
 }
 
@@ -73,71 +73,71 @@ impl Queue {
     }
 
     fn push(&self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        let mut waiting = self.lock();
-        match waiting.mode {
+        let mut state = self.lock();
+        match state.mode {
             Mode::Queued => {}
             Mode::Direct => return stream.write(bytes),
-            Mode::Abandoned if stream == Stream::Stderr && stderr_has_room(bytes) => return stream.write(bytes),
+            Mode::Abandoned if stream == Stream::Stderr && stderr_has_capacity(bytes) => return stream.write(bytes),
             Mode::Abandoned => return Ok(()),
         }
-        waiting.bytes += bytes.len();
-        waiting.chunks.push_back((stream, bytes.to_owned()));
-        if waiting.bytes > BACKPRESSURE_BYTES {
-            self.has_capacity.send_if_modified(|keeps_up| std::mem::replace(keeps_up, false));
+        state.bytes += bytes.len();
+        state.chunks.push_back((stream, bytes.to_owned()));
+        if state.bytes > BACKPRESSURE_BYTES {
+            self.has_capacity.send_if_modified(|has_capacity| std::mem::replace(has_capacity, false));
         }
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Writes what comes, for ever.
+    /// Writes chunks as they arrive, forever.
     fn write_loop(&self) {
-        let mut waiting = self.lock();
+        let mut state = self.lock();
         loop {
-            let Some((stream, bytes)) = waiting.chunks.pop_front() else {
-                waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let Some((stream, bytes)) = state.chunks.pop_front() else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            drop(waiting);
+            drop(state);
             let written = stream.write(&bytes);
-            waiting = self.lock();
+            state = self.lock();
             if let (Err(error), Stream::Stdout) = (written, stream) {
-                waiting.stdout_error.get_or_insert(error);
+                state.stdout_error.get_or_insert(error);
             }
-            waiting.bytes = waiting.bytes.saturating_sub(bytes.len());
-            if waiting.bytes <= BACKPRESSURE_BYTES / 2 {
-                self.has_capacity.send_if_modified(|keeps_up| !std::mem::replace(keeps_up, true));
+            state.bytes = state.bytes.saturating_sub(bytes.len());
+            if state.bytes <= BACKPRESSURE_BYTES / 2 {
+                self.has_capacity.send_if_modified(|has_capacity| !std::mem::replace(has_capacity, true));
             }
             self.changed.notify_all();
         }
     }
 
-    /// Waits until everything is written.
+    /// Waits until the queue is empty.
     fn drain(&self) -> io::Result<()> {
         let until = self.deadline.max(Instant::now() + DRAIN_TIMEOUT);
-        let mut waiting = self.lock();
-        while waiting.bytes > 0 {
+        let mut state = self.lock();
+        while state.bytes > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                waiting.mode = Mode::Abandoned;
-                let why = "its reader took nothing until the run's time was up";
+                state.mode = Mode::Abandoned;
+                let why = "its reader stalled until the run's time was up";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
-            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        waiting.mode = Mode::Direct;
-        waiting.stdout_error.take().map_or(Ok(()), Err)
+        state.mode = Mode::Direct;
+        state.stdout_error.take().map_or(Ok(()), Err)
     }
 }
 
-/// Whether stderr has room for a few words, so that writing them waits for nobody.
-fn stderr_has_room(bytes: &[u8]) -> bool {
+/// Whether a short text can be written to stderr without blocking.
+fn stderr_has_capacity(bytes: &[u8]) -> bool {
     let stderr = io::stderr();
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // A pipe that says so has room for that many bytes (PIPE_BUF).
+    // A writable pipe has room for PIPE_BUF bytes.
     bytes.len() <= 4096 && poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&now)) == Ok(1)
 }
 
-/// Writes text whole, or puts it into the queue where there is one.
+/// Writes text, or queues it during a run.
 pub(super) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     match QUEUE.get() {
         Some(queue) => queue.push(stream, bytes),
@@ -145,23 +145,22 @@ pub(super) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// From now on text is written from a queue; at the end its readers are waited for until `deadline`. Gives what is false
-/// while the queue is long.
+/// Starts the queue. [`drain`] waits for readers until `deadline`. The receiver's value is false while the queue is long.
 ///
 /// # Errors
-/// Where the system has no thread left.
+/// The thread can't be started.
 pub(super) fn start(deadline: Instant) -> io::Result<watch::Receiver<bool>> {
-    let (keeps_up, _) = watch::channel(true);
-    let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), has_capacity: keeps_up, deadline });
+    let (has_capacity, _) = watch::channel(true);
+    let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), has_capacity, deadline });
     let writer = Arc::clone(&queue);
     std::thread::Builder::new().name("outputs".to_owned()).spawn(move || writer.write_loop())?;
     Ok(QUEUE.get_or_init(|| queue).has_capacity.subscribe())
 }
 
-/// Waits for the readers of what is in the queue.
+/// Waits until the queue is written.
 ///
 /// # Errors
-/// Where stdout didn't take everything: it failed, or its reader stood still until the time was up.
+/// Writing to stdout failed, or its reader stalled until the deadline.
 pub(super) fn drain() -> io::Result<()> {
     QUEUE.get().map_or(Ok(()), |queue| queue.drain())
 }

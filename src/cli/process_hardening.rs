@@ -1,22 +1,22 @@
-//! Our own process, kept from what we start and from others of the same user.
+//! Protects legwork's own process from its children and from other processes of the same user.
 
-/// Makes this process's memory and environment unreadable to other processes of the same user, and takes the secrets out
-/// of the environment that the system shows of it: root can read that all the same.
+/// Makes this process's memory and environment unreadable to other processes of the same user. Also wipes secrets from the
+/// environment block, which root can still read.
 ///
-/// To be called once the environment was read, before any other thread is there.
+/// Call it after reading the environment and before starting any thread.
 #[cfg(target_os = "linux")]
 pub(super) fn harden(is_secret: impl Fn(&str) -> bool) {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    // Refused by no kernel; a sandbox around us may, and it is a second line only.
+    // Every kernel allows this, but a sandbox might not. Failing is fine, as it is only a second line of defence.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     wipe_environment(is_secret);
 }
 
-/// There is nothing of the kind.
+/// Does nothing on this system.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn raise(_: impl Fn(&str) -> bool) {}
+pub(super) fn harden(_: impl Fn(&str) -> bool) {}
 
-/// Overwrites the values of these variables where they lie.
+/// Overwrites the values of secret variables in place.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn wipe_environment(is_secret: impl Fn(&str) -> bool) {
@@ -24,8 +24,8 @@ fn wipe_environment(is_secret: impl Fn(&str) -> bool) {
     unsafe extern "C" {
         static environ: *const *mut c_char;
     }
-    // SAFETY: `environ` is null or a list of C strings that ends with null (POSIX), in memory that the process may write to.
-    // No other thread is there yet to change or read it. Only bytes before a string's end are written.
+    // SAFETY: `environ` is null or a null-terminated list of C strings (POSIX) in writable memory. There is no other thread
+    // yet that could access it. Only bytes before the end of a string are written.
     unsafe {
         let mut entry = environ;
         while !entry.is_null() && !(*entry).is_null() {

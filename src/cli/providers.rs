@@ -1,8 +1,8 @@
-//! `legwork providers`: where replies can come from.
+//! `legwork providers`: lists the providers and the user's own servers.
 
 use serde::Serialize;
 
-use super::CliEnv;
+use super::env::CliEnv;
 use super::output::printable;
 use crate::error::Error;
 use crate::providers::base_url::display_base;
@@ -12,28 +12,29 @@ use crate::providers::{PROVIDERS, ProviderSpec};
 /// Options of `legwork providers`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys are never shown, only the names of the variables that they come from; addresses without credentials.
+Shows the API, the base URL and the variable of the key of each. Keys are never shown, and URLs are shown without credentials. \
+Your own servers are in legwork/providers.toml in your configuration folder ($XDG_CONFIG_HOME, or ~/.config).
 
-Exit codes: 0, or 5 where providers.toml has mistakes.")]
+Exit codes: 0, or 5 if providers.toml has mistakes.")]
 pub(super) struct ProvidersArgs {
-    /// How to print them
+    /// The output format
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     format: String,
 }
 
-/// A provider, as it is listed.
+/// A provider or server in the output.
 #[derive(Debug, Serialize)]
 struct ProviderRow<'a> {
     name: &'a str,
-    /// Whether it is legwork's own.
+    /// Whether it is built in.
     built_in: bool,
-    /// The provider of legwork's own whose API is spoken; null where no server is asked.
+    /// The built-in provider whose API it has; null if no server is used.
     api: Option<&'a str>,
-    /// The base address; null where there is none, or where what stands there is none.
+    /// The base URL; null if there is none or it is invalid.
     address: Option<String>,
-    /// What says so: a variable or a file; null for the provider's own.
+    /// The variable or file with the base URL; null for the default.
     address_from: Option<String>,
-    /// The variable with the key; null where no key is sent.
+    /// The variable with the key; null if no key is sent.
     key: Option<KeyStatus<'a>>,
 }
 
@@ -41,35 +42,35 @@ struct ProviderRow<'a> {
 struct KeyStatus<'a> {
     variable: &'a str,
     is_set: bool,
-    /// Set, but to nothing, so that there is no key.
+    /// The variable is set, but empty, so there is no key.
     is_empty: bool,
 }
 
-pub(super) fn providers(options: &ProvidersArgs, around: &CliEnv) -> Result<u8, Error> {
-    let servers = around.user_servers()?;
-    let built_in = PROVIDERS.iter().map(|entry| built_in_row(entry, around));
-    let listed: Vec<ProviderRow<'_>> =
-        built_in.chain(servers.iter().map(|server| user_server_row(server, around))).collect();
+pub(super) fn providers(options: &ProvidersArgs, env: &CliEnv) -> Result<u8, Error> {
+    let servers = env.user_servers()?;
+    let built_in = PROVIDERS.iter().map(|entry| built_in_row(entry, env));
+    let rows: Vec<ProviderRow<'_>> =
+        built_in.chain(servers.iter().map(|server| user_server_row(server, env))).collect();
     if options.format == "json" {
-        let all = serde_json::json!({ "format": 1, "file": servers.file(), "providers": listed });
-        around.console.print(&crate::text::sanitize::escape_json(&format!("{all:#}")));
+        let all = serde_json::json!({ "format": 1, "file": servers.file(), "providers": rows });
+        env.console.print(&crate::text::sanitize::escape_json(&format!("{all:#}")));
         return Ok(0);
     }
-    around.console.print_sanitized(&provider_table(&listed));
+    env.console.print_sanitized(&provider_table(&rows));
     if let (None, Some(file)) = (servers.iter().next(), servers.file()) {
-        around.console.eprint(&format!("servers of your own are named in {}", printable(file)));
+        env.console.eprint(&format!("add your own servers to {}", printable(file)));
     }
     Ok(0)
 }
 
-fn key_status<'a>(variable: &'a str, around: &CliEnv) -> KeyStatus<'a> {
-    let value = around.variables.get(variable);
+fn key_status<'a>(variable: &'a str, env: &CliEnv) -> KeyStatus<'a> {
+    let value = env.variables.get(variable);
     KeyStatus { variable, is_set: value.is_some(), is_empty: value.is_some_and(String::is_empty) }
 }
 
-fn built_in_row<'a>(entry: &'a ProviderSpec, around: &CliEnv) -> ProviderRow<'a> {
-    let given = |variable| around.variable(variable).filter(|base| !base.trim().is_empty());
-    let base = entry.default_endpoint.and_then(|home| Some((home.base_url_env, given(home.base_url_env)?)));
+fn built_in_row<'a>(entry: &'a ProviderSpec, env: &CliEnv) -> ProviderRow<'a> {
+    let base_url = |variable| env.variable(variable).filter(|base| !base.trim().is_empty());
+    let base = entry.default_endpoint.and_then(|home| Some((home.base_url_env, base_url(home.base_url_env)?)));
     ProviderRow {
         name: entry.name,
         built_in: true,
@@ -80,40 +81,40 @@ fn built_in_row<'a>(entry: &'a ProviderSpec, around: &CliEnv) -> ProviderRow<'a>
         },
         address_from: base.map(|(variable, _)| variable.to_owned()),
         key: {
-            let keys = || entry.key_envs.iter().rev().map(|variable| key_status(variable, around));
-            let full = keys().find(|key| key.is_set && !key.is_empty);
-            full.or_else(|| keys().find(|key| key.is_set)).or_else(|| keys().last())
+            let keys = || entry.key_envs.iter().rev().map(|variable| key_status(variable, env));
+            let usable = keys().find(|key| key.is_set && !key.is_empty);
+            usable.or_else(|| keys().find(|key| key.is_set)).or_else(|| keys().last())
         },
     }
 }
 
-fn user_server_row<'a>(server: &'a UserServer, around: &CliEnv) -> ProviderRow<'a> {
+fn user_server_row<'a>(server: &'a UserServer, env: &CliEnv) -> ProviderRow<'a> {
     ProviderRow {
         name: server.name(),
         built_in: false,
         api: Some(server.api()),
         address: display_base(server.base_url()),
         address_from: Some(server.file().to_owned()),
-        key: server.key_env().map(|variable| key_status(variable, around)),
+        key: server.key_env().map(|variable| key_status(variable, env)),
     }
 }
 
-fn provider_table(listed: &[ProviderRow<'_>]) -> String {
+fn provider_table(providers: &[ProviderRow<'_>]) -> String {
     let mut rows = vec![["name", "api", "address", "key"].map(str::to_owned)];
-    rows.extend(listed.iter().map(|one| {
-        let address = match (&one.address, &one.address_from) {
+    rows.extend(providers.iter().map(|provider| {
+        let address = match (&provider.address, &provider.address_from) {
             (Some(address), Some(from)) => format!("{address} ({from})"),
             (Some(address), None) => address.clone(),
             (None, Some(from)) => format!("none: {from} isn't an http:// or https:// address"),
-            (None, None) => "a script, or the folder of a recorded run".to_owned(),
+            (None, None) => "a script or a recorded run".to_owned(),
         };
-        let key = match &one.key {
-            Some(KeyStatus { variable, is_empty: true, .. }) => format!("{variable}, which is set, but empty"),
-            Some(KeyStatus { variable, is_set: true, .. }) => format!("{variable}, which is set"),
-            Some(KeyStatus { variable, is_set: false, .. }) => format!("{variable}, which is not set"),
+        let key = match &provider.key {
+            Some(KeyStatus { variable, is_empty: true, .. }) => format!("{variable} (set, but empty)"),
+            Some(KeyStatus { variable, is_set: true, .. }) => format!("{variable} (set)"),
+            Some(KeyStatus { variable, is_set: false, .. }) => format!("{variable} (not set)"),
             None => "no key".to_owned(),
         };
-        [one.name.to_owned(), one.api.unwrap_or("-").to_owned(), printable(&address), key]
+        [provider.name.to_owned(), provider.api.unwrap_or("-").to_owned(), printable(&address), key]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths = [width(0), width(1), width(2)];

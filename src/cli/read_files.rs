@@ -1,4 +1,4 @@
-//! Files that a user names, read with bounds and with findings that say where.
+//! Reads files that the user names, with size limits, and reports problems as findings.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};
@@ -11,13 +11,13 @@ use crate::lints::JobTrust;
 use crate::template::JobDir;
 use crate::yaml;
 
-/// Whether a file is a script by its name.
+/// Whether a file name is that of a script.
 pub(super) fn is_script(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.ends_with(".script.yaml") || name.ends_with(".script.yml")
 }
 
-/// Reads a job file, and opens the folder that its prompts come from.
+/// Reads a job file, and opens its folder for prompt files.
 pub(super) fn read_job(path: &Path, origin: JobTrust) -> Result<(Arc<Source>, Option<JobDir>), Diagnostic> {
     reject_symlinks(path, origin)?;
     let source = read_job_source(path)?;
@@ -29,12 +29,12 @@ pub(super) fn read_job(path: &Path, origin: JobTrust) -> Result<(Arc<Source>, Op
     Ok((source, Some(folder)))
 }
 
-/// Reads what is to be a job file. Where there is none, the finding names the job that was meant.
+/// Reads a job file. If it doesn't exist, the finding suggests a similar one.
 pub(super) fn read_job_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     read_source(path).map_err(|finding| suggest_job(path, finding))
 }
 
-/// Adds the job that was meant to the finding for a path that isn't there: `first` stands for `jobs/first.yaml`.
+/// Adds a suggestion to the finding about a missing file: `first` may mean `jobs/first.yaml`.
 pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
     let is_missing = path.file_name().is_some() && fs::symlink_metadata(path).is_err();
     let folders: &[&str] = if path.is_relative() { &["", "jobs"] } else { &[""] };
@@ -53,14 +53,15 @@ pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
     }
 }
 
-/// Refuses a stranger's job that is reached by way of a symbolic link: it could lead to a file of yours, which findings
-/// would quote. Of an absolute path only the last part can be theirs.
+/// Refuses an untrusted job behind a symbolic link, which could lead to a private file that findings would quote. In an
+/// absolute path, only the last component is untrusted.
 pub(super) fn reject_symlinks(path: &Path, origin: JobTrust) -> Result<(), Diagnostic> {
-    let theirs = |part: &&Path| !part.as_os_str().is_empty() && (part == &path || path.is_relative());
-    match path.ancestors().filter(theirs).find(|part| part.is_symlink()) {
-        Some(link) if origin == JobTrust::Untrusted => {
-            Err(unreadable_file(path, &format!("`{}` is a symbolic link, and the job untrusted", link.display())))
-        }
+    let is_untrusted = |part: &&Path| !part.as_os_str().is_empty() && (part == &path || path.is_relative());
+    match path.ancestors().filter(is_untrusted).find(|part| part.is_symlink()) {
+        Some(link) if origin == JobTrust::Untrusted => Err(unreadable_file(
+            path,
+            &format!("`{}` is a symbolic link, which an untrusted job can't use", link.display()),
+        )),
         _ => Ok(()),
     }
 }
@@ -72,13 +73,13 @@ pub(super) fn read_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
     if !links_outside_repository(path) {
         return read;
     }
-    let unquotable = |place: SourceSpan| SourceSpan { source: place.source.without_quotes(), ..place };
+    let unquotable = |span: SourceSpan| SourceSpan { source: span.source.without_quotes(), ..span };
     read.map(|source| source.without_quotes())
         .map_err(|finding| Diagnostic { span: unquotable(finding.span.clone()), ..finding })
 }
 
-/// Whether a symbolic link on the way to a file leads out of the repository that the link is in, or without one, out of the
-/// current folder. Who sent the repository could have made it, and can't read where it leads.
+/// Whether a symbolic link in a path leads out of the repository that contains the link, or if there is none, out of the
+/// current folder. The author of the repository may have created the link to read its target in findings.
 fn links_outside_repository(path: &Path) -> bool {
     let current = fs::canonicalize(".").unwrap_or_default();
     let links = path.ancestors().filter(|part| !part.as_os_str().is_empty() && part.is_symlink());
@@ -91,7 +92,7 @@ fn links_outside_repository(path: &Path) -> bool {
     })
 }
 
-/// Reads YAML from standard input as text, as if it stood in a file called `name`.
+/// Reads YAML from standard input, as a file called `name`.
 pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
     let mut bytes = Vec::new();
     let read = io::stdin().lock().take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
@@ -99,22 +100,22 @@ pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
     yaml::read_bytes(&name.to_string_lossy(), &bytes)
 }
 
-/// Whether standard input is a person.
+/// Whether standard input is a terminal.
 pub(super) fn stdin_is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Reads a regular file up to one byte more than `largest`, so that what is too large shows. Never waits for a pipe or
-/// a device.
-pub(super) fn read_bounded(path: &Path, largest: usize) -> Result<Vec<u8>, String> {
-    // Opening a device can set it off.
+/// Reads a regular file, up to one byte more than `max`, so that callers notice files that are too large. Never blocks on a
+/// FIFO or a device.
+pub(super) fn read_bounded(path: &Path, max: usize) -> Result<Vec<u8>, String> {
+    // Check first, as opening a device can have side effects.
     require_regular_file(&fs::metadata(path).map_err(|error| open_error_text(path, &error))?)?;
     let mut bytes = Vec::new();
-    open_regular(path)?.take(largest as u64 + 1).read_to_end(&mut bytes).map_err(|error| io_error_text(&error))?;
+    open_regular(path)?.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| io_error_text(&error))?;
     Ok(bytes)
 }
 
-/// Opens what may have been put there since it was looked at.
+/// Opens a file that may have been replaced since it was checked.
 fn open_regular(path: &Path) -> Result<fs::File, String> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
@@ -126,26 +127,26 @@ fn open_regular(path: &Path) -> Result<fs::File, String> {
 fn require_regular_file(metadata: &fs::Metadata) -> Result<(), String> {
     match () {
         () if metadata.is_dir() => Err("it is a folder".to_owned()),
-        () if !metadata.is_file() => Err("it is no regular file".to_owned()),
+        () if !metadata.is_file() => Err("it isn't a regular file".to_owned()),
         () => Ok(()),
     }
 }
 
-/// The finding for a file that can't be read at all.
+/// The finding about a file that can't be read.
 pub(super) fn unreadable_file(path: &Path, why: &str) -> Diagnostic {
     let source = Source::new(path.to_string_lossy(), "");
-    Diagnostic::error("unreadable", SourceSpan { source, range: 0..0 }, format!("this file can't be read: {why}"))
-        .help("name a regular file that you may read")
+    Diagnostic::error("unreadable", SourceSpan { source, range: 0..0 }, format!("can't read this file: {why}"))
+        .help("name a regular file that you can read")
 }
 
 fn open_error_text(path: &Path, error: &io::Error) -> String {
     let is_link = error.kind() == io::ErrorKind::NotFound && path.is_symlink();
-    if is_link { "it is a symbolic link to nothing".into() } else { io_error_text(error) }
+    if is_link { "it is a dangling symbolic link".into() } else { io_error_text(error) }
 }
 
 pub(super) fn io_error_text(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::NotFound => "no such file or folder".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
     }
@@ -156,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_that_takes_a_files_place_holds_nobody_up() {
+    fn a_fifo_in_place_of_a_file_doesnt_block() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("job.yaml");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert_eq!(open_regular(&pipe).unwrap_err(), "it is no regular file");
+        assert_eq!(open_regular(&pipe).unwrap_err(), "it isn't a regular file");
         assert_eq!(open_regular(folder.path()).unwrap_err(), "it is a folder");
     }
 }

@@ -1,12 +1,11 @@
-//! The key that records are sealed with: from the environment, or from a file in the user's state folder, which the first
-//! run makes.
+//! The key that signs records: from the environment, or from a file in the user's state folder that the first run creates.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::CliEnv;
+use super::env::CliEnv;
 use super::output::printable;
 use super::read_files::read_bounded;
 use crate::error::Error;
@@ -15,50 +14,49 @@ use crate::lints::RECORD_KEY;
 use crate::record::RecordKey;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 
-/// What a key in the environment has at least, in bytes.
+/// The least length of a key in the environment, in bytes.
 const MIN_KEY_BYTES: usize = 16;
-/// The key in the file: so many random bytes, in hexadecimal digits.
+/// The length of the key in the file: random bytes, in hexadecimal.
 const KEY_BYTES: usize = 32;
 
 impl CliEnv {
-    /// The key for a run that begins or goes on, made where there is none yet. Without a place for it there is none, which
-    /// is said; nor where it is in one of these folders or in the checkout around one: commands could read it there, and it
-    /// may have come with the checkout.
+    /// The key for signing a record, created if there is none yet. Warns and returns `None` if there is no folder for it, or if
+    /// it would be in one of `folders` or in a repository that contains one: commands could read it there, or it may have
+    /// come with the repository.
     ///
     /// # Errors
-    /// The one in the environment is too short.
+    /// The key in the environment is too short.
     pub(super) fn record_key(&self, folders: &[&Path]) -> Result<Option<RecordKey>, Error> {
         if let Some(key) = self.variable(RECORD_KEY) {
             if key.len() < MIN_KEY_BYTES {
                 return Err(Error::Usage {
-                    message: format!("{RECORD_KEY} is too short to be a key"),
-                    hint: Some(format!("Give it at least {MIN_KEY_BYTES} characters that nobody guesses.")),
+                    message: format!("the key in {RECORD_KEY} is too short"),
+                    hint: Some(format!("Use at least {MIN_KEY_BYTES} random characters.")),
                 });
             }
             return Ok(Some(RecordKey::new(key)));
         }
         let unsigned = |why: &str| {
-            self.console.warning(&format!("the record isn't signed, so that resuming it takes --trust-record: {why}"));
+            self.console.warning(&format!("the record isn't signed, so resuming it needs --trust-record: {why}"));
             None
         };
         let Some(path) = self.record_key_file() else {
-            return Ok(unsigned(&format!("there is no place for its key; set HOME or {RECORD_KEY}")));
+            return Ok(unsigned(&format!("there is no folder for the key; set HOME or {RECORD_KEY}")));
         };
         let shown = printable(&path.to_string_lossy());
         if folders.iter().any(|folder| is_within(&path, folder)) {
             let why = format!(
-                "its key, {shown}, would be in the workspace or its repository; set XDG_STATE_HOME or {RECORD_KEY}"
+                "the key file {shown} would be in the workspace or its repository; set XDG_STATE_HOME or {RECORD_KEY}"
             );
             return Ok(unsigned(&why));
         }
         Ok(read_or_create(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
     }
 
-    /// Where the key is, or would be: below `$XDG_STATE_HOME`, else below `~/.local/state`.
+    /// The path of the key file: below `$XDG_STATE_HOME`, else below `~/.local/state`.
     fn record_key_file(&self) -> Option<PathBuf> {
-        let folder = |name: &str| self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
-        let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
-        Some(state.join("legwork/record.key"))
+        let from_home = || Some(self.folder_variable("HOME")?.join(".local/state"));
+        Some(self.folder_variable("XDG_STATE_HOME").or_else(from_home)?.join("legwork/record.key"))
     }
 }
 
@@ -68,12 +66,14 @@ fn read_or_create(path: &Path) -> io::Result<RecordKey> {
         Err(error) => return Err(error),
         Ok(_) => {}
     }
-    // Another run may have made it meanwhile.
+    // Another run may have created it in the meantime.
     let found = fs::symlink_metadata(path)?;
     let why = match () {
         () if !found.is_file() => Some("it isn't a regular file"),
         () if found.uid() != rustix::process::geteuid().as_raw() => Some("it belongs to another user"),
-        () if found.mode() & 0o077 != 0 => Some("other users can read or change it; remove it, or `chmod 600` it"),
+        () if found.mode() & 0o077 != 0 => {
+            Some("other users can read or change it; remove it, or run `chmod 600` on it")
+        }
         () => None,
     };
     if let Some(why) = why {
@@ -84,27 +84,27 @@ fn read_or_create(path: &Path) -> io::Result<RecordKey> {
     if digits.len() != 2 * KEY_BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(io::Error::new(
             ErrorKind::InvalidData,
-            "that is no key; remove it, and the next run makes another",
+            "it doesn't contain a key; remove it, and the next run creates another",
         ));
     }
     Ok(RecordKey::new(digits))
 }
 
-/// Makes the file, unless it is there. It appears whole, readable by its owner alone.
-/// Whether a path leads into a folder, or into the repository around it, now or once it is made.
+/// Whether a path is in a folder or in the repository that contains it. The path needn't exist.
 fn is_within(path: &Path, folder: &Path) -> bool {
     let (path, folder) = (canonical_as_far_as_possible(path), canonical_as_far_as_possible(folder));
     path.starts_with(&folder)
         || Repository::discover(&folder).is_some_and(|repository| path.starts_with(repository.worktree))
 }
 
+/// Creates the key file atomically, readable only by its owner, unless it exists.
 fn create_key_file(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // tempfile makes its files 0600.
+    // The mode of temporary files is 0600.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(format!("{digits}\n").as_bytes())?;
     file.as_file().sync_data()?;
@@ -121,15 +121,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_once_for_its_owner_alone() {
+    fn the_key_file_is_created_once_and_private() {
         let state = tempfile::tempdir().unwrap();
         let path = state.path().join("a/legwork/record.key");
         let first = read_or_create(&path).unwrap();
         assert!(read_or_create(&path).unwrap() == first);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
         fs::remove_file(&path).unwrap();
-        assert!(read_or_create(&path).unwrap() != first, "another one each time");
+        assert!(read_or_create(&path).unwrap() != first, "each key is new");
         for bad in ["", "short", &"x".repeat(64), &"a".repeat(1_000)] {
             fs::write(&path, bad).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,16 +1,18 @@
-//! `legwork replay`: runs a recorded run again, offline, and says where it differs.
+//! `legwork replay`: replays a recorded run offline and reports where it differs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::arguments::{parse_assignment, read_secret_inputs, resolve_workspace};
+use super::env::CliEnv;
+use super::execute::start_runtime;
 use super::output::printable;
+use super::read_files;
 use super::resume::runs_folder;
-use super::run::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
-use super::{CliEnv, read_files};
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::job::Job;
@@ -30,42 +32,43 @@ use crate::yaml;
 /// Options of `legwork replay`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The record is all that is needed: no key, no network, no workspace. Replies and results come from it, and what came of \
-them then is compared with what comes of them now: turns, messages, calls and results of every agent; never times, \
-cost or the sandbox. A run that was cut off is compared up to there.
+Only the record is needed: no key, no network, no workspace. legwork replays the recorded replies and tool results, and compares \
+every agent's turns, messages, calls and results with the record. It ignores times, cost and the sandbox. An interrupted \
+run is compared up to its last event.
 
-Exit codes: 0 where all is equal, 7 where something differs, 2 where the record can't be used, 3 where the job of --job \
-is invalid.")]
+RUN is a folder, a run id or its first characters, JOB/latest, or latest.
+
+Exit codes: 0 if nothing differs, 7 if something does, 2 if the record can't be used, 3 if the job of --job is invalid.")]
 pub(super) struct ReplayArgs {
-    /// A folder, a run id or the start of one, JOB/latest, or latest
+    /// The run
     #[arg(default_value = LATEST)]
     run: String,
-    /// Where the runs lie
+    /// The folder with the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
-    /// Replay with this edited job instead: say what differs in the plan, and where the conversation would first be another
+    /// Replay with an edited job: report the changes to the plan, and where the conversation would first differ
     ///
-    /// It gets the recorded inputs; one that is new needs a default.
+    /// The job gets the recorded inputs. New inputs need a default.
     #[arg(long, value_name = "FILE", conflicts_with = "tools")]
     job: Option<PathBuf>,
-    /// Run the tools for real, and compare their results, too
+    /// Run the tools for real and compare their results, too
     ///
-    /// They change the workspace as the run did. So it must be as it was before the run: a fresh checkout of the same
-    /// commit, say. What depends on the time, on names made at random or on an order that nobody promises differs.
+    /// They change the workspace as the run did, so it must be as it was before the run, for example a fresh checkout of
+    /// the same commit. Results that depend on time, on random names or on an unspecified order differ.
     #[arg(long)]
     tools: bool,
-    /// With --tools: the folder that they work in; default: the run's own
+    /// With --tools: the folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR", requires = "tools")]
     workspace: Option<PathBuf>,
-    /// With --tools: give a secret input again: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
+    /// With --tools: set a secret input again, to NAME=VALUE, NAME=@FILE or NAME=@- (standard input)
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment, requires = "tools")]
     set: Vec<String>,
-    /// With --tools: give a secret input again, from an environment variable
+    /// With --tools: set a secret input again, to the value of an environment variable
     #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_assignment, requires = "tools")]
     set_env: Vec<String>,
     #[command(flatten, next_help_heading = "With --tools")]
     sandbox_options: SandboxOptions,
-    /// What stdout gets
+    /// The output format
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     format: String,
 }
@@ -77,113 +80,109 @@ impl ReplayArgs {
     }
 }
 
-pub(super) fn replay(options: &ReplayArgs, around: &CliEnv) -> Result<u8, Error> {
+pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
     if !options.tools && !options.sandbox_options.is_default() {
         return Err(Error::Usage {
-            message: "--sandbox, --allow-read and --allow-write go with --tools: without it nothing runs".into(),
-            hint: Some("Add --tools, or leave them out.".into()),
+            message: "--sandbox, --allow-read and --allow-write need --tools".into(),
+            hint: Some("Add --tools, or remove them.".into()),
         });
     }
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let record = Record::open(&folder)?;
     let replay = Replay::read(&record)?;
-    // Of what was recorded nothing is priced again.
-    let prices = if options.job.is_some() { around.prices()?.clone() } else { Prices::new() };
-    let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &folder, around)).transpose()?;
+    // Only an edited job needs prices: the record has the costs.
+    let prices = if options.job.is_some() { env.prices()?.clone() } else { Prices::new() };
+    let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &folder, env)).transpose()?;
     let signals = if options.tools { Some(Signals::catch()?) } else { None };
-    let tools =
-        signals.as_ref().map(|signals| prepare_tools(options, &replay, &folder, signals, around)).transpose()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Environment { message: "the run time can't be started".into(), source })?;
+    let tools = signals.as_ref().map(|signals| prepare_tools(options, &replay, &folder, signals, env)).transpose()?;
+    let runtime = start_runtime()?;
     let report = runtime.block_on(replay.execute(edited.as_ref(), &prices, tools))?;
-    // A thread that still reads a slow disk must not hold the exit back.
+    // A thread that reads from a slow disk must not delay the exit.
     runtime.shutdown_background();
-    for left_out in &report.left_out {
-        around.console.eprint(&printable(left_out));
+    for note in &report.left_out {
+        env.console.eprint(&printable(note));
     }
-    if let Some(stopped) = report.stopped {
-        around.console.eprint(&format!("{stopped}: the replay was stopped before its end"));
+    if let Some(signal) = report.stopped {
+        env.console.eprint(&format!("{signal}: the replay was interrupted"));
     }
     match options.format.as_str() {
-        "json" => around.console.print(&sanitize::escape_json(&format!("{:#}\n", report.json()))),
-        _ => around.console.print(&sanitize::text(&report.text())),
+        "json" => env.console.print(&sanitize::escape_json(&format!("{:#}\n", report.json()))),
+        _ => env.console.print(&sanitize::text(&report.text())),
     }
     Ok(report.exit_code(signals.and_then(|signals| signals.first())))
 }
 
-/// Where tools run for real: as `legwork resume` has them.
+/// Prepares the tools of `--tools`, as `legwork resume` does.
 fn prepare_tools(
     options: &ReplayArgs,
     replay: &Replay,
     folder: &Path,
     signals: &Signals,
-    around: &CliEnv,
+    env: &CliEnv,
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
     let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
     let now = head_commit(&root);
     if now != started.commit {
         let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
-        around.console.warning(&format!(
-            "the workspace is at another commit than the run began with: {} instead of {}",
+        env.console.warning(&format!(
+            "the workspace is at another commit than at the start of the run: {} instead of {}",
             named(now.as_deref()),
             named(started.commit.as_deref())
         ));
     }
     let mut plan = (*started.plan).clone();
     plan.workspace = root.to_string_lossy().into_owned();
-    let secrets = read_secret_inputs(&options.set, &options.set_env, around, &plan.secret_inputs)?;
-    let RunSecrets { mask, environment, .. } = RunSecrets::new(around, around.user_servers()?, &plan, &secrets);
+    let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
+    let RunSecrets { redactor, environment, .. } = RunSecrets::new(env, env.user_servers()?, &plan, &secret_inputs);
     let unreadable = |source| Error::Record { path: folder.to_owned(), source };
     let folder = folder.canonicalize().map_err(unreadable)?;
-    let out = runs_folder(&folder, &started.run_id, &plan.job);
+    let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
-    let confined = options.sandbox_options.prepare_sandbox(around, &plan, &protected, &out)?;
-    let (sandbox, found) = confined.for_record(&folder, None, None);
+    let prepared = options.sandbox_options.prepare_sandbox(env, &plan, &protected, &runs_folder)?;
+    let (sandbox, found) = prepared.for_record(&folder, None, None);
     let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
-    let workspace = Workspace::open(&root, kept, vec![out]);
+    let workspace = Workspace::open(&root, kept, vec![runs_folder]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
-    Ok(LiveTools { workspace, mask, environment, sandbox, stop: signals.stop() })
+    Ok(LiveTools { workspace, mask: redactor, environment, sandbox, stop: signals.stop() })
 }
 
-/// The plan that an edited job makes of the recorded inputs.
-fn edited_plan(path: &Path, replay: &Replay, folder: &Path, around: &CliEnv) -> Result<Plan, Error> {
+/// The plan of an edited job with the recorded inputs.
+fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Result<Plan, Error> {
     let (source, prompts) =
         read_files::read_job(path, JobTrust::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
-    // The record knows how its servers are spoken to, and none is asked.
-    let recorded = || replay.started().plan.agents().map(|agent| &agent.model);
-    let servers = UserServers::recorded(recorded());
-    let all = PROVIDERS.iter().map(|entry| entry.name).chain(recorded().map(|model| model.provider.as_str()));
-    let here = all.map(str::to_owned).collect();
-    let own = UserConfig { servers, prices: around.prices()?.clone(), local_providers: here };
-    let checked = lints::check_with(&source, prompts.as_ref(), JobTrust::Trusted, &own);
+    // The record has the APIs of its servers, and no request is sent.
+    let models = || replay.started().plan.agents().map(|agent| &agent.model);
+    let servers = UserServers::recorded(models());
+    let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
+    let local_providers = providers.map(str::to_owned).collect();
+    let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers };
+    let checked = lints::check_with(&source, prompts.as_ref(), JobTrust::Trusted, &user_config);
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
     if !checked.findings.is_empty() {
-        around.console.findings(&checked.findings);
+        env.console.findings(&checked.findings);
     }
     let started = replay.started();
-    let given = recorded_inputs(&job, &started.plan, folder);
+    let inputs = recorded_inputs(&job, &started.plan, folder);
     let date = started.run_id.get(..8).filter(|date| date.bytes().all(|digit| digit.is_ascii_digit()));
-    let facts = RunContext {
+    let context = RunContext {
         workspace: started.workspace.clone(),
         run_id: started.run_id.clone(),
         run_date: date.map(|date| format!("{}-{}-{}", &date[..4], &date[4..6], &date[6..])).unwrap_or_default(),
-        model_override: model_override(&started.job_file, &started.plan, &own.servers),
+        model_override: model_override(&started.job_file, &started.plan, &user_config.servers),
     };
-    let (plan, _) = Plan::new(&job, &given, &facts).map_err(|findings| {
-        let of_replay = |finding: Diagnostic| match finding.code {
-            "missing-input" => finding.help("give it a default: the record has no value for it"),
+    let (plan, _) = Plan::new(&job, &inputs, &context).map_err(|findings| {
+        let with_replay_help = |finding: Diagnostic| match finding.code {
+            "missing-input" => finding.help("add a default: the record has no value for this input"),
             _ => finding,
         };
-        Error::Invalid(findings.into_iter().map(of_replay).collect())
+        Error::Invalid(findings.into_iter().map(with_replay_help).collect())
     })?;
     Ok(plan)
 }
 
-/// The recorded values of the inputs that the job still has. Those of secret ones are in no record and in no plan, so that
-/// anything can stand for them.
+/// The recorded values of the inputs that the job still has. Secret inputs get a placeholder, as they are neither in the
+/// record nor in the plan.
 fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> InputValues {
     let mut values = Map::new();
     for (name, declared) in job.job().inputs.iter().flat_map(|inputs| &inputs.value) {
@@ -195,9 +194,9 @@ fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> InputValues {
         }
     }
     let name = folder.join("plan.json").to_string_lossy().into_owned();
-    let mut given = InputValues::default();
-    given.file(&Arc::clone(&Source::new(format!("{name} (inputs)"), format!("{:#}", Value::Object(values)))));
-    given
+    let mut inputs = InputValues::default();
+    inputs.file(&Arc::clone(&Source::new(format!("{name} (inputs)"), format!("{:#}", Value::Object(values)))));
+    inputs
 }
 
 /// The model that the command line gave the recorded run, where it did: another than the job's own.

@@ -1,4 +1,4 @@
-//! What a `replay/FILE` model answers from: a script, or a recorded run.
+//! The source of a `replay/FILE` model's replies: a script or a recorded run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::lints;
 use crate::providers::replay::{AgentReplies, Script};
 use crate::record::{Record, journal_file};
 
-/// Opens a script file or a run's folder. Where the job is known, the script has to fit it.
+/// Opens a script file or a run folder. If the job is known, the script must match it.
 ///
 /// # Errors
-/// Where it isn't there or isn't valid.
+/// It doesn't exist or is invalid.
 pub(super) fn open_replay_source(path: &Path, job: Option<&Job>) -> Result<Script, Error> {
     if path.is_dir() {
         return replies_of_record(path);
@@ -30,33 +30,33 @@ pub(super) fn open_replay_source(path: &Path, job: Option<&Job>) -> Result<Scrip
     Script::read(&source).map_err(Error::Invalid)
 }
 
-/// The replies that a run has recorded, agent by agent.
+/// The recorded replies of a run, by agent.
 fn replies_of_record(folder: &Path) -> Result<Script, Error> {
     let record = Record::open(folder)?;
     let mut replies = BTreeMap::new();
     let agents = std::iter::once(PARENT.to_owned()).chain(record.subagents()?);
     for agent in agents {
-        let (mut of_agent, mut summaries, mut keeps) = (Vec::new(), BTreeMap::new(), None);
+        let (mut agent_replies, mut summaries, mut kept_turns) = (Vec::new(), BTreeMap::new(), None);
         let file = folder.join(journal_file(&agent));
         let entries: Result<Vec<_>, _> = record.entries(&agent)?.collect();
-        let entries = entries.map_err(|flaw| Error::NotARecord {
+        let entries = entries.map_err(|defect| Error::NotARecord {
             path: folder.to_owned(),
-            why: format!("the journal of {agent} can't be used: {flaw}"),
+            why: format!("the journal of {agent} can't be used: {defect}"),
         })?;
-        // Where a limit was raised, what the agent did because of it is no part of its work.
+        // Leave out what the agent did because of a limit that was raised later.
         for entry in JournalSplit::new(&agent, entries, &RaisedLimits::default()).active {
             match entry.event {
-                Event::RequestStarted(asked) => keeps = asked.kept_turns,
-                Event::ReplyReceived(replied) => {
+                Event::RequestStarted(request) => kept_turns = request.kept_turns,
+                Event::ReplyReceived(received) => {
                     let place = format!("{}:{}", file.display(), entry.seq);
-                    summaries.extend(keeps.map(|kept| (of_agent.len(), kept)));
-                    of_agent.push((replied.reply, place));
+                    summaries.extend(kept_turns.map(|kept| (agent_replies.len(), kept)));
+                    agent_replies.push((received.reply, place));
                 }
                 _ => {}
             }
         }
         let place = file.display().to_string();
-        replies.insert(agent, AgentReplies { replies: of_agent, place, summaries });
+        replies.insert(agent, AgentReplies { replies: agent_replies, place, summaries });
     }
     Ok(Script::from_replies(folder.display().to_string(), replies).with_workspace(record.plan.workspace))
 }

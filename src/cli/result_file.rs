@@ -1,4 +1,4 @@
-//! `--result FILE`: the data that a run ends with, alone in a file.
+//! `--result FILE`: writes the result of a run to a file.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::event::RunResult;
 use crate::plan::Plan;
 
-/// The file, which holds this run's data or isn't there.
+/// The result file. It contains the result of this run or doesn't exist.
 #[derive(Debug)]
 pub(super) struct ResultFile {
     path: PathBuf,
 }
 
 impl ResultFile {
-    /// Takes an earlier run's file away, so that nobody takes it for this one's.
+    /// Removes the file of an earlier run, so that it can't be mistaken for this run's.
     pub(super) fn prepare(path: Option<&Path>) -> Result<Option<Self>, Error> {
         let Some(path) = path else { return Ok(None) };
         let file = Self { path: path.to_owned() };
@@ -24,33 +24,32 @@ impl ResultFile {
         Ok(Some(file))
     }
 
-    /// Makes the folder that it is to be in, and makes sure that it can be written there.
+    /// Creates the folder of the file, and checks that it is writable.
     pub(super) fn make_folder(&self) -> Result<(), Error> {
-        let above = self.parent_folder();
-        let refused =
-            |error: io::Error| self.usage_error(&format!("nothing can be written to {}: {error}", above.display()));
-        fs::create_dir_all(above).map_err(refused)?;
-        tempfile::tempfile_in(above).map(drop).map_err(refused)
+        let folder = self.parent_folder();
+        let refused = |error: io::Error| self.usage_error(&format!("can't write to {}: {error}", folder.display()));
+        fs::create_dir_all(folder).map_err(refused)?;
+        tempfile::tempfile_in(folder).map(drop).map_err(refused)
     }
 
-    /// Whether such a file can be written at all.
+    /// Refuses `--result` for a job without a result.
     pub(super) fn check_result_option(path: Option<&Path>, plan: &Plan) -> Result<(), Error> {
         match path {
             Some(path) if plan.parent.returns.is_none() => Err(Error::Usage {
-                message: format!("--result {}: the job `{}` ends with a text, not with data", path.display(), plan.job),
-                hint: Some("Say in the job what the data is, `result: { schema: ... }`, or leave out --result.".into()),
+                message: format!("--result {}: the job `{}` has no `result`", path.display(), plan.job),
+                hint: Some("Add `result: { schema: ... }` to the job, or remove --result.".into()),
             }),
             _ => Ok(()),
         }
     }
 
-    /// Writes what a run has ended with, whole or not at all. One that ended without data leaves no file.
+    /// Writes the result of a run atomically. A run without a result leaves no file.
     pub(super) fn write(&self, result: &RunResult) -> Result<(), Error> {
         let Some(data) = &result.result else { return self.remove_stale() };
         let written = || -> io::Result<()> {
             let mut json = serde_json::to_vec_pretty(data)?;
             json.push(b'\n');
-            // As any file that a command is told to write: the umask says who may read it.
+            // As for any output file, the umask decides who may read it.
             let mode = Permissions::from_mode(0o666);
             let mut file =
                 tempfile::Builder::new().prefix(".legwork-").permissions(mode).tempfile_in(self.parent_folder())?;
@@ -58,19 +57,17 @@ impl ResultFile {
             file.persist(&self.path)?;
             Ok(())
         };
-        written().map_err(|source| Error::Environment {
-            message: format!("{} can't be written", self.path.display()),
-            source,
-        })
+        written()
+            .map_err(|source| Error::Environment { message: format!("can't write {}", self.path.display()), source })
     }
 
-    /// Its path, as the user named it.
+    /// The path as the user wrote it.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     fn parent_folder(&self) -> &Path {
-        self.path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
     fn remove_stale(&self) -> Result<(), Error> {
@@ -79,16 +76,16 @@ impl ResultFile {
             found => found.map_err(|error| self.usage_error(&error.to_string()))?,
         };
         if !found.is_file() && !found.is_symlink() {
-            return Err(self.usage_error("it is no regular file"));
+            return Err(self.usage_error("not a regular file"));
         }
         fs::remove_file(&self.path)
-            .map_err(|error| self.usage_error(&format!("the file that is there can't be replaced: {error}")))
+            .map_err(|error| self.usage_error(&format!("the existing file can't be replaced: {error}")))
     }
 
     fn usage_error(&self, why: &str) -> Error {
         Error::Usage {
             message: format!("--result {}: {why}", self.path.display()),
-            hint: Some("Name a file in a folder that you may write to.".into()),
+            hint: Some("Name a file in a folder that you can write to.".into()),
         }
     }
 }

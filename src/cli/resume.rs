@@ -1,90 +1,104 @@
-//! `legwork resume`: goes on with a run that was cut off.
+//! `legwork resume`: continues an interrupted run.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::arguments::{
+    RUN_EXIT_CODES, RUN_HELP, format_parser, limit_error, parse_assignment, parse_limits, read_secret_inputs,
+    resolve_workspace,
+};
+use super::env::CliEnv;
 use super::execute::{Execution, connect_providers, execute};
 use super::output::printable;
 use super::result_file::ResultFile;
-use super::run::{limit_error, parse_assignment, parse_limits, read_secret_inputs, resolve_workspace};
 use super::sandbox_options::SandboxOptions;
 use super::secrets::RunSecrets;
-use super::{CliEnv, format_parser, granted_permissions};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
 use crate::formats::Subject;
+use crate::job::{GitAccess, Network};
+use crate::plan::Plan;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResumedRecord, find_run};
 use crate::run::{ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = format!("{RUN_HELP}\n\n{RUN_EXIT_CODES}"))]
 pub(super) struct ResumeArgs {
-    /// A folder, a run id or the start of one, JOB/latest, or latest; default: the newest run
+    /// The run; default: the newest
     run: Option<String>,
-    /// Give a secret input again: NAME=VALUE; NAME=@FILE takes a file's text, NAME=@- standard input
+    /// Set a secret input again: NAME=VALUE, NAME=@FILE for the text of a file, or NAME=@- for standard input
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     set: Vec<String>,
-    /// Give a secret input again, from an environment variable
+    /// Set a secret input again, to the value of an environment variable
     #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_assignment)]
     set_env: Vec<String>,
     /// The folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Go on even where another commit is checked out than the run began with, a secret has another value, or the record is
-    /// a copy of one that is there
+    /// Resume even if the commit or a secret has changed, or if the record is a copy
+    ///
+    /// Without it, a run isn't resumed if another commit is checked out than at its start, if a secret has another value,
+    /// or if the record is a copy of one that still exists.
     #[arg(long)]
     force: bool,
-    /// Go on with a record that was made elsewhere, and say what it grants
+    /// Trust a record that was made elsewhere, and print what it permits
     #[arg(long)]
     trust_record: bool,
-    /// Put this limit in the place of the run's: cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents,
-    /// max_turns, or SUBAGENT.max_turns; may be repeated. A run that a limit ended goes on where that one is raised
+    /// Replace a limit of the run; may be repeated
+    ///
+    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
+    /// and SUBAGENT.max_turns. A run that ended at a limit can be resumed with a higher one.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     limit: Vec<String>,
-    /// Where the runs lie
+    /// The folder with the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
     #[command(flatten)]
     sandbox_options: SandboxOptions,
-    /// What stdout gets: the last text, result.json, or the events as they happen
+    /// What to print to stdout
+    ///
+    /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
+    /// `jsonl` prints each event as it happens, one JSON value per line.
     #[arg(long, default_value = "text", value_parser = format_parser(Subject::Run))]
     format: String,
-    /// Write the data that the job ends with to this file, too; without data there is no such file after the run
+    /// Also write the job's result to this file
+    ///
+    /// If the run ends without a result, the file doesn't exist afterwards.
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
 }
 
-pub(super) fn resume(options: &ResumeArgs, around: &CliEnv) -> Result<u8, Error> {
+pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let folder = find_run(&options.out, options.run.as_deref().unwrap_or(LATEST), &has_tracked_files)?;
     let signals = Signals::catch()?;
     let limits = parse_limits(&options.limit);
-    // A record that can't be read is refused below.
-    let named = Record::open(&folder).map(|record| PathBuf::from(record.plan.workspace)).ok();
+    // An unreadable record is rejected below.
+    let workspace = Record::open(&folder).map(|record| PathBuf::from(record.plan.workspace)).ok();
     let folders: Vec<&Path> =
-        [options.workspace.as_deref(), named.as_deref(), Some(&folder)].into_iter().flatten().collect();
-    let key = around.record_key(&folders)?;
+        [options.workspace.as_deref(), workspace.as_deref(), Some(&folder)].into_iter().flatten().collect();
+    let key = env.record_key(&folders)?;
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
-            let ended_so = printable(&ended.to_string());
+            let message = printable(&ended.to_string());
             if outcome.is_a_limit() {
-                around.console.eprint(&ended_so);
+                env.console.eprint(&message);
                 if let Some(used) = limit_that_ended(&Record::open(&folder)?)? {
-                    around.console.eprint(&format!("help:   {}", raise_limit_hint(&used, &folder)));
+                    env.console.eprint(&format!("help:   {}", raise_limit_hint(&used, &folder)));
                 }
             } else {
                 let newest = match &options.run {
-                    None => "; this is the newest run, name another with `legwork resume RUN`",
+                    None => " (this is the newest run; choose another with `legwork resume RUN`)",
                     Some(_) => "",
                 };
-                around.console.eprint(&format!("{ended_so}; only one that was cut off can go on{newest}"));
+                env.console.eprint(&format!("{message}; only an interrupted run can be resumed{newest}"));
             }
             if let Some(file) = ResultFile::prepare(options.result.as_deref())? {
                 let record = Record::open(&folder)?;
                 ResultFile::check_result_option(options.result.as_deref(), &record.plan)?;
-                file.make_folder()?;
                 file.make_folder()?;
                 record.result.iter().try_for_each(|result| file.write(result))?;
             }
@@ -92,48 +106,43 @@ pub(super) fn resume(options: &ResumeArgs, around: &CliEnv) -> Result<u8, Error>
         }
         reopened => reopened?,
     };
-    let ResumedRecord { recorder, record, journals, last_seen, has_our_key: is_ours } = reopened;
+    let ResumedRecord { recorder, record, journals, last_seen, has_our_key } = reopened;
     let mut plan = record.plan;
-    let servers = around.user_servers()?;
+    let servers = env.user_servers()?;
     for agent in std::iter::once(&mut plan.parent).chain(plan.subagents.values_mut()) {
         agent.model.server = servers.server_info(&agent.model.provider);
     }
-    let mut before = load_resume_state(journals, &folder)?;
-    if !is_ours {
-        granted_permissions::show(around, &plan);
+    let mut state = load_resume_state(journals, &folder)?;
+    if !has_our_key {
+        show_permissions(env, &plan);
         if !options.trust_record {
             return Err(Error::ForeignRecord { path: folder });
         }
     }
     if !options.force
-        && let Some(original) = find_original(before.folder(), recorder.folder(), &before.started().run_id)
+        && let Some(original) = find_original(state.folder(), recorder.folder(), &state.started().run_id)
     {
         return Err(Error::Copied { path: folder, original });
     }
-    let earlier = match is_ours {
-        true => before.options().clone(),
-        // What only a command line can grant, it has to grant here.
-        false => RunOptions { untrusted: before.options().untrusted, ..RunOptions::default() },
+    let earlier = match has_our_key {
+        true => state.options().clone(),
+        // Privileges that only a command line can grant aren't taken from a foreign record.
+        false => RunOptions { untrusted: state.options().untrusted, ..RunOptions::default() },
     };
-    let confinement = options.sandbox_options.or_recorded(&earlier);
-    if earlier.untrusted && confinement.is_off() {
-        return Err(Error::Usage {
-            message: "an untrusted job is not run without a sandbox".into(),
-            hint: Some("Leave out --sandbox off.".into()),
-        });
-    }
+    let sandbox_options = options.sandbox_options.or_recorded(&earlier);
+    sandbox_options.require_for_untrusted(earlier.untrusted)?;
     let result_path = options.result.clone().or(earlier.result.as_ref().map(PathBuf::from));
     ResultFile::check_result_option(result_path.as_deref(), &plan)?;
-    before.last_seen = last_seen;
-    let used = record.result.as_ref().map_or(Ok(None), |result| before.used_limit(result)).map_err(limit_error)?;
-    before.replace_limits(&mut plan, limits).map_err(limit_error)?;
+    state.last_seen = last_seen;
+    let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
+    state.replace_limits(&mut plan, limits).map_err(limit_error)?;
     if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
         return Err(Error::Usage {
-            message: format!("the run ended at its limit `{}`, and --limit doesn't raise that", used.name),
+            message: format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name),
             hint: Some(raise_limit_hint(&used, &folder)),
         });
     }
-    let (last, then) = before.last_workspace();
+    let (last, then) = state.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
     let now = head_commit(&workspace);
     if then != now.as_deref() && !options.force {
@@ -141,31 +150,31 @@ pub(super) fn resume(options: &ResumeArgs, around: &CliEnv) -> Result<u8, Error>
         return Err(Error::CommitMismatch { now: named(now.as_deref()), then: named(then) });
     }
     plan.workspace = workspace.to_string_lossy().into_owned();
-    let secrets = read_secret_inputs(&options.set, &options.set_env, around, &plan.secret_inputs)?;
-    let scripts = before.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
-    let confidences = RunSecrets::new(around, servers, &plan, &secrets);
-    if is_ours {
-        let now = recorder.digests(&before.started().run_id, &confidences.redacted_command_secrets());
-        let changed = before.changed_secrets(&now).join(", ");
+    let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
+    let scripts = state.started().scripts.iter().map(|(name, path)| (name.clone(), PathBuf::from(path))).collect();
+    let secrets = RunSecrets::new(env, servers, &plan, &secret_inputs);
+    if has_our_key {
+        let now = recorder.digests(&state.started().run_id, &secrets.redacted_command_secrets());
+        let changed = state.changed_secrets(&now).join(", ");
         if !changed.is_empty() && !options.force {
             return Err(Error::Usage {
-                message: format!("a secret has another value than before the run was cut off: {changed}"),
+                message: format!("these secrets have changed since the run was interrupted: {changed}"),
                 hint: Some(
-                    "The workspace may hold the old one, which would no longer be masked: give that, or start the job \
-                     anew. --force goes on, without changes.patch."
+                    "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
+                     a new run. --force resumes all the same, without changes.patch."
                         .into(),
                 ),
             });
         }
         if !changed.is_empty() {
-            before.has_new_secrets = true;
-            around.console.warning(&format!("the old value of these secrets is not masked any more: {changed}"));
+            state.has_new_secrets = true;
+            env.console.warning(&format!("the old values of these secrets are no longer masked: {changed}"));
         }
     }
-    let providers = connect_providers(around, &plan, &scripts, &confidences.mask, None)?;
-    let out = runs_folder(recorder.folder(), &before.started().run_id, &plan.job);
-    let protected: Vec<PathBuf> = before.started().protected.iter().map(PathBuf::from).collect();
-    let confined = confinement.prepare_sandbox(around, &plan, &protected, &out)?;
+    let providers = connect_providers(env, &plan, &scripts, &secrets.redactor, None)?;
+    let out = runs_folder(recorder.folder(), &state.started().run_id, &plan.job);
+    let protected: Vec<PathBuf> = state.started().protected.iter().map(PathBuf::from).collect();
+    let sandbox = sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
     let result_file = ResultFile::prepare(result_path.as_deref())?;
     if let Some(file) = &result_file {
         file.make_folder()?;
@@ -173,11 +182,11 @@ pub(super) fn resume(options: &ResumeArgs, around: &CliEnv) -> Result<u8, Error>
     execute(
         Execution {
             plan,
-            secrets: confidences,
+            secrets,
             job_file: "",
             protected_paths: protected,
             runs_folder: out,
-            sandbox: confined,
+            sandbox,
             display_folder: &folder,
             format: &options.format,
             providers,
@@ -185,52 +194,93 @@ pub(super) fn resume(options: &ResumeArgs, around: &CliEnv) -> Result<u8, Error>
             recorder,
             result_file,
             options: RunOptions {
-                result: result_path.map(|file| around.current_folder.join(file).to_string_lossy().into_owned()),
+                result: result_path.map(|file| env.current_folder.join(file).to_string_lossy().into_owned()),
                 untrusted: earlier.untrusted,
                 offline: earlier.offline,
-                ..confinement.to_run_options(&around.current_folder)
+                ..sandbox_options.to_run_options(&env.current_folder)
             },
-            resume_state: Some(before),
+            resume_state: Some(state),
             signals,
             observer: None,
         },
-        around,
+        env,
     )
 }
 
-/// The record that this one is a copy of, where that is there.
-fn find_original(then: &Path, now: &Path, run_id: &str) -> Option<PathBuf> {
+/// The record that this one is a copy of, if it still exists.
+fn find_original(recorded: &Path, current: &Path, run_id: &str) -> Option<PathBuf> {
     let identity = |folder: &Path| Some((fs::metadata(folder).ok()?.dev(), fs::metadata(folder).ok()?.ino()));
-    if then == now || !then.is_absolute() || identity(then)? == identity(now)? {
+    if recorded == current || !recorded.is_absolute() || identity(recorded)? == identity(current)? {
         return None;
     }
-    let first = Record::open(then).ok()?.entries(PARENT).ok()?.next()?.ok()?;
+    let first = Record::open(recorded).ok()?.entries(PARENT).ok()?.next()?.ok()?;
     let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == run_id);
-    is_same.then(|| then.to_owned())
+    is_same.then(|| recorded.to_owned())
 }
 
 fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Path) -> Result<ResumeState, Error> {
     ResumeState::new(journals).ok_or_else(|| Error::NotARecord {
         path: folder.to_owned(),
-        why: "it was cut off before anything happened; start the job anew".to_owned(),
+        why: "it was interrupted before it started; start a new run".to_owned(),
     })
 }
 
-/// The limit that ended a run that isn't to go on.
+/// The limit at which a run ended.
 fn limit_that_ended(record: &Record) -> Result<Option<UsedLimit>, Error> {
-    let before = load_resume_state(record.journals()?, record.folder())?;
-    record.result.as_ref().map_or(Ok(None), |result| before.used_limit(result)).map_err(limit_error)
+    let state = load_resume_state(record.journals()?, record.folder())?;
+    record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)
 }
 
-/// How a run goes on that a limit ended.
+/// A hint how to resume a run that ended at a limit.
 fn raise_limit_hint(used: &UsedLimit, folder: &Path) -> String {
     let run = printable(&folder.to_string_lossy());
-    format!("{}; give it more: legwork resume {run} --limit {}", used.used(), used.argument())
+    format!("{}; raise the limit: legwork resume {run} --limit {}", used.used(), used.argument())
 }
 
-/// The folder of all runs that a run's folder lies in. A record that was moved elsewhere is by itself: what lies around
-/// it isn't to be kept from the tools.
+/// The folder of all runs that contains a run folder. For a record that was moved elsewhere, only the record itself: tools
+/// may use what is around it.
 pub(super) fn runs_folder(folder: &Path, run_id: &str, job: &str) -> PathBuf {
     let of_job = folder.parent().filter(|parent| folder.ends_with(run_id) && parent.ends_with(job));
     of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
+}
+
+/// Prints to stderr what a record permits the resumed run to do.
+fn show_permissions(env: &CliEnv, plan: &Plan) {
+    env.console.eprint("this record permits:");
+    for line in permission_lines(plan) {
+        env.console.eprint(&format!("  {}", printable(&line)));
+    }
+}
+
+fn permission_lines(plan: &Plan) -> Vec<String> {
+    let mut lines = vec![format!("workspace: {}", plan.workspace)];
+    if plan.network == Network::Open {
+        lines.push("network: open".to_owned());
+    }
+    let variables = plan.env.iter().cloned().chain(plan.secret_inputs.iter().map(|name| format!("input {name}")));
+    let variables: Vec<String> = variables.collect();
+    if !variables.is_empty() {
+        lines.push(format!("variables for commands: {}", variables.join(", ")));
+    }
+    if plan.git == GitAccess::Commit {
+        lines.push("git: commit".to_owned());
+    }
+    if !plan.allow_changes.is_empty() {
+        lines.push(format!("changes allowed: {}", plan.allow_changes.join(", ")));
+    }
+    let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
+    for (name, agent) in names.zip(plan.agents()) {
+        let tools: Vec<String> = agent
+            .tools
+            .iter()
+            .map(|tool| match tool.options.as_object().is_none_or(serde_json::Map::is_empty) {
+                true => tool.name.clone(),
+                false => format!("{} {}", tool.name, tool.options),
+            })
+            .collect();
+        let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
+        lines.push(format!("{name}: {} with {tools}", agent.model));
+    }
+    lines.extend(plan.active_checks().map(|check| format!("check {}: {}", check.name, check.run)));
+    lines
 }

@@ -1,4 +1,4 @@
-//! What the command line says about the sandbox, and the search for one.
+//! The sandbox options of the command line, and the sandbox that follows from them.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -8,40 +8,40 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::CliEnv;
+use super::env::CliEnv;
 use crate::error::Error;
 use crate::event::RunOptions;
 use crate::job::GitAccess;
 use crate::plan::Plan;
-use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig as Search, canonical_as_far_as_possible};
+use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, canonical_as_far_as_possible};
 use crate::sandbox::{RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier};
 
-/// What `run`, `resume`, `replay --tools` and `test` have in common.
+/// The sandbox options of `run`, `resume`, `replay --tools` and `test`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct SandboxOptions {
-    /// How commands are confined; default: auto, or what a run that goes on was given
+    /// How to confine commands; default: auto, or for a resumed run, as before
     #[arg(long, value_enum)]
     sandbox: Option<SandboxArgument>,
-    /// Let commands read this file or folder, too: what lies in HOME, say; may be repeated
-    #[arg(long, value_name = "DIR")]
+    /// Let commands also read this file or folder, for example one in HOME; may be repeated
+    #[arg(long, value_name = "PATH")]
     allow_read: Vec<PathBuf>,
-    /// Let commands change this file or folder, too; may be repeated
-    #[arg(long, value_name = "DIR")]
+    /// Let commands also read and change this file or folder; may be repeated
+    #[arg(long, value_name = "PATH")]
     allow_write: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SandboxArgument {
-    /// By bubblewrap, or by landlock where that doesn't work
+    /// With bubblewrap, or with landlock if bubblewrap doesn't work
     Auto,
-    /// By bubblewrap
+    /// With bubblewrap only
     Required,
-    /// Not at all: they can do whatever you can do
+    /// Not at all: commands can do whatever you can do
     Off,
 }
 
 impl SandboxArgument {
-    /// As the command line names it.
+    /// The name on the command line.
     fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -51,12 +51,23 @@ impl SandboxArgument {
     }
 }
 
-/// What no sandbox means.
+/// What it means to have no sandbox.
 const UNCONFINED_RISK: &str = "they can do whatever you can do";
 
 impl SandboxOptions {
-    /// Whether commands are not to be confined.
-    pub(super) fn is_off(&self) -> bool {
+    /// Refuses to run an untrusted job without a sandbox.
+    pub(super) fn require_for_untrusted(&self, is_untrusted: bool) -> Result<(), Error> {
+        if is_untrusted && self.is_off() {
+            return Err(Error::Usage {
+                message: "an untrusted job can't run without a sandbox".into(),
+                hint: Some("Remove --sandbox off.".into()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether the sandbox is off.
+    fn is_off(&self) -> bool {
         self.choice() == SandboxArgument::Off
     }
 
@@ -64,7 +75,7 @@ impl SandboxOptions {
         self.sandbox.unwrap_or(SandboxArgument::Auto)
     }
 
-    /// What a run keeps of it for when it goes on; `folder` is the current one.
+    /// The options as the journal records them, for a later resume. Paths are relative to `folder`.
     pub(super) fn to_run_options(&self, folder: &Path) -> RunOptions {
         let absolute = |paths: &[PathBuf]| -> Vec<String> {
             paths.iter().map(|path| folder.join(path).to_string_lossy().into_owned()).collect()
@@ -77,26 +88,26 @@ impl SandboxOptions {
         }
     }
 
-    /// The same, with what a run was given earlier where it isn't given anew.
-    pub(super) fn or_recorded(&self, earlier: &RunOptions) -> Self {
-        let paths = |now: &[PathBuf], then: &[String]| match now {
-            [] => then.iter().map(PathBuf::from).collect(),
-            now => now.to_vec(),
+    /// These options, completed with those that a run recorded recorded.
+    pub(super) fn or_recorded(&self, recorded: &RunOptions) -> Self {
+        let paths = |given: &[PathBuf], recorded: &[String]| match given {
+            [] => recorded.iter().map(PathBuf::from).collect(),
+            given => given.to_vec(),
         };
-        let then = earlier.sandbox.as_deref().and_then(|name| SandboxArgument::from_str(name, false).ok());
+        let mode = recorded.sandbox.as_deref().and_then(|name| SandboxArgument::from_str(name, false).ok());
         Self {
-            sandbox: self.sandbox.or(then),
-            allow_read: paths(&self.allow_read, &earlier.allow_read),
-            allow_write: paths(&self.allow_write, &earlier.allow_write),
+            sandbox: self.sandbox.or(mode),
+            allow_read: paths(&self.allow_read, &recorded.allow_read),
+            allow_write: paths(&self.allow_write, &recorded.allow_write),
         }
     }
 
-    /// Whether the command line says anything about it.
+    /// Whether all options have their defaults.
     pub(super) fn is_default(&self) -> bool {
         self.choice() == SandboxArgument::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
     }
 
-    /// The same as arguments of a command that is started elsewhere.
+    /// These options as arguments of a command that runs in another folder.
     pub(super) fn to_arguments(&self, folder: &Path) -> Vec<OsString> {
         let mut arguments = vec![OsString::from("--sandbox"), self.choice().name().into()];
         for (option, paths) in [("--allow-read", &self.allow_read), ("--allow-write", &self.allow_write)] {
@@ -107,13 +118,13 @@ impl SandboxOptions {
         arguments
     }
 
-    /// What is asked for, in a few words for whoever reads a plan.
+    /// A short description for a plan.
     pub(super) fn describe(&self, plan: &Plan) -> String {
         if !plan.runs_commands() {
-            return "unused: nothing can start a command".to_owned();
+            return "unused: no agent or check can run commands".to_owned();
         }
         let tier = match self.choice() {
-            SandboxArgument::Auto => "auto: bubblewrap, or landlock where that doesn't work".to_owned(),
+            SandboxArgument::Auto => "auto: bubblewrap, or landlock if bubblewrap doesn't work".to_owned(),
             SandboxArgument::Required => "required: bubblewrap".to_owned(),
             SandboxArgument::Off => format!("off: commands are not confined, {UNCONFINED_RISK}"),
         };
@@ -125,29 +136,29 @@ impl SandboxOptions {
         }
     }
 
-    /// Finds what the commands of a run are confined by, and says on stderr where it isn't the best. `job_files` are
-    /// absolute.
+    /// Sets up the sandbox for the commands of a run, and warns on stderr if it isn't the strongest. `job_files` are absolute
+    /// paths.
     pub(super) fn prepare_sandbox(
         &self,
-        around: &CliEnv,
+        env: &CliEnv,
         plan: &Plan,
         job_files: &[PathBuf],
-        out: &Path,
+        runs_folder: &Path,
     ) -> Result<PreparedSandbox, Error> {
         let existing = |option, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
-            paths.iter().map(|path| canonical_path(option, &around.current_folder.join(path))).collect()
+            paths.iter().map(|path| canonical_path(option, &env.current_folder.join(path))).collect()
         };
         let mut read = existing("--allow-read", &self.allow_read)?;
         let mut write = existing("--allow-write", &self.allow_write)?;
         if !plan.runs_commands() {
             return Ok(PreparedSandbox { sandbox: Sandbox::unused(), protection: None });
         }
-        let home = around.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let home = env.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let workspace = PathBuf::from(&plan.workspace);
-        // The whole workspace can't be read-only; of runs that lie right in it, those of this job are.
-        let out = canonical_as_far_as_possible(out);
-        let records = if workspace.starts_with(&out) { out.join(&plan.job) } else { out };
-        let protected = ProtectedPaths::find(&Search {
+        // If the workspace is in the folder of runs, protecting that folder would make the whole workspace read-only.
+        let runs_folder = canonical_as_far_as_possible(runs_folder);
+        let records = if workspace.starts_with(&runs_folder) { runs_folder.join(&plan.job) } else { runs_folder };
+        let protected = ProtectedPaths::find(&ProtectionConfig {
             workspace: &workspace,
             job_files,
             out: &records,
@@ -160,16 +171,16 @@ impl SandboxOptions {
             time: plan.limits.wall_clock_ms.map(Duration::from_millis),
         });
         if !protected.repositories.is_complete && !self.is_off() {
-            let why = "the workspace has too many files, or too much git configuration, to be searched in time for git \
-                 repositories, which commands must not change";
+            let why = "searching the workspace for git repositories, which commands must not change, took too long: it has \
+                 too many files or too much git configuration";
             return Err(Error::SandboxUnavailable(SandboxUnavailable { reasons: vec![why.to_owned()], remedy: None }));
         }
         read.extend(protected.git_reads.iter().cloned());
         if plan.git == GitAccess::Commit {
             write.extend(protected.git_writes.iter().cloned());
         }
-        let path = std::env::split_paths(around.variable("PATH").unwrap_or_default());
-        let boundary = SandboxPolicy {
+        let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
+        let policy = SandboxPolicy {
             workspace,
             protected: protected.paths.clone(),
             protected_links: protected.links.clone(),
@@ -180,50 +191,50 @@ impl SandboxOptions {
             home,
             path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
         };
-        let wanted = match self.choice() {
+        let mode = match self.choice() {
             SandboxArgument::Auto => SandboxMode::Auto,
             SandboxArgument::Required => SandboxMode::Required,
             SandboxArgument::Off => SandboxMode::Off,
         };
-        let sandbox = Sandbox::detect(wanted, boundary.clone()).map_err(Error::SandboxUnavailable)?;
+        let sandbox = Sandbox::detect(mode, policy.clone()).map_err(Error::SandboxUnavailable)?;
         match (sandbox.tier(), sandbox.degradation()) {
             (Tier::Off, _) => {
-                around.console.warning(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
+                env.console.warning(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
             }
-            (tier, Some(shortfall)) => around.console.warning(&format!("sandbox: {tier}: {shortfall}")),
+            (tier, Some(reason)) => env.console.warning(&format!("sandbox: {tier}: {reason}")),
             (_, None) => {}
         }
-        Ok(PreparedSandbox { sandbox, protection: Some((boundary, protected, records)) })
+        Ok(PreparedSandbox { sandbox, protection: Some((policy, protected, records)) })
     }
 }
 
-/// What was found, before there is a record of the run.
+/// A sandbox that is ready except for the record of the run, which is made later.
 pub(super) struct PreparedSandbox {
     sandbox: Sandbox,
     protection: Option<(SandboxPolicy, ProtectedPaths, PathBuf)>,
 }
 
 impl PreparedSandbox {
-    /// Folders beside the workspace that commands may change.
+    /// The folders outside the workspace that commands may change.
     pub(super) fn writable_paths(&self) -> Vec<PathBuf> {
-        self.protection.as_ref().map(|(boundary, ..)| boundary.writable.clone()).unwrap_or_default()
+        self.protection.as_ref().map(|(policy, ..)| policy.writable.clone()).unwrap_or_default()
     }
 
-    /// The same for a run that is recorded in a folder, and what is protected, where it was looked for. The record's `lock`
-    /// is held until the last process of the last command has ended. `judge` tells records of other runs from planted ones.
+    /// The sandbox of a run that is recorded in a folder, and the protected paths if commands can run. The last process of
+    /// the last command holds `lock` until it ends. `verifier` tells genuine records of other runs from planted ones.
     pub(super) fn for_record(
         self,
         record: &Path,
         lock: Option<OwnedFd>,
-        judge: Option<RecordVerifier>,
+        verifier: Option<RecordVerifier>,
     ) -> (Arc<Sandbox>, Option<ProtectedPaths>) {
         let sandbox = match lock {
             Some(lock) => self.sandbox.keeping_open(lock),
             None => self.sandbox,
         };
         match self.protection {
-            Some((boundary, protected, records)) => {
-                let sandbox = sandbox.with_tamper_watch(&boundary, &records, record, judge).with_restorer();
+            Some((policy, protected, records)) => {
+                let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier).with_restorer();
                 (Arc::new(sandbox), Some(protected))
             }
             None => (Arc::new(sandbox), None),
@@ -231,10 +242,10 @@ impl PreparedSandbox {
     }
 }
 
-/// The path without links, for what isn't there can't be opened.
+/// The canonical path of an option's argument.
 fn canonical_path(option: &str, path: &Path) -> Result<PathBuf, Error> {
     path.canonicalize().map_err(|error| Error::Usage {
         message: format!("{option} {}: {error}", path.display()),
-        hint: Some("Name a folder that exists.".into()),
+        hint: Some("Name an existing file or folder.".into()),
     })
 }

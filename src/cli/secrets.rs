@@ -1,6 +1,6 @@
-//! What must not be seen, and what `bash` sees.
+//! The secrets of a run: what is masked, and what commands see in their environment.
 
-use super::CliEnv;
+use super::env::CliEnv;
 use crate::lints::provider_keys;
 use crate::plan::{Plan, SecretInputs};
 use crate::process::Environment;
@@ -9,50 +9,50 @@ use crate::providers::base_url::percent_decode;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::{self, Redactor};
 
-/// Variables with addresses of proxies, which can hold credentials, as HTTP libraries read them.
+/// The proxy variables of HTTP libraries, whose URLs can contain credentials.
 const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// The secrets of a run.
 pub(super) struct RunSecrets {
-    pub(super) mask: Redactor,
+    pub(super) redactor: Redactor,
     pub(super) environment: Environment,
-    /// Those that commands see: a CI system must know them, for it masks what others print later.
+    /// The secrets that commands see. A CI system needs them to mask its log.
     command_secrets: Vec<(String, String)>,
 }
 
 impl RunSecrets {
-    /// Takes the secret inputs, what of the granted variables is secret, and what legwork itself must keep: the
-    /// providers' and servers' keys and the passwords of addresses. Warns of granted ones that are too short to be masked.
-    pub(super) fn new(around: &CliEnv, servers: &UserServers, plan: &Plan, secrets: &SecretInputs) -> Self {
+    /// Collects the secret inputs, the secret variables in `env`, the keys of providers and servers, and the passwords in
+    /// URLs. Warns about secrets that commands see and that are too short to be masked.
+    pub(super) fn new(env: &CliEnv, servers: &UserServers, plan: &Plan, secrets: &SecretInputs) -> Self {
         let is_key = |name: &String| servers.key_envs().any(|key| key == name);
-        let env: Vec<String> = plan.env.iter().filter(|name| !is_key(name)).cloned().collect();
-        let set = |name: &str| Some((name.to_owned(), around.variable(name)?.to_owned()));
+        let env_names: Vec<String> = plan.env.iter().filter(|name| !is_key(name)).cloned().collect();
+        let value_of = |name: &str| Some((name.to_owned(), env.variable(name)?.to_owned()));
         let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
-        known.extend(env.iter().filter(|name| is_secret_name(name)).filter_map(|name| set(name)));
-        known.extend(env.iter().filter_map(|name| url_password(set(name)?)).flat_map(raw_and_decoded));
+        known.extend(env_names.iter().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
+        known.extend(env_names.iter().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
         let (_, too_short) = Redactor::new(&known);
         for name in too_short {
-            around.console.warning(&format!(
-                "{name} is not masked, for it has less than {} characters: it may show in the record",
+            env.console.warning(&format!(
+                "{name} isn't masked, as it has fewer than {} characters: it may appear in the record",
                 redaction::MIN_SECRET_CHARS
             ));
         }
-        let granted = known.clone();
-        known.extend(provider_keys().filter_map(set));
-        known.extend(servers.key_envs().filter_map(set));
-        let addresses =
+        let command_secrets = known.clone();
+        known.extend(provider_keys().filter_map(value_of));
+        known.extend(servers.key_envs().filter_map(value_of));
+        let base_urls =
             PROVIDERS.iter().filter_map(|entry| Some(entry.default_endpoint?.base_url_env)).chain(PROXY_VARIABLES);
-        let addresses: Vec<(String, String)> = addresses.filter_map(set).collect();
-        let own = servers.iter().map(|server| (server.name().to_owned(), server.base_url().to_owned()));
-        known.extend(addresses.into_iter().chain(own).flat_map(url_credentials));
+        let urls: Vec<(String, String)> = base_urls.filter_map(value_of).collect();
+        let server_urls = servers.iter().map(|server| (server.name().to_owned(), server.base_url().to_owned()));
+        known.extend(urls.into_iter().chain(server_urls).flat_map(url_credentials));
         Self {
-            mask: Redactor::new(&known).0,
-            environment: Environment::new(&around.variables, &env, secrets.pairs()),
-            command_secrets: granted,
+            redactor: Redactor::new(&known).0,
+            environment: Environment::new(&env.variables, &env_names, secrets.pairs()),
+            command_secrets,
         }
     }
 
-    /// The secrets that commands see and that are masked, by their names.
+    /// The secrets that commands see and that are masked, with their names.
     pub(super) fn redacted_command_secrets(&self) -> Vec<(String, String)> {
         self.command_secrets
             .iter()
@@ -61,23 +61,23 @@ impl RunSecrets {
             .collect()
     }
 
-    /// Tells GitHub's runner what to mask in the log and in later steps. It reads commands from stderr as well as from
-    /// stdout; nothing is told where stderr is a file, which would keep them.
-    pub(super) fn register_github_masks(&self, around: &CliEnv) {
-        if around.variable("GITHUB_ACTIONS") != Some("true") || around.console.is_stderr_file() {
+    /// Registers secrets with the GitHub runner, which masks them in the log and in later steps. The runner also reads commands
+    /// from stderr. If stderr is a file, nothing is registered, since the file would keep the secrets.
+    pub(super) fn register_github_masks(&self, env: &CliEnv) {
+        if env.variable("GITHUB_ACTIONS") != Some("true") || env.console.is_stderr_file() {
             return;
         }
         for line in self.command_secrets.iter().flat_map(|(_, value)| redaction::log_mask_lines(value)) {
-            around.console.eprint_raw(&format!("::add-mask::{}", line.replace('%', "%25")));
+            env.console.eprint_raw(&format!("::add-mask::{}", line.replace('%', "%25")));
         }
     }
 }
 
-/// Whether a variable's name says that its value is a secret: one of its words does.
+/// Whether one of the words in a variable's name says that its value is a secret.
 pub(super) fn is_secret_name(name: &str) -> bool {
     const ENDINGS: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "CREDENTIALS"];
     const WORDS: [&str; 9] = ["KEY", "KEYS", "TOKENS", "SECRETS", "CREDENTIAL", "PASS", "PAT", "AUTH", "COOKIE"];
-    // What the value names, and not what it is.
+    // The value is a location, not the secret itself.
     const PLACES: [&str; 6] = ["FILE", "PATH", "DIR", "HOME", "SOCK", "URL"];
     let name = name.to_ascii_uppercase();
     let mut words = name.split('_').filter(|word| !word.is_empty()).peekable();
@@ -86,31 +86,31 @@ pub(super) fn is_secret_name(name: &str) -> bool {
         && words.any(|word| WORDS.contains(&word) || ENDINGS.iter().any(|ending| word.ends_with(ending)))
 }
 
-/// The password of an address: what stands between the user's name and the `@`. One that is the user's name is none.
-fn url_password((name, address): (String, String)) -> Option<(String, String)> {
-    let authority = address.split_once("://")?.1.split(['/', '?', '#']).next()?;
+/// The password in a URL. A password that equals the user name is a placeholder, not a secret.
+fn url_password((name, url): (String, String)) -> Option<(String, String)> {
+    let authority = url.split_once("://")?.1.split(['/', '?', '#']).next()?;
     let (user, password) = authority.rsplit_once('@')?.0.split_once(':')?;
     (user != password).then(|| (name, password.to_owned()))
 }
 
-/// What of the address of a server or a proxy is secret: its password; a user without one that is as long as a key; what
-/// its query says by a name that tells of a secret.
-fn url_credentials((name, address): (String, String)) -> Vec<(String, String)> {
-    const LEAST_KEY: usize = 16;
-    let rest = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
+/// The secrets in the URL of a server or a proxy: the password, a user name without password that is as long as a key, and
+/// query parameters with secret names.
+fn url_credentials((name, url): (String, String)) -> Vec<(String, String)> {
+    const MIN_KEY_LEN: usize = 16;
+    let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let user = authority.rsplit_once('@').map(|(user, _)| user);
-    let user = user.filter(|user| !user.contains(':') && user.len() >= LEAST_KEY).map(str::to_owned);
+    let user = user.filter(|user| !user.contains(':') && user.len() >= MIN_KEY_LEN).map(str::to_owned);
     let query = rest.split_once('?').map_or("", |(_, query)| query.split('#').next().unwrap_or_default());
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let values =
         pairs.filter(|(key, _)| is_secret_name(&key.replace(['-', '.'], "_"))).map(|(_, value)| value.to_owned());
     let found: Vec<String> = user.into_iter().chain(values).collect();
-    let password = url_password((name.clone(), address));
+    let password = url_password((name.clone(), url));
     password.into_iter().chain(found.into_iter().map(|value| (name.clone(), value))).flat_map(raw_and_decoded).collect()
 }
 
-/// A part of an address as it is written, and as it is meant.
+/// A part of a URL as written, and percent-decoded if that differs.
 fn raw_and_decoded((name, part): (String, String)) -> Vec<(String, String)> {
     let decoded = percent_decode(&part);
     let written = (decoded != part).then_some((name.clone(), part));
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_of_secrets_by_whole_words() {
+    fn secret_names_are_recognized_by_whole_words() {
         for name in [
             "GITHUB_TOKEN",
             "npm_config_authtoken",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_found_in_addresses() {
+    fn passwords_in_urls_are_found() {
         let found = |address: &str| url_password(("URL".into(), address.into())).map(|(_, password)| password);
         assert_eq!(found("http://me:p@ss:w0rd@host:8080/path?x=a:b@c").as_deref(), Some("p@ss:w0rd"));
         assert_eq!(found("postgres://postgres:postgres@db/postgres"), None);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_in_the_address_of_a_server_is_found() {
+    fn secrets_in_server_urls_are_found() {
         let found = |address: &str| {
             let found = url_credentials(("URL".into(), address.into()));
             found.into_iter().map(|(_, value)| value).collect::<Vec<_>>()

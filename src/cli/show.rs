@@ -1,11 +1,12 @@
-//! `legwork show`: a run's transcript in the terminal, its report in a browser, or its files made again.
+//! `legwork show`: prints a run's transcript, opens its report, or rebuilds its record.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::CliEnv;
+use super::arguments::RUN_HELP;
+use super::env::CliEnv;
 use super::output::printable;
 use crate::error::Error;
 use crate::event::PARENT;
@@ -16,94 +17,98 @@ use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork show`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = RUN_HELP)]
 pub(super) struct ShowArgs {
-    /// A folder, a run id or the start of one, JOB/latest, or latest
+    /// The run
     #[arg(default_value = LATEST)]
     run: String,
-    /// Where the runs lie
+    /// The folder with the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
-    /// Open the report in a browser instead
+    /// Open the HTML report in a browser instead
     #[arg(long)]
     open: bool,
-    /// Instead, make everything but the journals again from the journals, and list it
+    /// Rebuild the other files of the record from its journals instead, and list them
     #[arg(long, conflicts_with = "open")]
     rebuild: bool,
 }
 
-pub(super) fn show(options: &ShowArgs, around: &CliEnv) -> Result<u8, Error> {
+pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     if options.rebuild {
-        return rebuild(&folder, around);
+        return rebuild(&folder, env);
     }
     if options.open {
         let report = folder.join("report.html");
         if !report.is_file() {
-            return Err(Error::NotARecord { path: folder, why: "it has no report.html; the run didn't end".into() });
+            return Err(Error::NotARecord {
+                path: folder,
+                why: "it has no report.html, as the run hasn't ended".into(),
+            });
         }
         let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-        let mut opener_of_report = Command::new(opener);
+        let mut command = Command::new(opener);
         for key in provider_keys() {
-            opener_of_report.env_remove(key);
+            command.env_remove(key);
         }
-        let opened = opener_of_report.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        return match opened {
+        let status = command.arg(&report).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        return match status {
             Ok(status) if status.success() => Ok(0),
             Ok(status) => Err(Error::Usage {
                 message: format!("{opener} couldn't open {} ({status})", report.display()),
-                hint: Some("Open the file yourself.".into()),
+                hint: Some("Open the file in a browser.".into()),
             }),
             Err(source) => Err(Error::Environment {
-                message: format!("{opener} can't be started to open {}", report.display()),
+                message: format!("{opener} can't be started, so {} wasn't opened", report.display()),
                 source,
             }),
         };
     }
     let record = Record::open(&folder)?;
-    let flaw = Cell::new(None);
-    let entries = record.entries(PARENT)?.filter_map(|entry| entry.map_err(|found| flaw.set(Some(found))).ok());
-    let mut story = Transcript::new(&record.plan, record.result.as_ref(), entries);
+    let defect = Cell::new(None);
+    let entries = record.entries(PARENT)?.filter_map(|entry| entry.map_err(|error| defect.set(Some(error))).ok());
+    let mut transcript = Transcript::new(&record.plan, record.result.as_ref(), entries);
     let mut text = Vec::new();
     if let Some(format) = formats::find("markdown")
-        && let Some(written) = format.transcript(&mut story, &mut text)
+        && let Some(written) = format.transcript(&mut transcript, &mut text)
     {
         written.map_err(|source| Error::Record { path: folder.clone(), source })?;
     }
     let text = String::from_utf8_lossy(&text);
-    let look = around.console.stdout_display();
-    if look.colour || std::io::stdout().is_terminal() {
-        around.console.print(&style_for_terminal(&text, look.colour));
+    let display = env.console.stdout_display();
+    if display.colour || std::io::stdout().is_terminal() {
+        env.console.print(&style_for_terminal(&text, display.colour));
     } else {
-        around.console.print_untrusted(&text);
+        env.console.print_untrusted(&text);
     }
-    if let Some(flaw) = flaw.take() {
-        around.console.warning(&format!("the journal ends early: {flaw}"));
+    if let Some(defect) = defect.take() {
+        env.console.warning(&format!("the journal is incomplete: {defect}"));
     }
     Ok(0)
 }
 
-/// Makes a record's files again, and lists them with what stood in their places.
-fn rebuild(folder: &Path, around: &CliEnv) -> Result<u8, Error> {
+/// Rebuilds the files of a record and lists which of them have changed.
+fn rebuild(folder: &Path, env: &CliEnv) -> Result<u8, Error> {
     let rebuilt = Recorder::rebuild(folder)?;
-    for (journal, flaw) in &rebuilt.torn {
-        around.console.warning(&format!("{journal} ends early: {flaw}; what stands before it is used"));
+    for (journal, defect) in &rebuilt.torn {
+        env.console.warning(&format!("{journal} is incomplete: {defect}; the events before that are used"));
     }
     if !rebuilt.has_ended {
-        around.console.warning("the journal has no end of the run, so no result.json follows from it");
+        env.console.warning("the journal has no end of the run, so there is no result.json");
     }
-    let lines = rebuilt.files.iter().map(|(name, found)| {
-        let was = match found {
-            ExistingFile::Missing => "was missing",
-            ExistingFile::Different => "was another",
-            ExistingFile::Identical => "as it was",
+    let lines = rebuilt.files.iter().map(|(name, existing)| {
+        let status = match existing {
+            ExistingFile::Missing => "created",
+            ExistingFile::Different => "changed",
+            ExistingFile::Identical => "unchanged",
         };
-        format!("{was:<12} {}\n", printable(name))
+        format!("{status:<10} {}\n", printable(name))
     });
-    around.console.print_sanitized(&lines.collect::<String>());
+    env.console.print_sanitized(&lines.collect::<String>());
     Ok(0)
 }
 
-/// Makes the transcript's own headings stand out on a terminal, and escape sequences in it harmless.
+/// Colours the headings of a transcript and sanitizes its text for a terminal.
 fn style_for_terminal(markdown: &str, colour: bool) -> String {
     let mut fence: Option<String> = None;
     let mut text = String::with_capacity(markdown.len());

@@ -1,33 +1,33 @@
-//! Paths that a repository must not lead elsewhere by a link: `runs`, `jobs`, and the cases of a job.
+//! Refuses symbolic links in a repository that redirect legwork's output: `runs`, `jobs` and the cases of a job.
 
 use std::io;
 use std::path::{Component, Path};
 
 use crate::error::Error;
 
-/// Refuses a path that is meant to be beneath a folder, and that a link on its way leads out of it. An absolute path, or
-/// one with `..`, is somebody's own choice.
+/// Refuses a relative path if a symbolic link in it leads out of `folder`. Absolute paths and paths with `..` are allowed, as
+/// the user chose them on purpose.
 ///
 /// # Errors
-/// Names the place that the link leads to, and the option that chooses another one.
+/// Names the target of the link, with `hint` as the hint.
 pub(super) fn reject_escaping_symlinks(folder: &Path, path: &Path, hint: &str) -> Result<(), Error> {
     if path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Ok(());
     }
-    let failed = |source| Error::Environment { message: format!("{} can't be read", folder.display()), source };
+    let failed = |source| Error::Environment { message: format!("can't read {}", folder.display()), source };
     let real = folder.canonicalize().map_err(failed)?;
     let mut reached = real.clone();
     for part in path.components() {
         reached.push(part);
         let shown = || path.display();
         match reached.canonicalize() {
-            Ok(there) if there.starts_with(&real) => reached = there,
-            Ok(there) => {
-                let message = format!("`{}` leads out of this folder by a link, to {}", shown(), there.display());
+            Ok(target) if target.starts_with(&real) => reached = target,
+            Ok(target) => {
+                let message = format!("`{}` is a symbolic link to {}, outside this folder", shown(), target.display());
                 return Err(Error::Usage { message, hint: Some(hint.to_owned()) });
             }
-            // No link leads anywhere, for no folder can be made behind one to nothing. What is wrong there, whoever makes the
-            // folder says.
+            // A missing path can't lead anywhere, and nothing can be created behind a dangling link. Other errors are
+            // reported when the folder is created.
             Err(error) if error.kind() == io::ErrorKind::NotFound || !reached.is_symlink() => return Ok(()),
             Err(error) => {
                 let message = format!("`{}` can't be used: {error}", shown());
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_link_that_leads_out_is_refused() {
+    fn only_links_out_of_the_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("inside");
         fs::create_dir_all(inside.join("real")).unwrap();
@@ -55,7 +55,7 @@ mod tests {
         symlink("../absent", inside.join("dangling")).unwrap();
         fs::write(inside.join("file"), "").unwrap();
         let check = |path: &str| reject_escaping_symlinks(&inside, Path::new(path), "").is_ok();
-        for (path, fine) in [
+        for (path, is_allowed) in [
             ("real", true),
             ("absent/below", true),
             ("file/below", true),
@@ -67,7 +67,7 @@ mod tests {
             ("dangling", true),
             ("dangling/below", true),
         ] {
-            assert_eq!(check(path), fine, "{path}");
+            assert_eq!(check(path), is_allowed, "{path}");
         }
     }
 }

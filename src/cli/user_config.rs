@@ -1,110 +1,165 @@
-//! The user's own configuration: where it is, and its prices, read once where a command needs them.
+//! The user's configuration: `providers.toml` and `prices.toml`, read when a command needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::provider_config::UNREADABLE_CONFIG_HELP;
-use super::{CliEnv, read_files};
-use crate::diagnostic::Diagnostic;
+use super::env::CliEnv;
+use super::read_files;
+use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::lints::{UserConfig, unknown_provider_help};
 use crate::pricing::{Prices, UserPrices};
 use crate::providers::base_url::{display_base, is_loopback, is_on_host_of};
-use crate::providers::user_servers::{ParsedServers, UserServers};
+use crate::providers::user_servers::{FILE_NAME, ParsedServers, UserServers, unreadable};
 use crate::providers::{PROVIDERS, ProviderSpec, find};
 use crate::{toml_file, yaml};
 
 impl CliEnv {
-    /// What models cost: by the user's own file where it says, else by the table.
+    /// The servers in `providers.toml`; none if there is no such file.
     ///
     /// # Errors
-    /// The file has mistakes. Then nothing of it is used.
+    /// The file has mistakes. Nothing may run then, since the variables that hold keys aren't known.
+    pub(super) fn user_servers(&self) -> Result<&UserServers, Error> {
+        match self.parsed_servers() {
+            ParsedServers { findings, .. } if !findings.is_empty() => Err(Error::Configuration(findings.clone())),
+            ParsedServers { servers, .. } => Ok(servers),
+        }
+    }
+
+    /// The valid servers in `providers.toml`, and the mistakes in it.
+    pub(super) fn parsed_servers(&self) -> &ParsedServers {
+        self.servers.get_or_init(|| match self.providers_file() {
+            Some(path) => read_providers_file(&path),
+            None => ParsedServers { servers: UserServers::default(), findings: Vec::new() },
+        })
+    }
+
+    /// The path of `providers.toml`, whether or not it exists.
+    fn providers_file(&self) -> Option<PathBuf> {
+        self.config_file(FILE_NAME)
+    }
+
+    /// The path of `prices.toml`, whether or not it exists.
+    pub(super) fn prices_file(&self) -> Option<PathBuf> {
+        self.config_file("prices.toml")
+    }
+
+    /// The path of a configuration file: below `$XDG_CONFIG_HOME`, else below `~/.config`.
+    fn config_file(&self, name: &str) -> Option<PathBuf> {
+        let from_home = || Some(self.folder_variable("HOME")?.join(".config"));
+        Some(self.folder_variable("XDG_CONFIG_HOME").or_else(from_home)?.join("legwork").join(name))
+    }
+
+    /// What models cost: the prices in `prices.toml`, then those of the built-in table.
+    ///
+    /// # Errors
+    /// The file has mistakes. Then none of it is used.
     pub(super) fn prices(&self) -> Result<&Prices, Error> {
         self.read_prices().as_ref().map_err(|findings| Error::Configuration(findings.clone()))
     }
 
-    /// Everything that the user's own configuration says.
+    fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
+        self.prices.get_or_init(|| match self.prices_file() {
+            Some(path) => {
+                read_prices_file(&path, &|provider| unknown_provider_help(provider, &self.parsed_servers().servers))
+                    .map(|prices| prices.with_base_urls(self.custom_base_urls()))
+            }
+            None => Ok(Prices::new().with_base_urls(self.custom_base_urls())),
+        })
+    }
+
+    /// The whole configuration of the user.
     ///
     /// # Errors
-    /// It has mistakes: all of them.
+    /// All mistakes in its files.
     pub(super) fn user_config(&self) -> Result<UserConfig, Error> {
         match self.user_config_with_findings() {
-            (own, findings) if findings.is_empty() => Ok(own),
+            (config, findings) if findings.is_empty() => Ok(config),
             (_, findings) => Err(Error::Configuration(findings)),
         }
     }
 
-    /// As [`CliEnv::own`], for who goes on all the same: with everything that is wrong.
+    /// The valid part of the user's configuration, and all mistakes in its files.
     pub(super) fn user_config_with_findings(&self) -> (UserConfig, Vec<Diagnostic>) {
-        let ParsedServers { servers, findings } = self.user_servers_with_findings();
-        let (prices, of_prices) = match self.read_prices() {
+        let ParsedServers { servers, findings } = self.parsed_servers();
+        let (prices, price_findings) = match self.read_prices() {
             Ok(prices) => (prices.clone(), &[][..]),
             Err(findings) => {
                 (Prices::with_unreadable_user_prices().with_base_urls(self.custom_base_urls()), findings.as_slice())
             }
         };
-        let own = UserConfig { servers: servers.clone(), prices, local_providers: self.local_providers(servers) };
-        (own, [findings, of_prices].concat())
+        let config = UserConfig { servers: servers.clone(), prices, local_providers: self.local_providers(servers) };
+        (config, [findings, price_findings].concat())
     }
 
-    /// The providers and servers whose address is this machine's.
+    /// The configuration files that are in the workspace. No tool may change them.
+    pub(super) fn user_config_files_below(&self, workspace: &Path) -> Vec<PathBuf> {
+        let files = [self.providers_file(), self.prices_file()].into_iter().flatten();
+        let canonical = |file: PathBuf| {
+            let (parent, real) =
+                file.ancestors().skip(1).find_map(|parent| Some((parent, parent.canonicalize().ok()?)))?;
+            Some(real.join(file.strip_prefix(parent).ok()?))
+        };
+        files.filter_map(canonical).filter(|file| file.starts_with(workspace)).collect()
+    }
+
+    /// The providers and servers whose base URL is on this machine.
     fn local_providers(&self, servers: &UserServers) -> BTreeSet<String> {
         let built_in = PROVIDERS
             .iter()
-            .filter_map(|entry| Some((entry.name, self.variable(entry.default_endpoint?.base_url_env)?)));
+            .filter_map(|provider| Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?)));
         let named = servers.iter().map(|server| (server.name(), server.base_url()));
         built_in.chain(named).filter(|(_, base)| is_loopback(base)).map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Where the user's own prices are, or would be.
-    pub(super) fn prices_file(&self) -> Option<PathBuf> {
-        self.config_file("prices.toml")
-    }
-
-    /// The files of it that lie in the workspace: no tool may change them.
-    pub(super) fn user_config_files_below(&self, workspace: &Path) -> Vec<PathBuf> {
-        let files = [self.providers_file(), self.prices_file()].into_iter().flatten();
-        let whole = |file: PathBuf| {
-            let (above, real) = file.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)))?;
-            Some(real.join(file.strip_prefix(above).ok()?))
-        };
-        files.filter_map(whole).filter(|file| file.starts_with(workspace)).collect()
-    }
-
-    fn read_prices(&self) -> &Result<Prices, Vec<Diagnostic>> {
-        self.prices.get_or_init(|| match self.prices_file() {
-            Some(path) => read_prices_file(&path, &|provider| {
-                unknown_provider_help(provider, &self.user_servers_with_findings().servers)
-            })
-            .map(|prices| prices.with_base_urls(self.custom_base_urls())),
-            None => Ok(Prices::new().with_base_urls(self.custom_base_urls())),
-        })
-    }
-
-    /// The base addresses of providers and servers that aren't their providers' own nor this machine's, without credentials.
+    /// The base URLs that are neither the provider's own nor on this machine, without credentials.
     fn custom_base_urls(&self) -> BTreeMap<String, String> {
-        let servers = &self.user_servers_with_findings().servers;
-        let built_in = PROVIDERS
-            .iter()
-            .filter_map(|entry| Some((entry.name, self.variable(entry.default_endpoint?.base_url_env)?, entry)));
+        let servers = &self.parsed_servers().servers;
+        let built_in = PROVIDERS.iter().filter_map(|provider| {
+            Some((provider.name, self.variable(provider.default_endpoint?.base_url_env)?, provider))
+        });
         let named = servers.iter().filter_map(|server| Some((server.name(), server.base_url(), find(server.api())?)));
-        let is_elsewhere = |base: &str, entry: &ProviderSpec| {
-            !is_loopback(base) && entry.default_endpoint.is_some_and(|home| !is_on_host_of(base, home.base_url))
+        let is_custom = |base: &str, provider: &ProviderSpec| {
+            !is_loopback(base)
+                && provider.default_endpoint.is_some_and(|default| !is_on_host_of(base, default.base_url))
         };
-        let elsewhere = built_in.chain(named).filter(|(_, base, entry)| is_elsewhere(base, entry));
-        elsewhere.filter_map(|(name, base, _)| Some((name.to_owned(), display_base(base)?))).collect()
+        let custom = built_in.chain(named).filter(|(_, base, provider)| is_custom(base, provider));
+        custom.filter_map(|(name, base, _)| Some((name.to_owned(), display_base(base)?))).collect()
     }
 }
 
-fn read_prices_file(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Prices, Vec<Diagnostic>> {
-    // Who may not look into the folder has no configuration in it.
+/// Reads a file of the user's configuration; `None` if there is none.
+fn read_config_file(path: &Path) -> Option<Result<Arc<Source>, Diagnostic>> {
+    // A folder that the user may not enter holds no configuration of theirs.
     let is_absent = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
     if path.symlink_metadata().is_err_and(|error| is_absent(error.kind())) {
-        return Ok(Prices::new());
+        return None;
     }
-    let bytes = read_files::read_bounded(path, yaml::MAX_BYTES)
-        .map_err(|why| vec![read_files::unreadable_file(path, &why).help(UNREADABLE_CONFIG_HELP)])?;
-    let source = toml_file::read_source(&path.to_string_lossy(), &bytes).map_err(|finding| vec![finding])?;
-    UserPrices::read(&source, unknown).map(Prices::with_user_prices)
+    Some(match read_files::read_bounded(path, yaml::MAX_BYTES) {
+        Ok(bytes) => toml_file::read_source(&path.to_string_lossy(), &bytes),
+        Err(why) => {
+            Err(read_files::unreadable_file(path, &why).help("make it a regular file that you can read, or remove it"))
+        }
+    })
+}
+
+fn read_prices_file(path: &Path, unknown: &dyn Fn(&str) -> Option<String>) -> Result<Prices, Vec<Diagnostic>> {
+    match read_config_file(path) {
+        None => Ok(Prices::new()),
+        Some(Ok(source)) => UserPrices::read(&source, unknown).map(Prices::with_user_prices),
+        Some(Err(finding)) => Err(vec![finding]),
+    }
+}
+
+fn read_providers_file(path: &Path) -> ParsedServers {
+    let name = path.to_string_lossy();
+    match read_config_file(path) {
+        None => ParsedServers { servers: UserServers::empty_in(&name), findings: Vec::new() },
+        Some(Ok(source)) => UserServers::read(&source),
+        Some(Err(finding)) => {
+            ParsedServers { servers: UserServers::unreadable_in(&name), findings: vec![unreadable(finding)] }
+        }
+    }
 }

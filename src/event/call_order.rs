@@ -179,6 +179,6 @@ mod tests {
         assert_eq!(read(events.clone()), "reply_received +a +b -b");
         let more = [events.clone(), vec![told(), finished("a"), told()]].concat();
         assert_eq!(read(more), "reply_received +a +b -b note_sent -a note_sent", "it goes on later");
-        assert_eq!(read(vec![finished("x"), told(), started("y")]), "-x told +y", "what no reply asked for");
+        assert_eq!(read(vec![finished("x"), told(), started("y")]), "-x note_sent +y", "what no reply asked for");
     }
 }

@@ -1,4 +1,4 @@
-//! Two runs side by side, as data.
+//! A comparison of two runs, as data.
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -6,68 +6,68 @@ use serde::Serialize;
 use crate::event::{Change, CheckResult, Outcome, SubagentResult, Usage};
 use crate::plan::diff::PlanChange;
 
-/// Two runs and what differs between them. As JSON its fields are a promise; a change of theirs is a new `format`.
+/// Two runs and their differences. The JSON fields are stable; incompatible changes raise `format`.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The version of this form: 1.
+    /// The version of this data format: 1.
     pub format: u32,
-    /// Whether both are runs of a job of the same name.
+    /// Whether the jobs have the same name.
     pub same_job: bool,
-    /// The runs, as they were named.
+    /// The runs, in the order of the command line.
     pub runs: [ComparedRun; 2],
-    /// What differs in what was planned, prompts as diffs.
+    /// The differences between the plans, prompts as diffs.
     pub plan: Vec<PlanChange>,
-    /// What differs in the data that they ended with.
+    /// The differences between the results.
     pub result: Vec<PlanChange>,
-    /// What differs in the parent's last text, as the hunks of a unified diff; null where it is the same.
+    /// A unified diff of the parents' last texts, hunks only; null if they are equal.
     pub text: Option<String>,
-    /// Every file that one of them has changed, in the order of their paths.
+    /// The files that either run changed, sorted by path.
     pub files: Vec<ChangedFile>,
 }
 
-/// One run.
+/// One of the two runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedRun {
-    /// Its id.
+    /// The run id.
     pub run_id: String,
-    /// Its job's name.
+    /// The name of the job.
     pub job: String,
     /// The parent's model.
     pub model: String,
-    /// How it ended; null where it hasn't.
+    /// How the run ended; null if it hasn't.
     pub outcome: Option<Outcome>,
-    /// The parent's turns.
+    /// The turns of the parent.
     pub turns: u32,
     /// Tool calls of all agents.
     pub tool_calls: u64,
-    /// The same by the tools' names, those used most first. Calls of subagents whose journals weren't kept are missing.
+    /// Calls by tool, most used first. Calls of subagents whose journals weren't kept are missing.
     pub tools: IndexMap<String, u64>,
-    /// Tokens of the whole run.
+    /// The tokens of the whole run.
     pub usage: Usage,
-    /// Its cost in US dollars; null where it isn't known, or the run hasn't ended.
+    /// The cost in US dollars; null if it is unknown or the run hasn't ended.
     pub cost_usd: Option<f64>,
-    /// Its running time in milliseconds; null where it hasn't ended.
+    /// The duration in milliseconds; null if the run hasn't ended.
     pub duration_ms: Option<u64>,
-    /// How tools were confined; null where it hasn't ended.
+    /// The sandbox tier; null if the run hasn't ended.
     pub sandbox: Option<String>,
-    /// Its subagents that have ended.
+    /// The subagents that have ended.
     pub subagents: Vec<SubagentResult>,
     /// Every attempt of every check.
     pub checks: Vec<CheckResult>,
-    /// Whether it is known what it has changed.
+    /// Whether the changes of the run are known.
     pub has_changes: bool,
-    /// How many files it has changed, where that is more than its record lists.
+    /// The number of changed files, if the record doesn't list them all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_files: Option<u64>,
 }
 
-/// A file that one of them has changed.
+/// A file that at least one of the runs changed.
 #[derive(Debug, Serialize)]
 pub struct ChangedFile {
-    /// Its path, relative to the workspace.
+    /// The path, relative to the workspace.
     pub path: String,
-    /// What each of them did; null where it left the file as it was.
+    /// The change by each run; null if the run left the file unchanged.
     pub changes: [Option<Change>; 2],
-    /// Whether both did the very same, where both have that in their patches.
+    /// Whether both made the same change; null unless both patches contain the file.
     pub same: Option<bool>,
 }

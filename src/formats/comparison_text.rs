@@ -1,4 +1,4 @@
-//! Two runs in two columns, on lines of at most 80.
+//! A comparison of two runs, in two columns and at most 80 characters wide.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +9,23 @@ use crate::plan::diff::PlanChange;
 use crate::text::pluralize;
 use crate::text::sanitize;
 
-/// Columns of a label, its mark and the space behind them.
+/// Columns for a label, its mark and the space after them.
 const LABEL_WIDTH: usize = 16;
-/// Columns of a value.
+/// Columns for a value.
 const VALUE_WIDTH: usize = 31;
-/// How many lines of one diff are shown.
+/// The most lines shown of one diff.
 const MAX_DIFF_LINES: usize = 60;
 
-/// The whole page. What differs has an asterisk before it.
-pub(super) fn page(comparison: &Comparison, look: DisplayOptions) -> String {
-    let mut page = ComparisonWriter { text: String::new(), display: look };
+/// Renders a comparison. An asterisk marks rows that differ.
+pub(super) fn page(comparison: &Comparison, display: DisplayOptions) -> String {
+    let mut page = ComparisonWriter { text: String::new(), display };
     let [one, other] = &comparison.runs;
     page.heading_row([&one.run_id, &other.run_id]);
     if !comparison.same_job {
-        page.line("They are runs of different jobs.");
+        page.line("These runs are of different jobs.");
     }
     for side in [one, other].into_iter().filter(|side| side.outcome.is_none()) {
-        page.line(&format!("{} has not ended: its figures are those of its journals.", side.run_id));
+        page.line(&format!("{} has not ended; its numbers are from its journals.", side.run_id));
     }
     page.row("job", &[one, other].map(|side| side.job.clone()));
     page.row("outcome", &[one, other].map(|side| side.outcome.map_or("not ended".to_owned(), |it| it.to_string())));
@@ -91,11 +91,8 @@ impl ComparisonWriter {
 
     fn heading(&mut self, title: &str) {
         self.text.push('\n');
-        if self.display.colour {
-            self.text += &format!("\u{1b}[1m{title}\u{1b}[0m\n");
-        } else {
-            self.line(title);
-        }
+        self.text += &self.display.paint(title, "1");
+        self.text.push('\n');
     }
 
     fn heading_row(&mut self, names: [&String; 2]) {
@@ -173,11 +170,11 @@ impl ComparisonWriter {
         self.heading("files changed");
         for file in &comparison.files {
             let mut values = [0, 1].map(|at| change(file.changes[at].as_ref()));
-            let is_other = file.same == Some(false) || values[0] != values[1];
+            let differs = file.same == Some(false) || values[0] != values[1];
             if file.same == Some(false) && values[0] == values[1] {
-                values[1] += " (other lines)";
+                values[1] += " (different lines)";
             }
-            self.row_with_mark(&format!("  {}", file.path), if is_other { '*' } else { ' ' }, &values);
+            self.row_with_mark(&format!("  {}", file.path), if differs { '*' } else { ' ' }, &values);
         }
     }
 
@@ -213,14 +210,14 @@ fn subagent_stats(child: &SubagentResult) -> String {
     format!("{}, {turns}, {}", child.outcome, pluralize(child.tool_calls, "call"))
 }
 
-/// How the last attempt of a check went, and which it was.
+/// The verdict of the last attempt of a check, with its number.
 fn last_verdict(checks: &[CheckResult], name: &str) -> String {
     let Some(last) = checks.iter().rev().find(|check| check.name == name) else { return "-".to_owned() };
     let word = if last.passed { "passed" } else { "failed" };
     if last.attempt > 1 { format!("{word}, attempt {}", last.attempt) } else { word.to_owned() }
 }
 
-/// A value in its column: on one line, its end left out where it is too long.
+/// Fits a value into its column: on one line, truncated if it is too long.
 fn fit_column(value: &str) -> String {
     let value = sanitize::line(value);
     if value.chars().count() <= VALUE_WIDTH {

@@ -1,4 +1,4 @@
-//! One line a finding, as compilers' messages are read by editors and by `grep`.
+//! One line per finding, for editors and `grep`.
 
 use super::{DisplayOptions, Format, Subject};
 use crate::diagnostic::Diagnostic;

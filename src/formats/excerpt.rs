@@ -1,33 +1,33 @@
-//! The lines of a source around some places: few, short and harmless, however long the file or its lines are.
+//! Excerpts of a source file around some spans: few, short and sanitized lines, however long the file or its lines are.
 
 use std::ops::Range;
 
 use crate::diagnostic::Source;
 use crate::text::sanitize;
 
-/// Characters shown before and after the first place in a line.
+/// Characters shown before and after the start of the first span in a line.
 const CHARS_BEFORE: usize = 200;
 const CHARS_AFTER: usize = 600;
-/// Lines of a place that spans more.
+/// A span of more lines shows only its first line.
 const MAX_LINES: usize = 8;
 
 pub(super) struct Excerpt {
     /// The lines, joined with `\n`.
     pub(super) text: String,
-    /// The number of the first line, 1-based.
+    /// The 1-based number of the first line.
     pub(super) first_line: usize,
-    /// The places, as byte ranges of `text`.
+    /// The spans, as byte ranges of `text`.
     pub(super) spans: Vec<Range<usize>>,
 }
 
-/// The lines that a place is shown with, 1-based, last included.
+/// The first and the last line that are shown of a span, 1-based.
 pub(super) fn line_range(source: &Source, span: &Range<usize>) -> (usize, usize) {
     let first = source.position(span.start).0;
     let last = source.position(span.end.max(span.start)).0;
     (first, if last - first < MAX_LINES { last } else { first })
 }
 
-/// Takes the lines from the first to the last place.
+/// Takes the lines from the first span to the last.
 pub(super) fn excerpt_around(source: &Source, spans: &[Range<usize>]) -> Excerpt {
     let covered: Vec<(usize, usize)> = spans.iter().map(|span| line_range(source, span)).collect();
     let first_line = covered.iter().map(|(first, _)| *first).min().unwrap_or(1);
@@ -71,11 +71,11 @@ pub(super) fn excerpt_around(source: &Source, spans: &[Range<usize>]) -> Excerpt
     Excerpt { text, first_line, spans }
 }
 
-/// The part of a line around an offset.
-fn visible_range(text: &str, line: &Range<usize>, around: usize) -> Range<usize> {
-    let before = &text[line.start..around];
-    let after = &text[around..line.end];
+/// The part of a line that is shown around an offset.
+fn visible_range(text: &str, line: &Range<usize>, offset: usize) -> Range<usize> {
+    let before = &text[line.start..offset];
+    let after = &text[offset..line.end];
     let start = before.char_indices().rev().nth(CHARS_BEFORE).map_or(line.start, |(at, _)| line.start + at);
-    let end = after.char_indices().nth(CHARS_AFTER).map_or(line.end, |(at, _)| around + at);
+    let end = after.char_indices().nth(CHARS_AFTER).map_or(line.end, |(at, _)| offset + at);
     start..end
 }

@@ -1,4 +1,4 @@
-//! What a finding is recognised by when it is found again, in a file that has changed elsewhere.
+//! Fingerprints, by which a finding is recognized after other parts of its file changed.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use sha2::{Digest, Sha256};
 use super::uri;
 use crate::diagnostic::{Diagnostic, SourceSpan};
 
-/// A line longer than this many bytes says nothing of one place in it.
+/// Of a longer line, only the part from the start of the finding counts.
 const MAX_LINE_BYTES: usize = 500;
-/// Of a place that spans more, the first ones count.
+/// Of a longer finding, only the first lines count.
 const MAX_LINES: usize = 8;
 
-/// For each finding 32 hexadecimal digits that no other one has. They come from its code, its file's name and what
-/// stands in its lines, but not from where these are or how far they are indented; and, where all that is the same
-/// twice, from how many came before.
+/// Returns a unique fingerprint of 32 hexadecimal digits for each finding. It depends on the code, the file name and the
+/// text of the lines, but not on their numbers or their indentation. If all of that occurs repeatedly, it also depends on
+/// the number of earlier occurrences.
 pub(super) fn fingerprints(findings: &[Diagnostic]) -> Vec<String> {
     let mut seen: HashMap<[u8; 32], usize> = HashMap::new();
-    let mut prints = Vec::with_capacity(findings.len());
+    let mut fingerprints = Vec::with_capacity(findings.len());
     for finding in findings {
         let mut hash = Sha256::new();
         for part in [finding.code, uri::strip_dot_slash(&finding.span.source.name), &normalized_lines(&finding.span)] {
@@ -28,21 +28,21 @@ pub(super) fn fingerprints(findings: &[Diagnostic]) -> Vec<String> {
         hash.update(earlier.to_be_bytes());
         *earlier += 1;
         let digits = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        prints.push(digits);
+        fingerprints.push(digits);
     }
-    prints
+    fingerprints
 }
 
-/// What stands in a place's lines, without white space around it; of a very long line the place's own beginning.
-fn normalized_lines(place: &SourceSpan) -> String {
-    let (source, (first, _), (last, _)) = (&place.source, place.start(), place.end());
+/// The text of the lines of a span, trimmed. Of a very long line, the text from the start of the span.
+fn normalized_lines(span: &SourceSpan) -> String {
+    let (source, (first, _), (last, _)) = (&span.source, span.start(), span.end());
     let mut text = String::new();
     for number in first..=last.min(first + MAX_LINES - 1) {
         let line = source.line_span(number);
         let shown = if line.len() > MAX_LINE_BYTES {
-            let start = place.range.start.clamp(line.start, line.end);
-            let end = place.range.end.clamp(start, line.end).min(start + MAX_LINE_BYTES);
-            // A cut inside a character leaves it out.
+            let start = span.range.start.clamp(line.start, line.end);
+            let end = span.range.end.clamp(start, line.end).min(start + MAX_LINE_BYTES);
+            // Don't cut within a character.
             (start..=end).rev().find_map(|end| source.text.get(start..end)).unwrap_or_default()
         } else {
             source.text[line].trim()
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_keeps_its_print_when_its_line_moves() {
+    fn a_finding_keeps_its_fingerprint_when_its_line_moves() {
         let here = prints("jobs/a.yaml", "a: 1\nbad: x\n", &[("e", "bad")]);
         assert_eq!(here, prints("./jobs/a.yaml", "# new\n\na: 2\n  bad: x\r\nc: 3", &[("e", "bad")]));
         assert!(here[0].len() == 32 && here[0].bytes().all(|digit| digit.is_ascii_hexdigit()), "{here:?}");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_findings_have_the_same() {
+    fn fingerprints_are_unique() {
         let twice = prints("a.yaml", "[x, y]\n", &[("e", "x"), ("e", "y"), ("e", "y"), ("f", "x")]);
         let mut different = twice.clone();
         different.sort();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_elsewhere_in_a_very_long_line_changes_nothing() {
+    fn changes_elsewhere_in_a_very_long_line_dont_matter() {
         let text = |before: &str| format!("{{{before}{}: {} }}", "ä".repeat(600), "ö".repeat(700));
         let part = "ö".repeat(700);
         assert_eq!(prints("a", &text("x"), &[("e", &part)]), prints("a", &text("yy"), &[("e", &part)]));

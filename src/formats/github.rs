@@ -1,11 +1,13 @@
-//! Annotations on a pull request: GitHub's workflow commands
+//! Annotations on a pull request, as GitHub workflow commands
 //! (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 
-use super::{DisplayOptions, Format, Subject, concise, count, uri};
+use super::format::count;
+use super::{DisplayOptions, Format, Subject, concise, uri};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::text::pluralize;
 use crate::text::sanitize;
 
-/// GitHub shows ten of a level for each step; the tenth counts the rest, which are plain lines of the log.
+/// GitHub shows ten annotations of each level per step. The tenth says how many more there are in the log.
 const MAX_ANNOTATIONS_PER_LEVEL: usize = 9;
 
 pub(super) struct Github;
@@ -23,21 +25,21 @@ impl Format for Github {
         let mut text = String::new();
         let mut log = String::new();
         for severity in [Severity::Error, Severity::Warning] {
-            let of_level = || findings.iter().filter(|finding| finding.severity == severity);
-            of_level().take(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| text += &annotation(finding));
-            of_level().skip(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| log += &concise::finding_line(finding));
-            let rest = count(findings, severity).saturating_sub(of_level().count().min(MAX_ANNOTATIONS_PER_LEVEL));
+            let of_severity = || findings.iter().filter(|finding| finding.severity == severity);
+            of_severity().take(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| text += &annotation(finding));
+            of_severity().skip(MAX_ANNOTATIONS_PER_LEVEL).for_each(|finding| log += &concise::finding_line(finding));
+            let rest = count(findings, severity).saturating_sub(of_severity().count().min(MAX_ANNOTATIONS_PER_LEVEL));
             if rest > 0 {
                 let word = severity.as_str();
-                let noun = if rest == 1 { word.to_owned() } else { format!("{word}s") };
-                text += &format!("::{word}::{rest} more {noun}, which are in the step's log\n");
+                let more = pluralize(rest as u64, &format!("more {word}"));
+                text += &format!("::{word}::{more} in the log of this step\n");
             }
         }
         Some(text + &log)
     }
 }
 
-/// One line. GitHub takes columns only where the place lies in one line.
+/// One annotation, on one line. GitHub accepts columns only for spans within one line.
 fn annotation(finding: &Diagnostic) -> String {
     let ((line, column), (end_line, end_column)) = (finding.span.start(), finding.span.end());
     let file = escape_property(uri::strip_dot_slash(&finding.span.source.name));
@@ -49,12 +51,12 @@ fn annotation(finding: &Diagnostic) -> String {
     format!("::{word} file={file},line={line},endLine={end_line}{columns},title={title}::{message}\n")
 }
 
-/// Escapes the text after the second `::`, as GitHub's own toolkit does.
+/// Escapes a message, as GitHub's toolkit does.
 fn escape_data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Escapes the value of a property.
+/// Escapes the value of a property, such as `file`.
 fn escape_property(text: &str) -> String {
     escape_data(&sanitize::line(text)).replace(':', "%3A").replace(',', "%2C")
 }

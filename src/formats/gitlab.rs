@@ -39,15 +39,18 @@ impl Format for Gitlab {
     }
 
     fn diagnostics(&self, findings: &[Diagnostic], _: DisplayOptions) -> Option<String> {
-        let prints = fingerprint::fingerprints(findings);
-        let entries: Vec<CodeQualityIssue<'_>> =
-            findings.iter().zip(prints).map(|(finding, print)| code_quality_issue(finding, print)).collect();
+        let fingerprints = fingerprint::fingerprints(findings);
+        let entries: Vec<CodeQualityIssue<'_>> = findings
+            .iter()
+            .zip(fingerprints)
+            .map(|(finding, fingerprint)| code_quality_issue(finding, fingerprint))
+            .collect();
         let text = serde_json::to_string_pretty(&entries).ok()?;
         Some(sanitize::escape_json(&text) + "\n")
     }
 }
 
-/// GitLab's five severities go from `info` to `blocker`; a description is one line.
+/// One issue. GitLab has five severities, from `info` to `blocker`, and expects descriptions of one line.
 fn code_quality_issue(finding: &Diagnostic, fingerprint: String) -> CodeQualityIssue<'_> {
     let severity = match finding.severity {
         Severity::Error => "major",

@@ -1,4 +1,4 @@
-//! HTML: one self-contained page, without scripts or anything from elsewhere.
+//! The HTML report: one self-contained page without scripts or external resources.
 
 use std::io::{self, Write};
 
@@ -11,12 +11,11 @@ use crate::text::sanitize;
 
 const PAGE_TEMPLATE: &str = include_str!("html/page.html");
 const ENTRY_TEMPLATE: &str = include_str!("html/entry.html");
-/// Where the page is cut to let the entries in between.
+/// The place of the entries in the page template.
 const ENTRIES_MARK: &str = "<!-- entries -->";
-/// Longest text of one part of the page, in characters; the journal has it whole.
+/// The most characters in one part of the page. The journal has the full text.
 const MAX_PART_CHARS: usize = 10_000;
 
-/// See the module.
 pub(super) struct Html;
 
 impl Format for Html {
@@ -28,8 +27,8 @@ impl Format for Html {
         &[Subject::Transcript]
     }
 
-    fn transcript(&self, story: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
-        Some(page(story, out).map_err(|error| match error {
+    fn transcript(&self, transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Option<io::Result<()>> {
+        Some(page(transcript, out).map_err(|error| match error {
             RenderError::Io(error) => error,
             RenderError::Template(error) => io::Error::other(error),
         }))
@@ -53,13 +52,13 @@ impl From<minijinja::Error> for RenderError {
     }
 }
 
-fn page(story: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), RenderError> {
+fn page(transcript: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), RenderError> {
     let mut templates = Environment::new();
     // The names end in .html, which switches escaping on.
     templates.add_template("page.html", PAGE_TEMPLATE)?;
     templates.add_template("entry.html", ENTRY_TEMPLATE)?;
-    let figures: Vec<(&str, String)> = story.result.map(run_stats::run_stats).unwrap_or_default();
-    let subagents: Vec<Value> = story.result.iter().flat_map(|result| &result.subagents).map(|subagent| {
+    let stats: Vec<(&str, String)> = transcript.result.map(run_stats::run_stats).unwrap_or_default();
+    let subagents: Vec<Value> = transcript.result.iter().flat_map(|result| &result.subagents).map(|subagent| {
         context! {
             id => subagent.id.as_str(), file => summary_file(&subagent.id), description => subagent.description.as_deref(),
             outcome => subagent.outcome.as_str(), turns => subagent.turns, tool_calls => subagent.tool_calls,
@@ -68,22 +67,22 @@ fn page(story: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), RenderErr
         }
     }).collect();
     let page = templates.get_template("page.html")?.render(context! {
-        job => story.plan.job.as_str(), description => story.plan.description.as_deref(), system => story.plan.parent.system.as_str(),
-        outcome => story.result.map_or("not finished", |result| result.outcome.as_str()),
-        good => story.result.is_some_and(|result| result.exit_code == 0),
-        error => story.result.and_then(|result| result.error.as_ref()).map(|error| {
+        job => transcript.plan.job.as_str(), description => transcript.plan.description.as_deref(), system => transcript.plan.parent.system.as_str(),
+        outcome => transcript.result.map_or("not finished", |result| result.outcome.as_str()),
+        good => transcript.result.is_some_and(|result| result.exit_code == 0),
+        error => transcript.result.and_then(|result| result.error.as_ref()).map(|error| {
             context! { code => error.code.as_str(), message => error.message.as_str(), hint => error.hint.as_deref() }
         }),
-        text => story.result.map(|result| result.text.as_str()),
-        data => story.result.and_then(|result| result.result.as_ref()).map(|data| truncate_text(&format!("{data:#}"))),
-        figures, subagents,
+        text => transcript.result.map(|result| result.text.as_str()),
+        data => transcript.result.and_then(|result| result.result.as_ref()).map(|data| truncate_text(&format!("{data:#}"))),
+        stats, subagents,
     })?;
     let (head, foot) = page.split_once(ENTRIES_MARK).unwrap_or((&page, ""));
     out.write_all(show_control_chars(head).as_bytes())?;
     let entry_template = templates.get_template("entry.html")?;
-    let mut coming = NextReply::default();
-    for entry in &mut *story.entries {
-        for part in event_parts(entry, &mut coming) {
+    let mut next_reply = NextReply::default();
+    for entry in &mut *transcript.entries {
+        for part in event_parts(entry, &mut next_reply) {
             out.write_all(show_control_chars(&entry_template.render(part)?).as_bytes())?;
         }
     }
@@ -91,36 +90,36 @@ fn page(story: &mut Transcript<'_>, out: &mut dyn Write) -> Result<(), RenderErr
     Ok(())
 }
 
-/// What the reply to come is for.
+/// The purpose of the next reply.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum NextReply {
     #[default]
     Turn,
-    /// The last word, which is no turn.
+    /// The final reply after the turn limit, which isn't a turn.
     FinalReply,
-    /// A summary of what went before, which is none either.
+    /// A summary of the conversation, which isn't a turn either.
     Summary,
 }
 
-/// What the page shows of an event: nothing, or one part after the other.
-fn event_parts(entry: JournalEntry, coming: &mut NextReply) -> Vec<Value> {
+/// The parts of the page that show an event.
+fn event_parts(entry: JournalEntry, next_reply: &mut NextReply) -> Vec<Value> {
     let part = |class: &str, title: String, text: &str| context! { class, title, text => truncate_text(text) };
     match entry.event {
         Event::AgentStarted(started) => vec![part("prompt", "Prompt".into(), &started.prompt)],
-        // What it came to follows, in an event of its own.
-        Event::ReplyReceived(replied) if *coming == NextReply::Summary => {
-            let note = |why| part("note", String::new(), &format!("the summary that was asked for {why}"));
+        // The next event, `ContextCompacted`, has the summary.
+        Event::ReplyReceived(replied) if *next_reply == NextReply::Summary => {
+            let note = |why| part("note", String::new(), &format!("compaction failed: the summary {why}"));
             replied.reply.unusable_summary_reason().map(note).into_iter().collect()
         }
         Event::ReplyReceived(replied) => {
-            let is_last = *coming == NextReply::FinalReply;
-            let title = if is_last { "Last word".to_owned() } else { format!("Turn {}", replied.turn) };
-            let mut shown = vec![part("turn", title, "")];
+            let is_last = *next_reply == NextReply::FinalReply;
+            let title = if is_last { "Final reply".to_owned() } else { format!("Turn {}", replied.turn) };
+            let mut parts = vec![part("turn", title, "")];
             if replied.reply.is_empty_reply() {
-                shown.push(part("note", String::new(), "the model said nothing"));
+                parts.push(part("note", String::new(), "empty reply"));
             }
             let stop = replied.reply.stop;
-            shown.extend(replied.reply.blocks.into_iter().filter_map(|block| {
+            parts.extend(replied.reply.blocks.into_iter().filter_map(|block| {
                 match block.content {
                     BlockContent::Other(_) if block.refusal_reason(&stop).is_some() => block
                         .refusal_reason(&stop)
@@ -129,19 +128,19 @@ fn event_parts(entry: JournalEntry, coming: &mut NextReply) -> Vec<Value> {
                     BlockContent::Thinking(text) if text.is_empty() => None,
                     BlockContent::Thinking(text) => Some(part("thinking", "Thinking".into(), &text)),
                     BlockContent::Call(call) => Some(part("call", call.tool.clone(), call.input.get())),
-                    BlockContent::Other(kind) => Some(part("note", String::new(), &format!("a block of kind {kind}"))),
+                    BlockContent::Other(kind) => Some(part("note", String::new(), &format!("a block of type {kind}"))),
                 }
             }));
-            shown
+            parts
         }
         Event::CallFinished(finished) => {
             let class = if finished.result.is_error { "result failed" } else { "result" };
             let title = format!("{} ({})", finished.tool, run_stats::duration(finished.duration_ms));
             vec![part(class, title, &finished.result.text)]
         }
-        Event::NoteSent(told) => vec![part("prompt", "legwork".into(), &told.text)],
-        Event::Retrying(retrying) => vec![part("note", "Tried again".into(), &retrying.retry.reason)],
-        Event::ReplyDiscarded(dropped) => vec![part("note", "Asked again".into(), &dropped.reason)],
+        Event::NoteSent(note) => vec![part("prompt", "legwork".into(), &note.text)],
+        Event::Retrying(retrying) => vec![part("note", "Retry".into(), &retrying.retry.reason)],
+        Event::ReplyDiscarded(dropped) => vec![part("note", "Reply discarded".into(), &dropped.reason)],
         Event::LimitReached(limit) => vec![part("note", format!("Limit {}", limit.limit), &limit.message)],
         Event::LimitRaised(raised) => {
             vec![part("note", format!("Limit {} raised", raised.limit), run_stats::LIMIT_RAISED_NOTE)]
@@ -151,19 +150,19 @@ fn event_parts(entry: JournalEntry, coming: &mut NextReply) -> Vec<Value> {
             vec![part("turn", format!("Resumed at {}", entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")), "")]
         }
         Event::RequestStarted(asked) => {
-            *coming = match (asked.kept_turns, asked.tools_allowed) {
+            *next_reply = match (asked.kept_turns, asked.tools_allowed) {
                 (Some(_), _) => NextReply::Summary,
                 (None, true) => NextReply::Turn,
                 (None, false) => NextReply::FinalReply,
             };
             Vec::new()
         }
-        Event::ResultsTruncated(shortened) => {
-            vec![part("note", "To make room".into(), &run_stats::truncation_summary(&shortened))]
+        Event::ResultsTruncated(truncated) => {
+            vec![part("note", "Compaction".into(), &run_stats::truncation_summary(&truncated))]
         }
-        Event::ContextCompacted(summed_up) => vec![
-            part("note", "To make room".into(), &run_stats::compaction_summary(&summed_up)),
-            part("prompt", "Summary of what went before".into(), &summed_up.summary),
+        Event::ContextCompacted(compacted) => vec![
+            part("note", "Compaction".into(), &run_stats::compaction_summary(&compacted)),
+            part("prompt", "Conversation summary".into(), &compacted.summary),
         ],
         Event::CheckFinished(finished) => {
             let class = if finished.passed { "call" } else { "failed" };
@@ -176,34 +175,34 @@ fn event_parts(entry: JournalEntry, coming: &mut NextReply) -> Vec<Value> {
             vec![part(class, title, &finished.output)]
         }
         Event::WorkspaceChanged(changed) if !changed.changes.is_empty() || changed.incomplete.is_some() => {
-            let mut shown = vec![part("turn", "Files changed".into(), "")];
-            shown.push(part(
+            let mut parts = vec![part("turn", "Files changed".into(), "")];
+            parts.push(part(
                 "text",
                 String::new(),
                 &run_stats::changed_file_lines(&changed, run_stats::MAX_LISTED_FILES),
             ));
             if !changed.patch.is_empty() {
-                shown.push(part("result", "changes.patch".into(), &changed.patch));
+                parts.push(part("result", "changes.patch".into(), &changed.patch));
             }
-            shown
+            parts
         }
         Event::CheckStarted(_) | Event::WorkspaceChanged(_) => Vec::new(),
         Event::RunStarted(_) | Event::CallStarted(_) | Event::AgentFinished(_) | Event::RunFinished(_) => Vec::new(),
     }
 }
 
-/// Control characters, which no page may hold, made visible.
+/// Makes control characters visible, which aren't allowed in HTML.
 fn show_control_chars(text: &str) -> String {
-    let seen =
+    let visible =
         |letter: char| if letter == '\n' { letter } else { sanitize::replacement_char(letter).unwrap_or(letter) };
-    text.chars().map(seen).collect()
+    text.chars().map(visible).collect()
 }
 
 fn truncate_text(text: &str) -> String {
     match text.char_indices().nth(MAX_PART_CHARS) {
         None => text.to_owned(),
         Some((cut, _)) => {
-            format!("{}\n[{} more characters are in events.jsonl]", &text[..cut], text[cut..].chars().count())
+            format!("{}\n[{} more characters in events.jsonl]", &text[..cut], text[cut..].chars().count())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What stands in files never steers who reads the findings: no terminal, no CI system, no program.
+//! Text in files can't inject anything into a terminal, a CI log or a program that reads findings.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use super::{DisplayOptions, FORMATS, Format, Subject};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::text::sanitize;
 
-/// Pieces that do harm somewhere: workflow commands in both of GitHub's forms, Azure's and TeamCity's, escape
-/// sequences in 7 and 8 bits, bidirectional overrides, every line end, what ends strings and properties.
+/// Dangerous pieces: both forms of GitHub's workflow commands, those of Azure and TeamCity, 7-bit and 8-bit escape
+/// sequences, bidirectional overrides, all kinds of line ends, and delimiters of strings and properties.
 const HOSTILE_TEXT: &str = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}0m\u{202e}\u{2066}\u{200b}\u{2028}\r\n::add-mask::x\r::error::y\u{85}\
     \n  ::stop-commands::z\n##[add-mask]x ##vso[task.setvariable variable=PATH]x ##teamcity[x]\n%0A%25,file=b,line=9::\
     \"}],\\\" </script>\u{feff}\0\u{7f}`[a](https://example.org)";
 
-/// Findings with harm in all that comes from files.
+/// Findings with hostile text wherever it comes from files.
 fn findings() -> Vec<Diagnostic> {
     let source =
         Source::new(format!("::error::{HOSTILE_TEXT}/a.yaml"), format!("key: {HOSTILE_TEXT}\nlast: {HOSTILE_TEXT}"));
@@ -42,12 +42,12 @@ fn diagnostic_formats() -> impl Iterator<Item = &'static dyn Format> {
 }
 
 #[test]
-fn nothing_reaches_a_terminal_but_text() {
+fn only_text_reaches_a_terminal() {
     assert_eq!(diagnostic_formats().count(), 6);
     for format in diagnostic_formats() {
         let text = shown(format, false).unwrap();
-        let steering = text.chars().find(|letter| *letter != '\n' && sanitize::replacement_char(*letter).is_some());
-        assert_eq!(steering, None, "{}:\n{text}", format.name());
+        let control = text.chars().find(|letter| *letter != '\n' && sanitize::replacement_char(*letter).is_some());
+        assert_eq!(control, None, "{}:\n{text}", format.name());
         assert!(text.ends_with('\n'), "{}", format.name());
     }
     let coloured = shown(super::find("text").unwrap(), true).unwrap();
@@ -61,7 +61,7 @@ fn nothing_reaches_a_terminal_but_text() {
 }
 
 #[test]
-fn no_line_is_a_command_of_a_ci_system() {
+fn no_line_is_a_ci_command() {
     for format in diagnostic_formats() {
         let text = shown(format, false).unwrap();
         for opening in ["##[", "##vso[", "##teamcity["] {
@@ -76,7 +76,7 @@ fn no_line_is_a_command_of_a_ci_system() {
 }
 
 #[test]
-fn github_reads_one_command_a_finding() {
+fn github_gets_one_command_per_finding() {
     let text = shown(super::find("github").unwrap(), false).unwrap();
     assert_eq!(text.lines().count(), 3, "{text}");
     for line in text.lines() {
@@ -88,12 +88,12 @@ fn github_reads_one_command_a_finding() {
 }
 
 #[test]
-fn concise_has_one_line_a_finding() {
+fn concise_has_one_line_per_finding() {
     assert_eq!(shown(super::find("concise").unwrap(), false).unwrap().lines().count(), 3);
 }
 
 #[test]
-fn programs_get_what_was_there() {
+fn programs_get_the_original_text() {
     let read = |name: &str| serde_json::from_str::<Value>(&shown(super::find(name).unwrap(), false).unwrap()).unwrap();
     let plain = read("json");
     assert_eq!(plain["diagnostics"][1]["message"], HOSTILE_TEXT);

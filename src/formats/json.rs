@@ -1,4 +1,4 @@
-//! For programs.
+//! JSON, for programs.
 
 use serde::Serialize;
 
@@ -11,14 +11,14 @@ use crate::text::sanitize;
 
 pub(super) struct Json;
 
-/// The whole output. Its fields are a promise; a change of theirs is a new `format`.
+/// The output of `validate`. The fields are stable; incompatible changes raise `format`.
 #[derive(Serialize)]
 struct DiagnosticsOutput<'a> {
     format: u32,
     diagnostics: Vec<DiagnosticEntry<'a>>,
 }
 
-/// One finding: lines and columns 1-based, columns in characters, the end exclusive.
+/// A finding. Lines and columns are 1-based, columns count characters, and the end is exclusive.
 #[derive(Serialize)]
 struct DiagnosticEntry<'a> {
     file: &'a str,
@@ -34,7 +34,7 @@ struct DiagnosticEntry<'a> {
     fix: Option<FixEntry<'a>>,
 }
 
-/// A further place that explains the finding.
+/// Another place that explains the finding.
 #[derive(Serialize)]
 struct LabelEntry<'a> {
     file: &'a str,
@@ -45,7 +45,7 @@ struct LabelEntry<'a> {
     text: &'a str,
 }
 
-/// What mends the finding for certain: `with` instead of what stands there.
+/// A fix that is certain to be right: replace the span by `with`.
 #[derive(Serialize)]
 struct FixEntry<'a> {
     file: &'a str,
@@ -89,14 +89,14 @@ impl<'a> From<&'a Fix> for FixEntry<'a> {
     }
 }
 
-/// What `explain` prints. Its fields are a promise, too.
+/// The output of `explain`. The fields are stable.
 #[derive(Serialize)]
 struct RulesOutput<'a> {
     format: u32,
     rules: Vec<RuleEntry<'a>>,
 }
 
-/// A rule; the page is Markdown.
+/// A rule. The page is Markdown.
 #[derive(Serialize)]
 struct RuleEntry<'a> {
     code: &'a str,
@@ -105,7 +105,7 @@ struct RuleEntry<'a> {
     page: &'a str,
 }
 
-/// What `test` prints. Its fields are a promise, too.
+/// The output of `test`. The fields are stable.
 #[derive(Serialize)]
 struct TestOutput<'a> {
     format: u32,
@@ -127,7 +127,7 @@ struct CaseEntry<'a> {
     kept: Option<String>,
 }
 
-/// Something that isn't as expected, and where the expectation stands.
+/// A failed expectation and its place in the case's files.
 #[derive(Serialize)]
 struct FailureEntry<'a> {
     file: Option<&'a str>,
@@ -203,21 +203,21 @@ impl Format for Json {
     }
 
     fn rule_pages(&self, rules: &[&Rule], _: DisplayOptions) -> Option<String> {
-        let explained = |rule: &&Rule| RuleEntry {
+        let entry = |rule: &&Rule| RuleEntry {
             code: rule.code,
             severity: rule.severity,
             summary: rule.summary(),
             page: rule.page,
         };
-        to_sanitized_json(&RulesOutput { format: 1, rules: rules.iter().map(explained).collect() })
+        to_sanitized_json(&RulesOutput { format: 1, rules: rules.iter().map(entry).collect() })
     }
 
-    fn rule_list(&self, rules: &[&Rule], look: DisplayOptions) -> Option<String> {
-        self.rule_pages(rules, look)
+    fn rule_list(&self, rules: &[&Rule], display: DisplayOptions) -> Option<String> {
+        self.rule_pages(rules, display)
     }
 }
 
-/// The whole output, in harmless characters.
+/// Serializes output as JSON in which control characters are escaped.
 fn to_sanitized_json(output: &impl Serialize) -> Option<String> {
     let text = serde_json::to_string_pretty(output).ok()?;
     Some(sanitize::escape_json(&text) + "\n")

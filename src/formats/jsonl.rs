@@ -1,10 +1,9 @@
-//! JSON Lines: the events as they happen.
+//! JSON Lines: the events of a run as they happen.
 
 use super::{Format, PlanPreview, Subject};
 use crate::event::JournalEntry;
 use crate::text::sanitize;
 
-/// See the module.
 pub(super) struct Jsonl;
 
 impl Format for Jsonl {

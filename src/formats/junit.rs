@@ -1,6 +1,6 @@
-//! JUnit's XML, which CI systems read: a suite a job, a test a case.
+//! JUnit XML, for CI systems: one suite per job and one test per case.
 //!
-//! There is no standard; this is what Jenkins' schema and GitLab's and GitHub's readers have in common:
+//! There is no standard. This is the common part of Jenkins' schema and of what GitLab and GitHub read:
 //! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>
 
 use super::{DisplayOptions, Format, Subject};
@@ -46,7 +46,7 @@ fn test_case(case: &CaseReport) -> String {
     let (name, class, time) = (attribute(&case.case), attribute(&case.job), seconds(case.duration_ms));
     let open = format!("    <testcase name=\"{name}\" classname=\"{class}\" file=\"{file}\" time=\"{time}\"");
     let Some(first) = case.failures.first() else { return open + "/>\n" };
-    // One failure a test is all that most readers show, so it holds them all.
+    // Most readers show one failure per test, so put all of them into it.
     let more = match case.failures.len() - 1 {
         0 => String::new(),
         more => format!(" (and {more} more)"),
@@ -83,7 +83,7 @@ fn text(value: &str) -> String {
     escape_xml(&sanitize::text(value))
 }
 
-/// No character that XML 1.0 has no place for is left by [`harmless`] but these two.
+/// Escapes text for XML 1.0, after [`sanitize`] replaced all control characters. U+FFFE and U+FFFF aren't allowed, either.
 fn escape_xml(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for letter in value.chars() {

@@ -1,28 +1,28 @@
-//! A plan as text: what a person reads before letting it run.
+//! A plan as text, for review before a run.
 
 use super::{DisplayOptions, PlanPreview, run_stats};
 use crate::plan::{CostBound, Plan, PlannedAgent, PlannedLimits};
 use crate::text::sanitize;
 
-/// Columns of a label with what follows it.
+/// Columns for a label and the space after it.
 const LABEL_WIDTH: usize = 12;
-/// The same among the limits.
+/// Columns for the label of a limit.
 const LIMIT_LABEL_WIDTH: usize = 20;
 
-/// Every agent with its prompts, tools and numbers, then what the whole run may use and can cost at most.
+/// Renders a plan: every agent with its prompts, tools and limits, then the limits and the maximum cost of the whole run.
 pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     let plan = preview.plan;
     let mut page = PlanWriter { text: String::new(), display: preview.display };
     page.field("", "job", &plan.job);
     if let Some(description) = &plan.description {
-        page.field("", "for", description.trim());
+        page.field("", "description", description.trim());
     }
     page.field("", "workspace", &plan.workspace);
     for (name, value) in &plan.inputs {
         page.field("", "input", &format!("{name} = {value}"));
     }
     for name in &plan.secret_inputs {
-        page.field("", "input", &format!("{name} = (secret, for bash as $INPUT_{})", name.to_uppercase()));
+        page.field("", "input", &format!("{name} = (secret; commands see $INPUT_{})", name.to_uppercase()));
     }
     page.agent("parent", &plan.parent, preview);
     for (name, subagent) in &plan.subagents {
@@ -39,7 +39,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.limit("subagents", &format!("{}, {} at once", count(limits.subagents), limits.parallel_subagents));
     page.line("", false);
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
-    page.field("", "network", &format!("{} (asked of the sandbox)", serialized_name(&plan.network)));
+    page.field("", "network", &format!("{} (requested)", serialized_name(&plan.network)));
     if !plan.git.is_default() {
         page.field(
             "",
@@ -63,27 +63,27 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.text
 }
 
-fn cost_bound(most: &CostBound, limits: &PlannedLimits) -> String {
-    match most {
-        CostBound::Free => "nothing (every reply comes from a script or a record)".to_owned(),
+fn cost_bound(bound: &CostBound, limits: &PlannedLimits) -> String {
+    match bound {
+        CostBound::Free => "free (all replies come from a script or a record)".to_owned(),
         CostBound::Limit(usd) => format!("at most {} (limits.cost_usd)", run_stats::cost(Some(*usd))),
         CostBound::Tokens { usd, rate, model, day } => format!(
-            "at most {} (limits.tokens at {} a million, the dearest rate of {model} on {day})",
+            "at most {} (limits.tokens at {} per million, the highest rate of {model} on {day})",
             run_stats::cost(Some(*usd)),
             run_stats::cost(Some(*rate)),
         ),
         CostBound::Unknown(models) => {
-            let bound = match limits.tokens {
-                Some(_) => "limits.tokens bounds the run",
-                None => "limits.cost_usd bounds only what has one",
+            let limit = match limits.tokens {
+                Some(_) => "limits.tokens still applies",
+                None => "limits.cost_usd covers only models with a price",
             };
-            format!("unknown: there is no price for {}; {bound}", models.join(", "))
+            format!("unknown: no price for {}; {limit}", models.join(", "))
         }
-        CostBound::Unbounded => "unbounded: set limits.cost_usd, or limits.tokens".to_owned(),
+        CostBound::Unbounded => "unbounded: set limits.cost_usd or limits.tokens".to_owned(),
     }
 }
 
-/// Lines, each harmless as a whole: nothing in a plan can steer a terminal, or pass for another line.
+/// Writes sanitized lines: text in a plan can't control a terminal or pass for another line.
 struct PlanWriter {
     text: String,
     display: DisplayOptions,
@@ -101,7 +101,7 @@ impl PlanWriter {
         self.line(title, true);
     }
 
-    /// A label and what belongs to it; several lines stand below it.
+    /// A label and its value. A value of several lines goes below the label.
     fn field(&mut self, indent: &str, label: &str, value: &str) {
         if value.contains(['\n', '\r']) {
             self.block(indent, label, value);
@@ -128,7 +128,7 @@ impl PlanWriter {
     fn agent(&mut self, title: &str, agent: &PlannedAgent, preview: &PlanPreview<'_>) {
         self.heading(title);
         if let Some(description) = &agent.description {
-            self.field("  ", "for", description.trim());
+            self.field("  ", "description", description.trim());
         }
         let options: String =
             agent.model.explicit_options().iter().map(|(key, value)| format!(", {key} {value}")).collect();
@@ -137,7 +137,7 @@ impl PlanWriter {
         self.field("  ", "max_tokens", &agent.max_tokens.to_string());
         self.tools(agent, preview);
         if let Some(schema) = &agent.returns {
-            self.block("  ", "ends with data", &format!("{schema:#}"));
+            self.block("  ", "result schema", &format!("{schema:#}"));
         }
         self.block("  ", "system", &agent.system);
         if let Some(prompt) = &agent.prompt {
@@ -161,8 +161,8 @@ impl PlanWriter {
             }
         }
         let repairs = match plan.repairs {
-            0 => "none: a check that fails ends the run".to_owned(),
-            times => format!("{times}: so often what failed goes back to the parent"),
+            0 => "none: a failed check ends the run".to_owned(),
+            count => format!("{count} (how many times failed checks go back to the parent)"),
         };
         self.field("  ", "repairs", &repairs);
     }
@@ -176,15 +176,15 @@ impl PlanWriter {
             let options = if tool.options.is_null() { String::new() } else { format!(" {}", tool.options) };
             self.field("  ", label, &format!("{}{options}", tool.name));
         }
-        let told = if preview.verbose { preview.plan.tool_specs(agent).unwrap_or_default() } else { Vec::new() };
-        for tool in told {
+        let specs = if preview.verbose { preview.plan.tool_specs(agent).unwrap_or_default() } else { Vec::new() };
+        for tool in specs {
             self.block("  ", &format!("tool {}", tool.name), &tool.description);
             self.block("  ", &format!("input of {}", tool.name), &format!("{:#}", tool.input_schema));
         }
     }
 }
 
-/// The word that the job file has for a value.
+/// The name of a value in the job file.
 fn serialized_name(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

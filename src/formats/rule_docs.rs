@@ -1,40 +1,41 @@
-//! Rules' pages and their list, as a terminal shows them.
+//! The pages of rules, and a list of rules, as a terminal shows them.
 
 use super::DisplayOptions;
 use crate::diagnostic::{Rule, Severity};
 
-/// Lines of prose longer than this many columns are hard to read.
+/// The widest lines of prose; longer ones are hard to read.
 const MAX_PROSE_WIDTH: usize = 100;
-/// How far examples and explanations are moved in.
+/// The indentation of examples and summaries.
 const INDENT: &str = "    ";
 
-/// Whole pages, one after the other.
-pub(super) fn full_pages(rules: &[&Rule], look: DisplayOptions) -> String {
-    let pages: Vec<String> = rules.iter().map(|rule| title(rule, look) + "\n\n" + &body(rule.page, look)).collect();
+/// The full pages, one after another.
+pub(super) fn full_pages(rules: &[&Rule], display: DisplayOptions) -> String {
+    let pages: Vec<String> =
+        rules.iter().map(|rule| title(rule, display) + "\n\n" + &body(rule.page, display)).collect();
     pages.join("\n")
 }
 
-/// Title and summary of each.
-pub(super) fn rule_list(rules: &[&Rule], look: DisplayOptions) -> String {
+/// The title and the summary of each rule.
+pub(super) fn rule_list(rules: &[&Rule], display: DisplayOptions) -> String {
     let entry = |rule: &&Rule| {
-        let width = prose_width(look) - INDENT.len();
+        let width = prose_width(display) - INDENT.len();
         let summary: String = wrap(&rule.summary(), width).iter().map(|line| format!("{INDENT}{line}\n")).collect();
-        title(rule, look) + "\n" + &summary
+        title(rule, display) + "\n" + &summary
     };
     rules.iter().map(entry).collect()
 }
 
 /// `error[unknown-tool]`, as above a finding.
-fn title(rule: &Rule, look: DisplayOptions) -> String {
+fn title(rule: &Rule, display: DisplayOptions) -> String {
     let colour = match rule.severity {
         Severity::Error => "1;31",
         Severity::Warning => "1;33",
     };
-    paint(&format!("{}[{}]", rule.severity.as_str(), rule.code), colour, look)
+    display.paint(&format!("{}[{}]", rule.severity.as_str(), rule.code), colour)
 }
 
-/// A page's Markdown as text: prose wrapped, code moved in.
-pub(super) fn body(markdown: &str, look: DisplayOptions) -> String {
+/// Converts a page from Markdown to text: wraps prose, indents code.
+pub(super) fn body(markdown: &str, display: DisplayOptions) -> String {
     let mut text = String::new();
     let mut paragraph = String::new();
     let mut in_code = false;
@@ -42,7 +43,7 @@ pub(super) fn body(markdown: &str, look: DisplayOptions) -> String {
         let is_fence = line.starts_with("```");
         let ends = line.is_empty() || is_fence || line.starts_with("- ") || line.starts_with('#');
         if !in_code && ends {
-            text += &prose(&std::mem::take(&mut paragraph), prose_width(look));
+            text += &prose(&std::mem::take(&mut paragraph), prose_width(display));
         }
         if is_fence {
             in_code = !in_code;
@@ -54,7 +55,7 @@ pub(super) fn body(markdown: &str, look: DisplayOptions) -> String {
                 text.push('\n');
             }
         } else if line.starts_with('#') {
-            text += &paint(line.trim_start_matches('#').trim(), "1;36", look);
+            text += &display.paint(line.trim_start_matches('#').trim(), "1;36");
             text.push('\n');
         } else {
             if !paragraph.is_empty() {
@@ -66,7 +67,7 @@ pub(super) fn body(markdown: &str, look: DisplayOptions) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// A paragraph or an item of a list.
+/// Wraps a paragraph or a list item.
 fn prose(paragraph: &str, width: usize) -> String {
     let (first, rest, words) = match paragraph.strip_prefix("- ") {
         Some(item) => ("- ", "  ", item),
@@ -76,7 +77,7 @@ fn prose(paragraph: &str, width: usize) -> String {
     lines.iter().enumerate().map(|(at, line)| format!("{}{line}\n", if at == 0 { first } else { rest })).collect()
 }
 
-/// Lines of at most `width` characters, where no word is longer.
+/// Breaks text into lines of at most `width` characters. Words are never broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -91,12 +92,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn prose_width(look: DisplayOptions) -> usize {
-    look.width.clamp(40, MAX_PROSE_WIDTH)
-}
-
-fn paint(text: &str, colour: &str, look: DisplayOptions) -> String {
-    if look.colour { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
+fn prose_width(display: DisplayOptions) -> usize {
+    display.width.clamp(40, MAX_PROSE_WIDTH)
 }
 
 #[cfg(test)]
@@ -108,7 +105,7 @@ mod tests {
     const RULE: Rule = Rule { code: "some-code", severity: Severity::Warning, page: PAGE };
 
     #[test]
-    fn a_page_is_wrapped_and_its_code_is_not() {
+    fn prose_is_wrapped_and_code_is_not() {
         insta::assert_snapshot!(full_pages(&[&RULE, &RULE], DisplayOptions { colour: false, width: 40 }), @r"
         warning[some-code]
 
@@ -147,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_the_summaries() {
+    fn lists_show_summaries() {
         insta::assert_snapshot!(rule_list(&[&RULE, &RULE], DisplayOptions { colour: false, width: 60 }), @r"
         warning[some-code]
             A first paragraph of some words that is longer than a
@@ -159,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_only_where_wanted() {
+    fn colours_are_optional() {
         let shown = full_pages(&[&RULE], DisplayOptions { colour: true, width: 80 });
         assert!(shown.starts_with("\u{1b}[1;33mwarning[some-code]\u{1b}[0m\n") && shown.contains("\u{1b}[1;36mBad"));
         assert!(!full_pages(&[&RULE], DisplayOptions { colour: false, width: 80 }).contains('\u{1b}'));

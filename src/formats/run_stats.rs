@@ -1,4 +1,4 @@
-//! Figures in words, the same in every format.
+//! Statistics of runs as text, the same in all formats.
 
 use std::collections::HashMap;
 
@@ -9,20 +9,20 @@ use crate::event::{
 use crate::text::pluralize;
 use crate::text::sanitize;
 
-/// What is said of a limit that was raised.
+/// The explanation of a raised limit.
 pub const LIMIT_RAISED_NOTE: &str =
-    "the work goes on from before it was reached; the request to sum up counts only as spent";
+    "the run continues from before the limit was reached; the final request counts only towards the cost";
 
-/// How many files of a run's changes are shown to people.
+/// The most changed files that formats for people list.
 pub const MAX_LISTED_FILES: usize = 100;
 
-/// A run's figures, name by name.
+/// The statistics of a run, as pairs of a name and a value.
 pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
     let tool_calls = match subagent_tool_calls(result) {
         0 => result.tool_calls.to_string(),
-        theirs => format!("{}, and {theirs} by subagents", result.tool_calls),
+        by_subagents => format!("{}, and {by_subagents} by subagents", result.tool_calls),
     };
-    let mut figures = vec![
+    let mut stats = vec![
         ("run", result.run_id.clone()),
         ("model", result.model.clone()),
         ("turns", result.turns.to_string()),
@@ -34,26 +34,27 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
     ];
     if !result.subagents.is_empty() {
         let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
-        figures.push(("subagents", ids.join(", ")));
+        stats.push(("subagents", ids.join(", ")));
     }
     if let Some(checks) = checks(result) {
-        figures.push(("checks", checks));
+        stats.push(("checks", checks));
     }
-    figures.extend(change_totals(result).map(|changes| ("files", changes)));
-    figures
+    stats.extend(change_totals(result).map(|changes| ("files", changes)));
+    stats
 }
 
-/// How each check went the last time: `tests pass: passed, lint: failed, exit code 1`; and how often they were run.
+/// The verdict of each check's last attempt, such as `tests pass: passed, lint: failed, exit code 1`, and the number of
+/// attempts.
 fn checks(result: &RunResult) -> Option<String> {
     let last = last_checks(result);
     let attempts = last.iter().map(|check| check.attempt).max().filter(|attempts| *attempts > 1);
-    let words = |check: &&CheckResult| format!("{}: {}", check.name, exit_verdict(check.passed, check.exit_code));
-    let told = last.iter().map(words).collect::<Vec<_>>().join(", ");
+    let verdict = |check: &&CheckResult| format!("{}: {}", check.name, exit_verdict(check.passed, check.exit_code));
+    let verdicts = last.iter().map(verdict).collect::<Vec<_>>().join(", ");
     let attempts = attempts.map(|attempts| format!(" (in {attempts} attempts)")).unwrap_or_default();
-    (!last.is_empty()).then(|| format!("{told}{attempts}"))
+    (!last.is_empty()).then(|| format!("{verdicts}{attempts}"))
 }
 
-/// The last attempt of each check, in the job's order.
+/// The last attempt of each check, in the order of the job.
 pub fn last_checks(result: &RunResult) -> Vec<&CheckResult> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut last: Vec<&CheckResult> = Vec::new();
@@ -69,7 +70,7 @@ pub fn last_checks(result: &RunResult) -> Vec<&CheckResult> {
     last
 }
 
-/// How a check went: `passed`, or `failed, exit code 1`.
+/// The verdict of a check: `passed`, or `failed, exit code 1`.
 pub fn check_verdict(finished: &CheckFinished) -> String {
     exit_verdict(finished.passed, finished.exit_code)
 }
@@ -82,8 +83,8 @@ fn exit_verdict(passed: bool, exit_code: Option<i32>) -> String {
     }
 }
 
-/// The whole run in a line: `4 turns, 15 tool calls, 2 subagents, 12.3k tokens in, 850 out, about $0.0123 (estimate), 20 s`.
-/// The subagents' tool calls count, their turns don't. What cost nothing because no model was asked isn't mentioned.
+/// A run in one line: `4 turns, 15 tool calls, 2 subagents, 12.3k tokens in, 850 out, about $0.0123 (estimate), 20 s`.
+/// Includes the tool calls of subagents, but not their turns. Leaves out tokens and cost if no model was used.
 pub fn summary_line(result: &RunResult) -> String {
     let mut parts = vec![pluralize(u64::from(result.turns), "turn")];
     parts.push(pluralize(result.tool_calls.saturating_add(subagent_tool_calls(result)), "tool call"));
@@ -106,8 +107,8 @@ pub fn summary_line(result: &RunResult) -> String {
     parts.join(", ")
 }
 
-/// `3 files changed, +12 -4`; `None` where nothing has changed or nobody looked. What is no text has no lines, nor has
-/// what isn't listed: `5200 files changed, +5000 -0 in the first 5000`.
+/// `3 files changed, +12 -4`; `None` if nothing changed or changes weren't tracked. Lines are counted in the text files that
+/// the record lists: `5200 files changed, +5000 -0 in the first 5000`.
 pub fn change_totals(result: &RunResult) -> Option<String> {
     let changes = result.changes.as_ref().filter(|changes| !changes.is_empty())?;
     let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(lines).sum::<u64>();
@@ -118,10 +119,10 @@ pub fn change_totals(result: &RunResult) -> Option<String> {
     Some(format!("{} changed, +{added} -{removed}{part}", pluralize(all, "file")))
 }
 
-/// The files, a line each, of at most so many: `modified  +1 -1  src/a.rs`.
-pub fn changed_file_lines(changed: &WorkspaceChanged, most: usize) -> String {
+/// The changed files, at most `max` of them, one per line: `modified  +1 -1  src/a.rs`.
+pub fn changed_file_lines(changed: &WorkspaceChanged, max: usize) -> String {
     let mut text = String::new();
-    for change in changed.changes.iter().take(most) {
+    for change in changed.changes.iter().take(max) {
         let word = match change.change {
             ChangeKind::Added => "added",
             ChangeKind::Modified => "modified",
@@ -132,14 +133,14 @@ pub fn changed_file_lines(changed: &WorkspaceChanged, most: usize) -> String {
         text += &format!("{word:<8}  {lines:<9}  {}\n", sanitize::line(&change.path));
     }
     let listed = changed.changes.len();
-    if listed > most {
+    if listed > max {
         let all = changed.total.map_or(listed, |total| usize::try_from(total).unwrap_or(usize::MAX));
-        let where_to = if all > listed {
+        let hint = if all > listed {
             format!("; result.json lists the first {listed}")
         } else {
-            ", which are in result.json".to_owned()
+            "; see result.json".to_owned()
         };
-        text += &format!("and {} more{where_to}\n", all - most);
+        text += &format!("and {} more{hint}\n", all - max);
     }
     if let Some(gap) = &changed.incomplete {
         text += &format!("({})\n", sanitize::line(gap));
@@ -151,7 +152,7 @@ fn subagent_tool_calls(result: &RunResult) -> u64 {
     result.subagents.iter().map(|subagent| subagent.tool_calls).sum()
 }
 
-/// One agent's part: `2 turns, 3 tool calls, 12.3k tokens in, 850 out, 6.0 s`.
+/// The statistics of one agent: `2 turns, 3 tool calls, 12.3k tokens in, 850 out, 6.0 s`.
 pub fn agent_summary(turns: u32, tool_calls: u64, usage: &Usage, duration_ms: u64) -> String {
     let mut parts = vec![pluralize(u64::from(turns), "turn"), pluralize(tool_calls, "tool call")];
     if usage.total() > 0 {
@@ -173,10 +174,10 @@ pub fn usage(usage: &Usage) -> String {
     text
 }
 
-/// `12 results shortened: about 180.0k to 60.0k tokens`.
+/// `12 results truncated, from about 180.0k to 60.0k tokens`.
 pub fn truncation_summary(event: &ResultsTruncated) -> String {
     let results = pluralize(event.call_ids.len() as u64, "result");
-    format!("{results} shortened: {}", token_reduction(event.tokens_before, event.tokens_after))
+    format!("{results} truncated, {}", token_reduction(event.tokens_before, event.tokens_after))
 }
 
 /// `once`, `3 times`.
@@ -184,17 +185,20 @@ pub fn times(count: u32) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-/// `summed up but for the last 2 turns: about 180.0k to 20.0k tokens`.
+/// `conversation summarized except for the last 2 turns, from about 180.0k to 20.0k tokens`.
 pub fn compaction_summary(event: &ContextCompacted) -> String {
     let kept = match event.kept_turns {
         1 => "turn".to_owned(),
         turns => format!("{turns} turns"),
     };
-    format!("summed up but for the last {kept}: {}", token_reduction(event.tokens_before, event.tokens_after))
+    format!(
+        "conversation summarized except for the last {kept}, {}",
+        token_reduction(event.tokens_before, event.tokens_after)
+    )
 }
 
 fn token_reduction(before: u64, after: u64) -> String {
-    format!("about {} to {} tokens", tokens(before), tokens(after))
+    format!("from about {} to {} tokens", tokens(before), tokens(after))
 }
 
 /// `850`, `12.3k`, `4.5M`.
@@ -206,8 +210,7 @@ pub fn tokens(count: u64) -> String {
     }
 }
 
-/// What was spent, which nobody but the provider knows for certain: `about $0.0123 (estimate)`; `$0.00`, where nobody asked
-/// for money; or `unknown`.
+/// A cost that is an estimate, since only the provider knows the bill: `about $0.0123 (estimate)`, `$0.00` or `unknown`.
 pub fn estimated_cost(usd: Option<f64>) -> String {
     match usd {
         Some(usd) if usd > 0.0 => format!("about {} (estimate)", cost(Some(usd))),
@@ -241,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_that_are_not_listed_are_counted() {
+    fn unlisted_changes_are_counted() {
         let change =
             |path: String| Change { path, change: ChangeKind::Added, lines_added: Some(2), lines_removed: None };
         let listed: Vec<Change> = (0..150).map(|number| change(number.to_string())).collect();
@@ -261,12 +264,12 @@ mod tests {
             let changed = WorkspaceChanged { changes: listed.clone(), total, patch: String::new(), incomplete: None };
             changed_file_lines(&changed, 100).lines().last().unwrap_or_default().to_owned()
         };
-        assert_eq!(last(None), "and 50 more, which are in result.json");
+        assert_eq!(last(None), "and 50 more; see result.json");
         assert_eq!(last(Some(170)), "and 70 more; result.json lists the first 150");
     }
 
     #[test]
-    fn a_run_that_asked_no_model_speaks_of_no_tokens() {
+    fn tokens_are_left_out_if_no_model_was_used() {
         let asked = Usage { input_tokens: 1_200, output_tokens: 30, ..Usage::default() };
         assert_eq!(usage(&Usage::default()), "none");
         assert_eq!(agent_summary(1, 2, &Usage::default(), 67), "1 turn, 2 tool calls, 67 ms");
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_short_and_never_round_up_to_another_unit() {
+    fn numbers_are_short_and_never_round_up_to_another_unit() {
         assert_eq!([tokens(999), tokens(1_000), tokens(999_949), tokens(1_000_000)], ["999", "1.0k", "999.9k", "1.0M"]);
         assert_eq!([duration(999), duration(61_000), duration(7_500_000)], ["999 ms", "1 min 1 s", "2 h 5 min"]);
         assert_eq!([duration(600_000), duration(7_200_000)], ["10 min", "2 h"]);

@@ -1,18 +1,19 @@
-//! SARIF 2.1.0 (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/>), as GitHub's code scanning and editors read it.
+//! SARIF 2.1.0 (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/>), for GitHub code scanning and editors.
 
 use serde_json::{Value, json};
 
-use super::{DisplayOptions, Format, Subject, fingerprint, pluralize, rule_docs, uri};
+use super::{DisplayOptions, Format, Subject, fingerprint, rule_docs, uri};
 use crate::diagnostic::{Diagnostic, Fix, Label, Rule, Severity, SourceSpan};
 use crate::plan;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
-/// What GitHub takes of one run
+/// The most results that GitHub accepts per run
 /// (<https://docs.github.com/en/code-security/code-scanning/troubleshooting-sarif-uploads/results-exceed-limit>).
 const MAX_RESULTS: usize = 25_000;
-/// GitHub keeps as many places of a result.
+/// The most locations per result that GitHub keeps.
 const MAX_LOCATIONS: usize = 100;
-/// A page's width where it is plain text.
+/// The layout of rule pages as plain text.
 const PLAIN: DisplayOptions = DisplayOptions { colour: false, width: 80 };
 
 pub(super) struct Sarif;
@@ -32,8 +33,8 @@ impl Format for Sarif {
     }
 }
 
-/// The log, with at most so many results.
-fn log(findings: &[Diagnostic], most: usize) -> Value {
+/// The log, with at most `max` results.
+fn log(findings: &[Diagnostic], max: usize) -> Value {
     let mut rules: Vec<&Rule> =
         plan::rules().filter(|rule| findings.iter().any(|finding| finding.code == rule.code)).collect();
     rules.sort_by_key(|rule| rule.code);
@@ -42,11 +43,11 @@ fn log(findings: &[Diagnostic], most: usize) -> Value {
         .zip(fingerprint::fingerprints(findings))
         .map(|(finding, print)| (finding.severity, result(finding, &rules, &print)))
         .collect();
-    let beyond = results.len().saturating_sub(most);
-    if beyond > 0 {
-        // Errors before warnings, each in the order of the places.
+    let omitted = results.len().saturating_sub(max);
+    if omitted > 0 {
+        // A stable sort: errors first, each severity in file order.
         results.sort_by_key(|(severity, _)| *severity);
-        results.truncate(most);
+        results.truncate(max);
     }
     json!({
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
@@ -62,7 +63,7 @@ fn log(findings: &[Diagnostic], most: usize) -> Value {
             },
             "invocations": [{
                 "executionSuccessful": true,
-                "toolExecutionNotifications": notifications(beyond, most),
+                "toolExecutionNotifications": notifications(omitted, max),
             }],
             "columnKind": "unicodeCodePoints",
             "results": results.into_iter().map(|(_, result)| result).collect::<Vec<_>>(),
@@ -70,9 +71,9 @@ fn log(findings: &[Diagnostic], most: usize) -> Value {
     })
 }
 
-fn notifications(beyond: usize, most: usize) -> Vec<Value> {
-    let text = format!("{} left out, for a run holds at most {most}", pluralize(beyond, "finding"));
-    if beyond > 0 { vec![json!({ "level": "warning", "message": { "text": text } })] } else { Vec::new() }
+fn notifications(omitted: usize, max: usize) -> Vec<Value> {
+    let text = format!("{} omitted: a run holds at most {max}", pluralize(omitted as u64, "finding"));
+    if omitted > 0 { vec![json!({ "level": "warning", "message": { "text": text } })] } else { Vec::new() }
 }
 
 fn rule_descriptor(rule: &Rule) -> Value {
@@ -92,9 +93,9 @@ fn result(finding: &Diagnostic, rules: &[&Rule], print: &str) -> Value {
         "level": finding.severity.as_str(),
         "message": message(&finding.message, finding.help.as_deref()),
         "locations": [location(&finding.span)],
+        // Not `primaryLocationLineHash`: the GitHub upload action computes that one, and warns about other values.
         "partialFingerprints": { "legwork/v1": print },
     });
-    // GitHub's upload puts in a fingerprint of its own, `primaryLocationLineHash`, and warns of any other there.
     if let Some(index) = rules.iter().position(|rule| rule.code == finding.code) {
         result["ruleIndex"] = index.into();
     }
@@ -113,7 +114,7 @@ fn result(finding: &Diagnostic, rules: &[&Rule], print: &str) -> Value {
     result
 }
 
-/// Plain text; `[text](target)` in it would be a link.
+/// A plain text message. Escapes `[text](target)`, which SARIF viewers show as a link.
 fn message(message: &str, help: Option<&str>) -> Value {
     let shown = |text: &str| sanitize::line(text).replace("](", "\\](");
     let text = shown(message);
@@ -129,7 +130,7 @@ fn artifact(place: &SourceSpan) -> Value {
     if uri.starts_with("file:") { json!({ "uri": uri }) } else { json!({ "uri": uri, "uriBaseId": "%SRCROOT%" }) }
 }
 
-/// Lines and columns, 1-based, the end exclusive.
+/// A region. Lines and columns are 1-based and the end is exclusive.
 fn region(place: &SourceSpan) -> Value {
     let ((line, column), (end_line, end_column)) = (place.start(), place.end());
     json!({ "startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column })
@@ -137,7 +138,7 @@ fn region(place: &SourceSpan) -> Value {
 
 fn fix_object(fix: &Fix, help: Option<&str>) -> Value {
     json!({
-        "description": message(help.unwrap_or("write this instead"), None),
+        "description": message(help.unwrap_or("replace it with this"), None),
         "artifactChanges": [{
             "artifactLocation": artifact(&fix.span),
             "replacements": [{ "deletedRegion": region(&fix.span), "insertedContent": { "text": fix.replacement } }],
@@ -151,7 +152,7 @@ mod tests {
     use crate::diagnostic::Source;
 
     #[test]
-    fn a_run_is_bounded_and_errors_go_first() {
+    fn results_are_limited_and_errors_come_first() {
         let place = SourceSpan { source: Source::new("a.yaml", "x\n"), range: 0..1 };
         let warning = Diagnostic::warning("duplicate-env", place.clone(), "m");
         let findings = [vec![warning; 3], vec![Diagnostic::error("unknown-tool", place, "m")]].concat();
@@ -162,7 +163,7 @@ mod tests {
         };
         let notes = |log: &Value| log["runs"][0]["invocations"][0]["toolExecutionNotifications"].clone();
         assert_eq!(levels(&bounded), ["error", "warning"]);
-        assert_eq!(notes(&bounded)[0]["message"]["text"], "2 findings left out, for a run holds at most 2");
+        assert_eq!(notes(&bounded)[0]["message"]["text"], "2 findings omitted: a run holds at most 2");
         let whole = log(&findings, 4);
         assert_eq!(levels(&whole), ["warning", "warning", "warning", "error"]);
         assert_eq!(notes(&whole), json!([]));

@@ -1,19 +1,20 @@
-//! The page of a run that GitHub shows below a step of a workflow.
+//! The summary of a run that GitHub shows for a workflow step.
 
-use super::{pluralize, run_stats};
+use super::format::code_fence;
+use super::run_stats;
 use crate::event::{Outcome, RunResult};
-use crate::text::sanitize;
-use crate::text::sanitize::escape_markdown;
+use crate::text::pluralize;
+use crate::text::sanitize::{self, escape_markdown};
 
-/// The longest text of the answer, and of the result, in characters. GitHub takes 1 MiB from a whole step.
+/// The most characters of the answer and of the result. GitHub accepts 1 MiB per step.
 const MAX_ANSWER_CHARS: usize = 20_000;
-/// How many subagents are listed.
+/// The most subagents listed.
 const MAX_SUBAGENTS: usize = 50;
-/// The longest of all other foreign texts, in characters.
-const MAX_FOREIGN_CHARS: usize = 300;
+/// The most characters of any other text from models, servers and job files.
+const MAX_TEXT_CHARS: usize = 300;
 
-/// How a run ended, its figures, its subagents and its answer, as Markdown of at most 200 KiB. `record` names the run's
-/// folder. What models and servers said is shown as it is: it has no links, and no images that would be fetched.
+/// Renders the outcome, the statistics, the subagents and the answer of a run as Markdown of at most 200 KiB. `record` is
+/// the path of the run folder. Markdown in text from models and servers is escaped, so that it makes no links or images.
 pub fn page(result: &RunResult, record: &str) -> String {
     let mark = if result.outcome == Outcome::Completed { "✅" } else { "❌" };
     let mut page = format!(
@@ -22,9 +23,9 @@ pub fn page(result: &RunResult, record: &str) -> String {
         escape_markdown(&result.outcome.to_string(), 64)
     );
     if let Some(error) = &result.error {
-        page += &format!("**{}**\n", escape_markdown(&error.message, MAX_FOREIGN_CHARS));
+        page += &format!("**{}**\n", escape_markdown(&error.message, MAX_TEXT_CHARS));
         if let Some(hint) = &error.hint {
-            page += &format!("{}\n", escape_markdown(hint, MAX_FOREIGN_CHARS));
+            page += &format!("{}\n", escape_markdown(hint, MAX_TEXT_CHARS));
         }
         page.push('\n');
     }
@@ -32,17 +33,17 @@ pub fn page(result: &RunResult, record: &str) -> String {
     for (name, value) in
         run_stats::run_stats(result).into_iter().filter(|(name, _)| !["subagents", "checks"].contains(name))
     {
-        page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_FOREIGN_CHARS));
+        page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_TEXT_CHARS));
     }
-    page += &format!("| record | {} |\n", escape_markdown(record, MAX_FOREIGN_CHARS));
+    page += &format!("| record | {} |\n", escape_markdown(record, MAX_TEXT_CHARS));
     checks(&mut page, result);
     subagents(&mut page, result);
     if let Some(data) = &result.result {
-        page += "\nThe result:\n\n";
+        page += "\nResult:\n\n";
         fenced(&mut page, &format!("{data:#}"));
     }
     if !result.text.trim().is_empty() {
-        page += "\nThe answer:\n\n";
+        page += "\nAnswer:\n\n";
         fenced(&mut page, &result.text);
     }
     page.push('\n');
@@ -62,7 +63,7 @@ fn checks(page: &mut String, result: &RunResult) {
             Some(code) => format!(" exit code {code}"),
             None => " no exit code".to_owned(),
         };
-        let name = escape_markdown(&check.name, MAX_FOREIGN_CHARS);
+        let name = escape_markdown(&check.name, MAX_TEXT_CHARS);
         *page +=
             &format!("| {name} | {mark}{code} | {} | {} |\n", check.attempt, run_stats::duration(check.duration_ms));
     }
@@ -72,33 +73,32 @@ fn subagents(page: &mut String, result: &RunResult) {
     if result.subagents.is_empty() {
         return;
     }
-    *page += "\n| subagent | for | outcome | spent |\n|---|---|---|---|\n";
+    *page += "\n| subagent | task | outcome | used |\n|---|---|---|---|\n";
     for child in result.subagents.iter().take(MAX_SUBAGENTS) {
-        let spent = run_stats::agent_summary(child.turns, child.tool_calls, &child.usage, child.duration_ms);
-        let about = escape_markdown(child.description.as_deref().unwrap_or_default(), MAX_FOREIGN_CHARS);
+        let used = run_stats::agent_summary(child.turns, child.tool_calls, &child.usage, child.duration_ms);
+        let task = escape_markdown(child.description.as_deref().unwrap_or_default(), MAX_TEXT_CHARS);
         let id = escape_markdown(&child.id, 100);
         *page += &format!(
-            "| {id} | {about} | {} | {} |\n",
+            "| {id} | {task} | {} | {} |\n",
             escape_markdown(&child.outcome.to_string(), 64),
-            escape_markdown(&spent, 200)
+            escape_markdown(&used, 200)
         );
     }
     if let Some(more) = result.subagents.len().checked_sub(MAX_SUBAGENTS).filter(|more| *more > 0) {
-        *page += &format!("\nAnd {}.\n", pluralize(more, "more subagent"));
+        *page += &format!("\nAnd {}.\n", pluralize(more as u64, "more subagent"));
     }
 }
 
-/// A code block that its content can't leave.
+/// Appends a code block, truncated if it is too long.
 fn fenced(page: &mut String, text: &str) {
     let text = sanitize::text(text);
     let (shown, more) = match text.char_indices().nth(MAX_ANSWER_CHARS) {
         Some((cut, _)) => (&text[..cut], text[cut..].chars().count()),
         None => (&*text, 0),
     };
-    let longest_run = shown.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat(longest_run.max(2) + 1);
+    let fence = code_fence(shown);
     *page += &format!("{fence}text\n{}\n{fence}\n", shown.trim_end_matches('\n'));
     if more > 0 {
-        *page += &format!("\n{} are in result\\.json\\.\n", pluralize(more, "more character"));
+        *page += &format!("\n{} in result\\.json\\.\n", pluralize(more as u64, "more character"));
     }
 }

@@ -1,4 +1,4 @@
-//! For people, as rustc shows its findings.
+//! Text for people. Findings look like those of rustc.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Patch,
 
 use super::comparison::Comparison;
 use super::excerpt::{self, Excerpt};
-use super::{
-    DisplayOptions, Format, PlanPreview, Subject, comparison_text, count, plan_text, pluralize, rule_docs, test_text,
-};
+use super::format::count;
+use super::{DisplayOptions, Format, PlanPreview, Subject, comparison_text, plan_text, rule_docs, test_text};
 use crate::cases::{CaseReport, TestReport};
 use crate::diagnostic::{Diagnostic, Fix, Rule, Severity, SourceSpan};
 use crate::event::RunResult;
 use crate::plan;
+use crate::text::pluralize;
 use crate::text::sanitize;
 
-/// Places further apart than this many lines are shown in snippets of their own.
+/// Labels more than this many lines away from a finding get a snippet of their own.
 const MAX_SNIPPET_GAP: usize = 20;
-/// How many codes are named beside `legwork explain`.
+/// The most codes in the hint about `legwork explain`.
 const MAX_EXPLAINED_CODES: usize = 3;
 
 pub(super) struct Text;
@@ -38,7 +38,7 @@ impl Format for Text {
 
     fn run_result(&self, result: &RunResult) -> Option<String> {
         match &result.result {
-            // Nothing was said beside the data.
+            // The agent gave data and no text.
             Some(data) if result.text.trim().is_empty() => {
                 serde_json::to_string_pretty(data).ok().map(|text| sanitize::escape_json(&text))
             }
@@ -46,28 +46,29 @@ impl Format for Text {
         }
     }
 
-    fn comparison(&self, comparison: &Comparison, look: DisplayOptions) -> Option<String> {
-        Some(comparison_text::page(comparison, look))
+    fn comparison(&self, comparison: &Comparison, display: DisplayOptions) -> Option<String> {
+        Some(comparison_text::page(comparison, display))
     }
 
-    fn case_result(&self, case: &CaseReport, look: DisplayOptions) -> Option<String> {
-        Some(test_text::case_line(case, look))
+    fn case_result(&self, case: &CaseReport, display: DisplayOptions) -> Option<String> {
+        Some(test_text::case_line(case, display))
     }
 
-    fn test_report(&self, report: &TestReport, look: DisplayOptions) -> Option<String> {
-        Some(test_text::summary(report, look))
+    fn test_report(&self, report: &TestReport, display: DisplayOptions) -> Option<String> {
+        Some(test_text::summary(report, display))
     }
 
-    fn rule_pages(&self, rules: &[&Rule], look: DisplayOptions) -> Option<String> {
-        Some(rule_docs::full_pages(rules, look))
+    fn rule_pages(&self, rules: &[&Rule], display: DisplayOptions) -> Option<String> {
+        Some(rule_docs::full_pages(rules, display))
     }
 
-    fn rule_list(&self, rules: &[&Rule], look: DisplayOptions) -> Option<String> {
-        Some(rule_docs::rule_list(rules, look))
+    fn rule_list(&self, rules: &[&Rule], display: DisplayOptions) -> Option<String> {
+        Some(rule_docs::rule_list(rules, display))
     }
 
-    fn diagnostics(&self, findings: &[Diagnostic], look: DisplayOptions) -> Option<String> {
-        let renderer = if look.colour { Renderer::styled() } else { Renderer::plain() }.term_width(look.width.max(40));
+    fn diagnostics(&self, findings: &[Diagnostic], display: DisplayOptions) -> Option<String> {
+        let renderer =
+            if display.colour { Renderer::styled() } else { Renderer::plain() }.term_width(display.width.max(40));
         let mut text = String::new();
         for finding in findings {
             text += &render_finding(finding, &renderer);
@@ -78,7 +79,7 @@ impl Format for Text {
             .into_iter()
             .map(|severity| (count(findings, severity), severity))
             .filter(|(count, _)| *count > 0)
-            .map(|(count, severity)| pluralize(count, severity.as_str()))
+            .map(|(count, severity)| pluralize(count as u64, severity.as_str()))
             .collect();
         if !counts.is_empty() {
             text += &counts.join(", ");
@@ -88,13 +89,13 @@ impl Format for Text {
     }
 }
 
-/// How to learn more about the first few codes.
+/// A hint how to learn more about the first few codes.
 fn explain_hint(findings: &[Diagnostic]) -> String {
     let mut codes: Vec<&str> = Vec::new();
     for finding in findings {
         if codes.len() < MAX_EXPLAINED_CODES
             && !codes.contains(&finding.code)
-            && plan::rules().any(|it| it.code == finding.code)
+            && plan::rules().any(|rule| rule.code == finding.code)
         {
             codes.push(finding.code);
         }
@@ -114,7 +115,7 @@ fn render_finding(finding: &Diagnostic, renderer: &Renderer) -> String {
     let title = level.primary_title(sanitize::line(&finding.message)).id(finding.code);
     let mut group = Group::with_title(title);
     if finding.span.source.text.is_empty() {
-        // There is no line to show: the file is empty, or isn't there.
+        // There is no line to show: the file is empty or missing.
         let (line, column) = finding.span.start();
         let name = sanitize::line(&finding.span.source.name);
         group = group.element(Origin::path(name).line(line).char_column(column));
@@ -124,8 +125,8 @@ fn render_finding(finding: &Diagnostic, renderer: &Renderer) -> String {
         return renderer.render(&[group]);
     }
     let (near, far): (Vec<_>, Vec<_>) = finding.labels.iter().partition(|label| is_near(&finding.span, &label.span));
-    let places = std::iter::once(&finding.span).chain(near.iter().map(|label| &label.span));
-    let spans: Vec<Range<usize>> = places.map(|place| place.range.clone()).collect();
+    let shown = std::iter::once(&finding.span).chain(near.iter().map(|label| &label.span));
+    let spans: Vec<Range<usize>> = shown.map(|span| span.range.clone()).collect();
     let excerpt = excerpt::excerpt_around(&finding.span.source, &spans);
     let mut headers = vec![location_headers(&finding.span, &excerpt)];
     let mut annotations = vec![AnnotationKind::Primary.span(excerpt.spans[0].clone())];
@@ -161,29 +162,29 @@ fn render_finding(finding: &Diagnostic, renderer: &Renderer) -> String {
 fn suggestion(fix: &Fix, help: Option<String>) -> Group<'static> {
     let excerpt = excerpt::excerpt_around(&fix.span.source, std::slice::from_ref(&fix.span.range));
     let patch = Patch::new(excerpt.spans[0].clone(), sanitize::line(&fix.replacement));
-    let title = Level::HELP.secondary_title(help.unwrap_or_else(|| "write this instead".to_owned()));
+    let title = Level::HELP.secondary_title(help.unwrap_or_else(|| "replace it with this".to_owned()));
     Group::with_title(title).element(Snippet::source(excerpt.text).line_start(excerpt.first_line).patch(patch))
 }
 
 fn snippet(
-    place: &SourceSpan,
+    span: &SourceSpan,
     excerpt: Excerpt,
     annotations: Vec<Annotation<'static>>,
 ) -> Snippet<'static, Annotation<'static>> {
-    let name = sanitize::line(&place.source.name);
+    let name = sanitize::line(&span.source.name);
     Snippet::source(excerpt.text).line_start(excerpt.first_line).path(name).annotations(annotations)
 }
 
-/// `file:line:column` as it is rendered and as it should be: the columns of a line that was cut aren't the file's.
-fn location_headers(place: &SourceSpan, excerpt: &Excerpt) -> (String, String) {
-    let name = sanitize::line(&place.source.name);
-    let (line, column) = place.start();
+/// `file:line:column` as rendered, and as it should be: in an excerpt, columns differ from those in the file.
+fn location_headers(span: &SourceSpan, excerpt: &Excerpt) -> (String, String) {
+    let name = sanitize::line(&span.source.name);
+    let (line, column) = span.start();
     let before = &excerpt.text[..excerpt.spans[0].start];
     let shown = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     (format!("{name}:{line}:{shown}"), format!("{name}:{line}:{column}"))
 }
 
-fn is_near(place: &SourceSpan, other: &SourceSpan) -> bool {
-    let lines = |place: &SourceSpan| excerpt::line_range(&place.source, &place.range).0;
-    Arc::ptr_eq(&place.source, &other.source) && lines(place).abs_diff(lines(other)) <= MAX_SNIPPET_GAP
+fn is_near(span: &SourceSpan, other: &SourceSpan) -> bool {
+    let first_line = |span: &SourceSpan| excerpt::line_range(&span.source, &span.range).0;
+    Arc::ptr_eq(&span.source, &other.source) && first_line(span).abs_diff(first_line(other)) <= MAX_SNIPPET_GAP
 }

@@ -1,6 +1,6 @@
-//! Files' names as other programs want them.
+//! File names in the forms that other programs expect.
 
-/// A relative path without the `./` in front.
+/// Strips a leading `./` from a relative path.
 pub(super) fn strip_dot_slash(name: &str) -> &str {
     match name.trim_start_matches("./") {
         "" => name,
@@ -9,13 +9,13 @@ pub(super) fn strip_dot_slash(name: &str) -> &str {
     }
 }
 
-/// A URI (RFC 3986): relative for a relative path, `file://` for an absolute one.
+/// Converts a path to a URI (RFC 3986): a relative reference, or `file://` for an absolute path.
 pub(super) fn file_uri(name: &str) -> String {
     let plain = strip_dot_slash(name);
     let mut uri = if plain.starts_with('/') { "file://".to_owned() } else { String::new() };
     for byte in plain.bytes() {
         match byte {
-            // A colon would make what is before it a scheme; all else that is reserved is encoded for certainty.
+            // A colon would end a scheme. All other reserved characters are encoded to be on the safe side.
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => uri.push(char::from(byte)),
             _ => uri += &format!("%{byte:02X}"),
         }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_no_dot_in_front() {
+    fn leading_dot_slash_is_stripped() {
         for (name, shown) in [
             ("./jobs/a.yaml", "jobs/a.yaml"),
             ("././/a.yaml", "a.yaml"),
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_holds_any_name() {
+    fn any_name_is_encoded() {
         for (name, written) in [
             ("./jobs/a b#c?.yaml", "jobs/a%20b%23c%3F.yaml"),
             ("jobs/ä\\100%.yaml", "jobs/%C3%A4%5C100%25.yaml"),

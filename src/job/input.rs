@@ -122,3 +122,8 @@ impl InputType {
         }
     }
 }
+
+/// The environment variable in which commands get an input.
+pub fn input_variable(name: &str) -> String {
+    format!("INPUT_{}", name.to_uppercase())
+}

@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::diagnostic::{Rule, rule};
 use crate::yaml::Spanned;
 
-pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS};
+pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
-pub use input::{Input, InputType};
+pub use input::{Input, InputType, input_variable};
 pub use limit::Limit;
 pub use model::{MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MODEL_PATTERN, ModelOptions, ModelSpec};
 pub use prompt::{PromptFile, PromptText};

@@ -1,14 +1,14 @@
-//! A key that is there has a value.
+//! Keys, prompts and descriptions that are written aren't empty.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::yaml::Node;
 
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, key_hints};
 
-/// Keys with nothing behind them: `cost_usd:` looks like a limit and would be none.
+/// Checks for keys without a value (`cost_usd:` looks like a limit and is none), and for empty texts.
 pub(super) struct EmptyValues;
 
-const RULES: &[Rule] = &[rule!(Error "empty-value")];
+const RULES: &[Rule] = &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")];
 
 impl Lint for EmptyValues {
     fn rules(&self) -> &'static [Rule] {
@@ -16,11 +16,12 @@ impl Lint for EmptyValues {
     }
 
     fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        walk(subject.root, findings);
+        empty_keys(subject.root, findings);
+        empty_texts(subject, findings);
     }
 }
 
-fn walk(mapping: &Node, findings: &mut Vec<Diagnostic>) {
+fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
     for (key, value) in mapping.entries() {
         let name = key.text().unwrap_or_default();
         // A value may stick to a colon without a space, and be part of the key: that is said of the key.
@@ -36,9 +37,39 @@ fn walk(mapping: &Node, findings: &mut Vec<Diagnostic>) {
             // A tool's name with nothing behind it is the tool without options.
             let options =
                 value.items().flat_map(|entry| entry.entries().map(|(_, options)| options).collect::<Vec<_>>());
-            options.for_each(|options| walk(&options, findings));
+            options.for_each(|options| empty_keys(&options, findings));
         } else {
-            walk(&value, findings);
+            empty_keys(&value, findings);
         }
     }
+}
+
+fn empty_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let prompts = subject.prompts;
+    let prompt = &subject.job.parent.prompt;
+    let is_blank = prompts.prompt.as_ref().is_some_and(|prompt| prompts.templates.is_blank(prompt));
+    // Its lines may be among those that can't be read, which is said there.
+    let is_torn = prompt.node.is_block() && subject.root.get("parent").is_some_and(|parent| parent.is_incomplete());
+    if is_blank && !prompt.node.is_placeholder() && !is_torn && !has_unindented_text(subject, &prompt.node) {
+        findings.push(
+            Diagnostic::error("empty-prompt", prompt.place(), "the prompt is empty").help("say what the job is to do"),
+        );
+    }
+    for description in subject.job.subagents.values().filter_map(|subagent| subagent.description.as_ref()) {
+        if description.value.trim().is_empty() && !description.node.is_placeholder() {
+            findings.push(
+                Diagnostic::error("empty-description", description.place(), "the description is empty")
+                    .help("say what to hand to this subagent: the parent's model knows no more about it"),
+            );
+        }
+    }
+}
+
+/// Whether the empty text of a block is followed by a key that no parent has: a line of the text, which isn't indented as
+/// one. That is said of the key.
+fn has_unindented_text(subject: &LintContext<'_>, prompt: &Node) -> bool {
+    let Some(parent) = subject.root.get("parent") else { return false };
+    let is_block = prompt.is_block();
+    let next = parent.entries().find(|(key, _)| key.place().range.start >= prompt.place().range.end);
+    is_block && next.is_some_and(|(key, _)| !key_hints::AGENT.contains(&key.text().unwrap_or_default()))
 }

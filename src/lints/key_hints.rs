@@ -1,83 +1,274 @@
-//! Says more about what the reader of YAML has found: it knows types, and not what a job's keys mean.
+//! What the YAML reader gets to know about the keys of a job file.
 
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
-
-use crate::diagnostic::Diagnostic;
 use crate::job::{MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
-use crate::yaml::{Node, NodeKind};
+use crate::yaml::{ErrorDetail, FormatHints, Node};
 
+use super::key_aliases::{KEY_ALIASES, fold_key, is_alias_of, keys_for_alias};
 use super::ranges::{range_help, range_message};
 
-/// What is known about a value.
-enum KeyHint {
-    /// The key of a number with two bounds, and its greatest value.
-    Bounded(&'static str, u32),
-    /// The key of a limit from 1 up.
-    Counted(&'static str),
-    /// A type stands where a declaration belongs: the input's name, and the type.
-    BareInputType(String, String),
+/// The hints for job files.
+pub(super) static JOB_HINTS: FormatHints =
+    FormatHints { key_aliases: KEY_ALIASES, complete_error, is_misplaced: is_misplaced };
+
+const INPUT_TYPES: &[&str] = &["string", "integer", "number", "boolean", "path", "list"];
+
+fn complete_error(node: &Node, error: &mut ErrorDetail) {
+    match error.code {
+        "unknown-key" => complete_unknown_key(node, error),
+        "out-of-range" => complete_range(&node.path(), error),
+        "wrong-type" => {
+            // A type in the place of an input's declaration.
+            if let (["inputs", name], Some(kind)) = (&node.path()[..], node.as_str())
+                && INPUT_TYPES.contains(&kind)
+            {
+                error.help = Some(format!("write `{name}: {{ type: {kind} }}`"));
+            }
+        }
+        _ => {}
+    }
 }
 
-/// Replaces what is said about some values by what their keys allow.
-pub(super) fn refine_findings(root: &Node, findings: &mut [Diagnostic]) {
-    if !findings.iter().any(|finding| matches!(finding.code, "wrong-type" | "out-of-range")) {
+fn complete_range(path: &[&str], error: &mut ErrorDetail) {
+    let agent_key = match path {
+        ["parent", rest @ ..] | ["subagents", _, rest @ ..] => rest,
+        ["model", ..] => path,
+        _ => &[],
+    };
+    let most = match (path, agent_key) {
+        (_, ["max_turns"]) => ("max_turns", MAX_TURNS),
+        (_, ["max_tokens"] | ["model", "max_tokens"]) => ("max_tokens", MAX_TOKENS),
+        (["limits", "parallel_subagents"], _) => ("parallel_subagents", MAX_PARALLEL_SUBAGENTS),
+        (["limits", key @ ("tokens" | "tool_calls" | "subagents")], _) => {
+            error.message = format!("`{key}` must be a whole number of at least 1");
+            error.help = Some("write a number of at least 1, or `none` for no limit".to_owned());
+            return;
+        }
+        _ => return,
+    };
+    error.message = range_message(most.0, most.1);
+    error.help = Some(range_help(most.1));
+}
+
+/// The mappings of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyLevel {
+    Job,
+    Parent,
+    Subagent,
+    Model,
+    Limits,
+    Input,
+    /// A prompt that is a mapping: `{ file: PATH }`.
+    PromptFile,
+}
+
+const JOB: &[&str] = &[
+    "inputs",
+    "subagents",
+    "limits",
+    "env",
+    "network",
+    "git",
+    "protect",
+    "allow_changes",
+    "result",
+    "compaction",
+    "keep",
+];
+pub(super) const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
+/// Keys that no help speaks of.
+const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
+/// The options of a model, each with an example.
+const MODEL: &[(&str, &str)] =
+    &[("thinking", "low"), ("temperature", "0"), ("stop", "[END]"), ("max_tokens", "8000"), ("context", "200000")];
+const LIMITS: &[&str] = &["cost_usd", "tokens", "wall_clock", "tool_calls", "parallel_subagents"];
+
+/// How many entries of a mapping are searched for misplaced keys.
+const MAX_ENTRIES: usize = 200;
+
+/// Keys of others that nothing here stands for, folded, and what to do instead.
+const UNSUPPORTED_KEYS: &[(&str, &str)] = &[
+    ("topp", "there is no such setting: the provider's own holds; remove it"),
+    ("topk", "there is no such setting: the provider's own holds; remove it"),
+    ("frequencypenalty", "there is no such setting: the provider's own holds; remove it"),
+    ("presencepenalty", "there is no such setting: the provider's own holds; remove it"),
+    ("seed", "there is no such setting: the provider's own holds; remove it"),
+    ("settings", "the model stands under `model`, what may be used under `limits`"),
+    ("provider", "the provider is part of the model's name: `model: PROVIDER/NAME`"),
+    ("apikey", "no key belongs into a job file: whoever starts the job sets it in the environment"),
+    ("baseurl", "a job names no endpoint: whoever starts the job sets it in the environment"),
+    ("endpoint", "a job names no endpoint: whoever starts the job sets it in the environment"),
+    ("permissionmode", "nobody is asked for permission: an agent has exactly its `tools`"),
+    ("permissions", "nobody is asked for permission: an agent has exactly its `tools`"),
+    ("approvalpolicy", "nobody is asked for permission: an agent has exactly its `tools`"),
+    ("disallowedtools", "an agent has exactly its `tools`: leave out what it may not use"),
+    ("deniedtools", "an agent has exactly its `tools`: leave out what it may not use"),
+    ("excludetools", "an agent has exactly its `tools`: leave out what it may not use"),
+    ("sandbox", "a job can't change its sandbox: whoever starts it says `--sandbox`"),
+    ("sandboxmode", "a job can't change its sandbox: whoever starts it says `--sandbox`"),
+    ("extensions", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("mcpservers", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("mcp", "there are no tool servers: name built-in tools in the agents' `tools`"),
+    ("required", "an input without a `default` is required; remove this key"),
+    ("requirement", "an input without a `default` is required; remove this key"),
+    ("optional", "an input with a `default` is optional; write one instead of this key"),
+    ("workspace", "whoever starts the job says `--workspace`; without it, it is the current folder"),
+    ("cwd", "whoever starts the job says `--workspace`; without it, it is the current folder"),
+    ("version", "a job file has no version; remove it"),
+    ("color", "a job has no look; remove it"),
+];
+
+/// Completes the error at an unknown key: says where the key belongs.
+fn complete_unknown_key(key: &Node, error: &mut ErrorDetail) {
+    let (Some(mapping), Some(name)) = (key.parent(), key.text()) else { return };
+    let Some(level) = level_of(&mapping) else { return };
+    if follows_empty_block(&mapping, key) {
+        error.help = Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());
+        error.fix = None;
         return;
     }
-    let source = root.place().source;
-    let known = collect_hints(root);
-    for finding in findings.iter_mut().filter(|finding| Arc::ptr_eq(&finding.span.source, &source)) {
-        let span = (finding.span.range.start, finding.span.range.end);
-        match (finding.code, known.get(&span)) {
-            ("out-of-range", Some(KeyHint::Bounded(key, most))) => {
-                finding.message = range_message(key, *most);
-                finding.help = Some(range_help(*most));
-            }
-            ("out-of-range", Some(KeyHint::Counted(key))) => {
-                finding.message = format!("`{key}` must be a whole number from 1 up");
-                finding.help = Some("write a number from 1 up, or `none` for no limit".to_owned());
-            }
-            ("wrong-type", Some(KeyHint::BareInputType(name, kind))) => {
-                finding.help = Some(format!("write `{name}: {{ type: {kind} }}`"));
-            }
-            _ => {}
-        }
+    let is_renamed = |fix: &String| fold_key(fix) != fold_key(name);
+    if is_key(name) && error.fix.as_ref().is_some_and(is_renamed) {
+        // It is right in another mapping, and no misspelling of the similar key in this one.
+        error.fix = None;
+    } else if error.fix.is_some() {
+        return;
+    }
+    let option = keys_for_alias(name).find(|key| level == KeyLevel::Model && is_model_option(key));
+    if let (Some(option), Some(help)) = (option, &mut error.help) {
+        *help = format!("did you mean `{option}`? {help}");
+    } else if let Some((_, _, help)) = correct_level(level, name) {
+        error.help = Some(help);
+    } else if let Some((_, help)) = UNSUPPORTED_KEYS.iter().find(|(other, _)| *other == fold_key(name)) {
+        error.help = Some((*help).to_owned());
     }
 }
 
-fn collect_hints(root: &Node) -> HashMap<(usize, usize), KeyHint> {
-    let mut known = HashMap::new();
-    let mut put = |node: Option<Node>, what: KeyHint| {
-        if let Some(Range { start, end }) = node.map(|node| node.place().range) {
-            known.insert((start, end), what);
-        }
+/// Whether a key that a mapping lacks is written in another mapping, where it is reported as unknown.
+fn is_misplaced(mapping: &Node, missing: &str) -> bool {
+    let Some(level) = level_of(mapping) else { return false };
+    // The keys of a mapping that belong to another level.
+    let moved = |mapping: Option<Node>| -> Vec<(&'static str, KeyLevel)> {
+        let Some((mapping, level)) = mapping.and_then(|mapping| Some((mapping.clone(), level_of(&mapping)?))) else {
+            return Vec::new();
+        };
+        let names = mapping.entries().take(MAX_ENTRIES);
+        names.filter_map(|(key, _)| correct_level(level, key.text()?)).map(|(key, home, _)| (key, home)).collect()
     };
-    let agents = root.get("subagents").into_iter().flat_map(|all| all.entries().collect::<Vec<_>>());
-    let agents: Vec<Node> = root.get("parent").into_iter().chain(agents.map(|(_, agent)| agent)).collect();
-    for agent in &agents {
-        put(agent.get("max_turns"), KeyHint::Bounded("max_turns", MAX_TURNS));
-    }
-    let models = agents.iter().chain([root]).filter_map(|holder| holder.get("model")).collect::<Vec<_>>();
-    for holder in agents.iter().chain(&models) {
-        put(holder.get("max_tokens"), KeyHint::Bounded("max_tokens", MAX_TOKENS));
-    }
-    if let Some(limits) = root.get("limits") {
-        put(limits.get("parallel_subagents"), KeyHint::Bounded("parallel_subagents", MAX_PARALLEL_SUBAGENTS));
-        for key in ["tokens", "tool_calls", "subagents"] {
-            put(limits.get(key), KeyHint::Counted(key));
+    let root = || std::iter::successors(Some(mapping.clone()), Node::parent).last();
+    let in_root = |name: &str| root().and_then(|root| value_of_key(&root, name));
+    let in_prompts = || ["system", "prompt"].into_iter().flat_map(|name| moved(mapping.get(name)));
+    match level {
+        KeyLevel::Job => {
+            let inner = ["parent", "limits"].into_iter().flat_map(|name| moved(in_root(name)));
+            let agents = in_root("subagents").into_iter().flat_map(|all| {
+                all.entries().take(MAX_ENTRIES).flat_map(|(_, agent)| moved(Some(agent))).collect::<Vec<_>>()
+            });
+            inner.chain(agents).any(|(key, home)| home == KeyLevel::Job && key == missing)
+                || (missing == "parent" && moved(root()).iter().any(|(_, home)| *home == KeyLevel::Parent))
         }
-    }
-    if let Some(inputs) = root.get("inputs") {
-        for (name, input) in inputs.entries() {
-            let bare = name.text().zip(input.as_str()).filter(|(_, kind)| TYPES.contains(kind));
-            let bare = bare.map(|(name, kind)| KeyHint::BareInputType(name.to_owned(), kind.to_owned()));
-            if let Some(bare) = bare.filter(|_| input.kind() != NodeKind::Invalid) {
-                put(Some(input), bare);
-            }
+        KeyLevel::Parent => {
+            moved(root()).into_iter().any(|(key, home)| home == KeyLevel::Parent && key == missing)
+                || in_prompts().any(|(key, _)| key == missing)
         }
+        KeyLevel::Subagent => in_prompts().any(|(key, _)| key == missing),
+        KeyLevel::PromptFile => missing == "file" && !moved(Some(mapping.clone())).is_empty(),
+        _ => false,
     }
-    known
 }
 
-const TYPES: &[&str] = &["string", "integer", "number", "boolean", "path", "list"];
+/// The level of a mapping of a job file.
+fn level_of(mapping: &Node) -> Option<KeyLevel> {
+    let is = |word: &str, key: &str| word == key || is_alias_of(word, key);
+    Some(match mapping.path()[..] {
+        [] => KeyLevel::Job,
+        [name] if is(name, "parent") => KeyLevel::Parent,
+        [name] if is(name, "limits") => KeyLevel::Limits,
+        [name] if is(name, "model") => KeyLevel::Model,
+        [name, "system" | "prompt"] if is(name, "parent") => KeyLevel::PromptFile,
+        [name, _] if is(name, "subagents") => KeyLevel::Subagent,
+        [name, _] if is(name, "inputs") => KeyLevel::Input,
+        [name, _, model] if is(name, "subagents") && is(model, "model") => KeyLevel::Model,
+        [name, _, text] if is(name, "subagents") && is(text, "system") => KeyLevel::PromptFile,
+        _ => return None,
+    })
+}
+
+fn is_model_option(key: &str) -> bool {
+    MODEL.iter().any(|(option, _)| *option == key)
+}
+
+/// Whether a job has such a key somewhere.
+fn is_key(name: &str) -> bool {
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(OTHERS).copied();
+    known.chain(MODEL.iter().map(|(key, _)| *key)).any(|key| fold_key(key) == fold_key(name))
+}
+
+/// The key that is meant, the mapping that it belongs to, and how to say so.
+fn correct_level(level: KeyLevel, name: &str) -> Option<(&'static str, KeyLevel, String)> {
+    let known = JOB.iter().chain(AGENT).chain(LIMITS).chain(&["model", "parent"]).copied();
+    let known = known.chain(MODEL.iter().map(|(key, _)| *key));
+    let folded = fold_key(name);
+    // No key of ours is folded longer than it is written.
+    let itself: Vec<&str> = known.filter(|key| key.len() >= folded.len() && fold_key(key) == folded).collect();
+    let mut meant = itself.into_iter().chain(keys_for_alias(name));
+    meant.find_map(|key| {
+        let is = |keys: &[&str]| keys.contains(&key);
+        let own = fold_key(key) == fold_key(name);
+        let called = if own { format!("`{key}`") } else { format!("here it is `{key}`, which") };
+        let option = MODEL.iter().find(|(option, _)| *option == key).map(|(_, example)| {
+            let is_above = matches!(level, KeyLevel::Parent | KeyLevel::Limits);
+            let whose = if is_above { ", which stands at the top level" } else { "" };
+            format!("is an option of the model{whose}: `model: {{ name: PROVIDER/NAME, {key}: {example} }}`")
+        });
+        let (home, rest) = match level {
+            KeyLevel::Job if is(AGENT) => (KeyLevel::Parent, "belongs under `parent`"),
+            KeyLevel::Job | KeyLevel::Parent | KeyLevel::Subagent if is(LIMITS) => {
+                (KeyLevel::Limits, "belongs under `limits`, and holds for the whole run")
+            }
+            KeyLevel::Limits if is(&["max_turns", "max_tokens"]) => {
+                (KeyLevel::Subagent, "belongs to each agent: under `parent`, or under a subagent")
+            }
+            KeyLevel::Job | KeyLevel::Parent | KeyLevel::Subagent | KeyLevel::Limits if option.is_some() => {
+                (KeyLevel::Model, option.as_deref().unwrap_or_default())
+            }
+            KeyLevel::Limits if is(&["parent"]) => {
+                (KeyLevel::Job, "stands one level too deep: it belongs at the top level")
+            }
+            KeyLevel::Parent if is(&["model"]) => {
+                (KeyLevel::Job, "belongs at the top level: the parent uses the job's model")
+            }
+            KeyLevel::Subagent if is(&["prompt"]) => {
+                (KeyLevel::Subagent, "comes with each call of `task`; what holds for all of them belongs into `system`")
+            }
+            KeyLevel::PromptFile if is(AGENT) => (
+                KeyLevel::Parent,
+                "stands one level too deep: indent it as the key above it that this mapping belongs to",
+            ),
+            KeyLevel::Model if is(AGENT) => {
+                (KeyLevel::Subagent, "belongs to each agent: under `parent`, or under a subagent")
+            }
+            KeyLevel::Model if is(LIMITS) => (KeyLevel::Limits, "belongs under `limits`, and holds for the whole run"),
+            KeyLevel::Parent | KeyLevel::Subagent | KeyLevel::Limits if is(JOB) => {
+                (KeyLevel::Job, "belongs at the top level")
+            }
+            _ => return None,
+        };
+        Some((key, home, format!("{called} {rest}")))
+    })
+}
+
+/// Whether a key of an agent follows an empty block text.
+fn follows_empty_block(mapping: &Node, key: &Node) -> bool {
+    if !matches!(level_of(mapping), Some(KeyLevel::Parent | KeyLevel::Subagent)) {
+        return false;
+    }
+    let before = mapping.entries().take_while(|(other, _)| other.place().range != key.place().range).last();
+    before.is_some_and(|(_, text)| text.is_block() && text.text().is_some_and(|text| text.trim().is_empty()))
+}
+
+/// The value of a key, or of the first that it was taken for.
+fn value_of_key(root: &Node, name: &str) -> Option<Node> {
+    let taken = || root.entries().find(|(key, _)| key.text().is_some_and(|key| is_alias_of(key, name)));
+    root.get(name).or_else(|| taken().map(|(_, value)| value))
+}

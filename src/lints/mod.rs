@@ -1,10 +1,9 @@
 //! What must hold before a job may run. A new lint is one file here and one line in [`LINTS`].
 
 pub mod autofix;
-mod blank_prompts;
 mod checks;
 mod context_window;
-mod cost_limit;
+mod cost;
 mod default_render;
 mod delegation;
 mod empty_values;
@@ -13,7 +12,7 @@ mod inputs;
 mod key_aliases;
 mod key_hints;
 mod lethal_trifecta;
-mod misplaced_keys;
+mod lint;
 mod model_options;
 mod models;
 mod name_syntax;
@@ -21,53 +20,36 @@ mod not_templates;
 mod numeric_underscores;
 mod protected_paths;
 mod ranges;
-mod retired_models;
-mod schemas;
 mod script;
 mod shell_syntax;
 mod suppressions;
 mod tool_aliases;
 mod tools;
-mod unknown_prices;
-mod unknown_tools;
 mod untrusted_job;
-mod unused_grants;
-mod unused_inputs;
+mod unused;
 mod valid_job;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity, Source, SourceSpan};
 use crate::job::{self, Job};
-use crate::pricing::Prices;
 use crate::providers::replay;
-use crate::providers::user_servers::{self, UserServers};
+use crate::providers::user_servers;
 use crate::template::{self, JobDir};
-use crate::yaml::{self, Decoded, Node, Spanned};
+use crate::yaml::{self, Decoded, Spanned};
 use crate::{json_schema, toml_file};
 
 pub use checks::{ambiguous_condition, parse_condition};
-pub use cost_limit::COST_WARNINGS;
+pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
 pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
+pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
-pub use models::{model_argument, resolve, unknown_provider_help};
-pub use retired_models::retirement;
-pub use schemas::Schemas;
+pub use models::{model_argument, resolve, retirement, unknown_provider_help};
 pub use script::check_script;
-pub use unknown_prices::{CostTracking, unknown_price};
-pub use valid_job::{CheckTemplates, Prompts, ValidJob};
+pub use valid_job::{Prompts, Schemas, ValidJob};
 
-/// One thing to look after in a job.
-pub trait Lint: Sync {
-    /// What it can find, beside what is wrong with a tool's options.
-    fn rules(&self) -> &'static [Rule];
-
-    /// Looks at a job and reports what is wrong. Parts of it may be made up, where the file couldn't be read: findings
-    /// there are dropped.
-    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>);
-}
+use lint::{MAX_FINDINGS, fix_place, join_names, overlap};
 
 /// All lints.
 pub static LINTS: &[&dyn Lint] = &[
@@ -75,26 +57,22 @@ pub static LINTS: &[&dyn Lint] = &[
     &name_syntax::NameSyntax,
     &inputs::Inputs,
     &models::Models,
-    &retired_models::RetiredModels,
     &model_options::ModelOptionsLint,
-    &blank_prompts::BlankPrompts,
     &default_render::DefaultRender,
     &tools::Tools,
     &ranges::Ranges,
-    &unknown_prices::UnknownPrices,
     &env::Env,
     &protected_paths::ProtectedPaths,
     &delegation::Delegation,
-    &cost_limit::CostLimit,
-    &unused_inputs::UnusedInputs,
+    &cost::Cost,
+    &unused::Unused,
     &lethal_trifecta::LethalTrifecta,
     &numeric_underscores::NumericUnderscores,
     &untrusted_job::UntrustedJob,
     &checks::Checks,
     &context_window::ContextWindow,
-    &unused_grants::UnusedGrants,
-    &not_templates::NotTemplates,
     &shell_syntax::ShellSyntax,
+    &not_templates::NotTemplates,
 ];
 
 /// Everything that checking a file can find.
@@ -110,30 +88,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     ];
     let beside = of_files.into_iter().chain([crate::tools::RULES, suppressions::RULES]);
     LINTS.iter().map(|lint| lint.rules()).chain(beside).flatten()
-}
-
-/// How many findings are shown; one more says how many there are beyond.
-const MAX_FINDINGS: usize = 100;
-
-/// What lints look at.
-#[derive(Debug)]
-pub struct LintContext<'a> {
-    /// The job file.
-    pub source: &'a Arc<Source>,
-    /// The same as YAML.
-    pub root: &'a Node,
-    /// The job; partial where the file has mistakes.
-    pub job: &'a Job,
-    /// Its texts, read and checked.
-    pub prompts: &'a Prompts,
-    /// What reading the file found.
-    pub reported: &'a [Diagnostic],
-    /// Whether everything that the file says is in the job. Where it isn't, nothing can be said to be unused.
-    pub is_complete: bool,
-    /// Whether it comes from somebody who isn't trusted.
-    pub is_untrusted: bool,
-    /// What the user's own configuration says.
-    pub user_config: &'a UserConfig,
 }
 
 /// What came of checking a job.
@@ -169,26 +123,12 @@ impl JobTrust {
     }
 }
 
-/// What the user's own configuration says.
-#[derive(Debug, Clone, Default)]
-pub struct UserConfig {
-    /// The servers that it names.
-    pub servers: UserServers,
-    /// What models cost.
-    pub prices: Prices,
-    /// The providers, and servers of the user's own, that are asked on this machine.
-    pub local_providers: BTreeSet<String>,
-}
-
 /// As [`check`]; one from a stranger is refused what only those get who are trusted. `own` is the user's.
 pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrust, own: &UserConfig) -> LintReport {
-    let Decoded { value, mut findings, gaps: holes } =
-        yaml::read_with::<Spanned<Job>>(source, key_aliases::KEY_ALIASES);
+    let Decoded { value, mut findings, gaps: holes } = yaml::read_with::<Spanned<Job>>(source, &key_hints::JOB_HINTS);
     let Some(Spanned { value: job, node: root }) = value else {
         return LintReport { findings, job: None, prompts: Vec::new() };
     };
-    key_hints::refine_findings(&root, &mut findings);
-    misplaced_keys::refine_findings(&root, &mut findings);
     let (prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &mut semantic);
@@ -207,20 +147,13 @@ pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrus
     }
     semantic.retain(|finding| !holes.iter().any(|hole| overlap(&finding.span, hole)));
     findings.extend(semantic);
-    suppressions::apply(source, &mut findings);
+    suppressions::apply(source, &rules().collect::<Vec<_>>(), &mut findings);
     sort(&mut findings, source);
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
     let read = prompts.templates.sources().chain(schemas.sources()).map(|source| source.name.clone()).collect();
     let job = if broken { None } else { ValidJob::new(source, job, prompts, schemas, &own.servers) };
     LintReport { findings, job, prompts: read }
-}
-
-fn overlap(one: &SourceSpan, other: &SourceSpan) -> bool {
-    let inside = |inner: &SourceSpan, outer: &SourceSpan| {
-        inner.range.start >= outer.range.start && inner.range.end <= outer.range.end
-    };
-    Arc::ptr_eq(&one.source, &other.source) && (inside(one, other) || inside(other, one))
 }
 
 /// Leaves the first [`MAX_FINDINGS`], and a last one that counts all beyond them, those included that were left out
@@ -257,25 +190,6 @@ fn sort(findings: &mut [Diagnostic], first: &Arc<Source>) {
         };
         key(a).cmp(&key(b))
     });
-}
-
-/// What a fix replaces of a text, so that its quotes stay as they are; of an alias, the alias.
-fn fix_place(node: &Node) -> SourceSpan {
-    let whole = node.place();
-    match whole.source.text[whole.range.clone()].starts_with('*') {
-        true => whole,
-        false => node.content_place(),
-    }
-}
-
-/// A few names in a sentence: `a`, `b` and `c`.
-fn join_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    match names.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        Some((last, _)) => last.clone(),
-        None => "none".to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,12 @@ use super::{Lint, LintContext, join_names};
 /// Model names.
 pub(super) struct Models;
 
-const RULES: &[Rule] = &[rule!(Error "bad-model"), rule!(Error "unknown-provider"), rule!(Warning "unknown-model")];
+const RULES: &[Rule] = &[
+    rule!(Error "bad-model"),
+    rule!(Error "unknown-provider"),
+    rule!(Warning "unknown-model"),
+    rule!(Warning "retired-model"),
+];
 
 impl Lint for Models {
     fn rules(&self) -> &'static [Rule] {
@@ -30,11 +35,16 @@ impl Lint for Models {
             }
             match resolve(spec, &subject.user_config.servers) {
                 Err(finding) => findings.push(*finding),
-                // Where the limit on cost can't be kept, that is said instead.
-                Ok(model) if job.limits.cost_usd.is_none() && model.spec().is_some() => {
-                    findings.extend(unknown_model(&model, name, &subject.user_config.prices));
+                Ok(model) => {
+                    // If there is a limit on cost, `unknown-price` is reported instead.
+                    if job.limits.cost_usd.is_none() && model.spec().is_some() {
+                        findings.extend(unknown_model(&model, name, &subject.user_config.prices));
+                    }
+                    if let Some((message, help)) = retirement(&model) {
+                        let place = model_place(&model, name);
+                        findings.push(Diagnostic::warning("retired-model", place, message).help(help));
+                    }
                 }
-                Ok(_) => {}
             }
         }
     }
@@ -63,8 +73,7 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
     {
         return None;
     }
-    let start = model.provider.len() + 1;
-    let place = name.place_of_range(start..start + model.name.len());
+    let place = model_place(model, name);
     let message = format!("`{}` isn't in the table of {}'s models", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
     let is_same_version = |meant: &&str| version_digits(meant) == version_digits(&model.name);
@@ -81,6 +90,21 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
         }
         (None, None) => finding.help("it may be newer than the table: then it runs, and its cost isn't known"),
     })
+}
+
+/// The place of the model's name after its provider.
+fn model_place(model: &Model, name: &Node) -> SourceSpan {
+    let start = model.provider.len() + 1;
+    name.place_of_range(start..start + model.name.len())
+}
+
+/// The message and the help for a model that its vendor turns off.
+pub fn retirement(model: &Model) -> Option<(String, String)> {
+    let retired = model.retirement()?;
+    let message = format!("`{}` is turned off by its vendor on {}", model.name, retired.date);
+    let help =
+        format!("name a newer one, such as `{}/{}`; see {}", model.provider, retired.replacement, retired.source);
+    Some((message, help))
 }
 
 fn version_digits(name: &str) -> String {
@@ -196,7 +220,7 @@ fn provider_alias(provider: &str) -> Option<&'static str> {
         "claude" => "Claude is `anthropic/MODEL`",
         "chatgpt" | "gpt" | "openai-responses" => "OpenAI's models are `openai/MODEL`",
         "vertex" | "vertex-ai" | "vertex_ai" | "bedrock" | "aws" | "azure" | "azure-openai" => {
-            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the README"
+            "clouds are reached as servers of your own: see \"Clouds and gateways\" in the book"
         }
         "ollama" | "lmstudio" | "lm-studio" | "llama.cpp" | "llamacpp" | "vllm" | "openrouter" | "litellm" | "groq"
         | "together" | "mistral" | "deepseek" | "xai" => {

@@ -1,14 +1,16 @@
-//! Texts that are no templates have no tags.
+//! Reports template tags in texts that aren't templates.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::template::first_tag;
-use crate::yaml::Node;
+use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
+use crate::job::{InputType, Job, input_variable};
+use crate::template::{StrayTag, TagPurpose, stray_tags};
+use crate::yaml::{Node, Spanned};
 
 use super::{Lint, LintContext};
 
-/// Tags in texts that nothing renders.
+/// Tags in texts that aren't rendered.
 pub(super) struct NotTemplates;
 
 const RULES: &[Rule] = &[rule!(Error "not-a-template")];
@@ -19,44 +21,154 @@ impl Lint for NotTemplates {
     }
 
     fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        walk(subject, subject.root, "this text", findings);
+        check_node(subject, subject.root, "this text", findings);
     }
 }
 
-/// Looks at a value and all that is in it; `of` says what it is.
-fn walk(subject: &LintContext<'_>, node: &Node, of: &str, findings: &mut Vec<Diagnostic>) {
+/// Checks a value and everything in it. `key` is the key that it belongs to.
+fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut Vec<Diagnostic>) {
     for item in node.items() {
-        walk(subject, &item, of, findings);
+        check_node(subject, &item, key, findings);
     }
-    for (key, value) in node.entries() {
-        // A misplaced or misspelt key is reported already; its text may be a template once that is right.
-        let is_unknown = |found: &Diagnostic| {
-            let place = key.place();
-            Arc::ptr_eq(&found.span.source, &place.source) && found.span.range == place.range
-        };
-        if subject.reported.iter().any(is_unknown) {
+    for (name, value) in node.entries() {
+        // The text of a misplaced or misspelled key may be a template once the key is right.
+        if subject.reported.iter().any(|found| is_same_place(&found.span, &name.place())) {
             continue;
         }
-        let of = key.text().map_or_else(|| of.to_owned(), |key| format!("`{key}`"));
-        walk(subject, &value, &of, findings);
+        let key = name.text().map_or_else(|| key.to_owned(), |name| format!("`{name}`"));
+        check_node(subject, &value, &key, findings);
     }
     let Some(text) = node.as_str().filter(|_| !node.is_placeholder()) else { return };
-    if let Some(range) = first_tag(text)
-        && !subject.prompts.templates.contains_place(&node.place())
-    {
-        // Whatever else is wrong with the text, the tag is why.
-        let whole = node.place();
+    let place = node.place();
+    if subject.prompts.templates.contains_place(&place) {
+        return;
+    }
+    let found = match subject.job.checks.iter().find(|check| is_same_place(&check.run.place(), &place)) {
+        Some(check) => tags_in_command(subject.job, &check.run),
+        None => stray_tags(text).into_iter().take(1).map(|tag| tag_in_text(node, &tag, key)).collect(),
+    };
+    if !found.is_empty() {
+        // Other findings in the text are consequences of the tag.
         findings.retain(|finding| {
-            let is_within = whole.range.start <= finding.span.range.start && finding.span.range.end <= whole.range.end;
-            !(is_within && Arc::ptr_eq(&whole.source, &finding.span.source))
+            let is_within = place.range.start <= finding.span.range.start && finding.span.range.end <= place.range.end;
+            !(is_within && Arc::ptr_eq(&place.source, &finding.span.source))
         });
-        findings.push(
-            Diagnostic::error(
-                "not-a-template",
-                node.place_of_range(range),
-                format!("{of} isn't a template: this tag stays as it is"),
-            )
-            .help("write the text without tags; prompts, and `run` and `when` of a check, can have them"),
+        findings.extend(found);
+    }
+}
+
+fn is_same_place(one: &SourceSpan, other: &SourceSpan) -> bool {
+    Arc::ptr_eq(&one.source, &other.source) && one.range == other.range
+}
+
+fn tag_in_text(node: &Node, tag: &StrayTag, key: &str) -> Diagnostic {
+    let message = format!("{key} isn't a template: this tag isn't rendered");
+    Diagnostic::error("not-a-template", node.place_of_range(tag.range.clone()), message)
+        .help("remove the tag; only `prompt`, `system` and the `when` of a check are templates")
+}
+
+/// Findings for the tags in a check's command, with a fix where a variable of the shell is certain to do the same.
+fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
+    // Tags without variables of the job may belong to another program.
+    let tags = stray_tags(&run.value).into_iter().filter(|tag| tag.purpose != TagPurpose::Other);
+    let finding = |tag: StrayTag| {
+        let place = run.node.place_of_range(tag.range.clone());
+        let finding = Diagnostic::error(
+            "not-a-template",
+            place.clone(),
+            "`run` is plain shell, not a template: this tag isn't rendered",
         );
+        let variable = match &tag.purpose {
+            TagPurpose::Variable(variable) => variable,
+            TagPurpose::Statement => {
+                return finding.help("use the shell's own `if` and `for`, or the `when` of the check");
+            }
+            TagPurpose::Expression | TagPurpose::Other => {
+                return finding.help("the command gets every input as a variable: write `\"$INPUT_NAME\"`");
+            }
+        };
+        let input = variable.strip_prefix("inputs.");
+        let kind = input.and_then(|name| job.inputs().find(|(known, _)| known.value == name)).map(|(_, input)| input);
+        let shell = match (input, variable.as_str()) {
+            (Some(name), _) if kind.is_none() => {
+                return finding.help(format!("declare the input `{name}`, and write `\"${}\"`", input_variable(name)));
+            }
+            (Some(name), _) => input_variable(name),
+            (None, "run.id") => "LEGWORK_RUN_ID".to_owned(),
+            (None, "workspace") => return finding.help("the command starts in the workspace: write `\"$PWD\"`"),
+            (None, "run.date") => return finding.help("write `$(date +%F)`"),
+            (None, _) => return finding.help("write the job's name itself"),
+        };
+        if kind.is_some_and(|input| input.kind.value == InputType::List) {
+            let help = format!("the list is in `\"${shell}\"`, one item per line; `mapfile -t` reads it into an array");
+            return finding.help(help);
+        }
+        let quoted = format!("\"${shell}\"");
+        let finding = finding.help(format!("write `{quoted}`, the value as one word"));
+        let is_word = is_unquoted_word(&run.value, &tag.range);
+        match in_source(&place, &run.value[tag.range], &run.node, &quoted).filter(|_| is_word) {
+            Some(replacement) => finding.replace_with(replacement),
+            None => finding,
+        }
+    };
+    tags.map(finding).collect()
+}
+
+/// The replacement as the YAML file must write it; `None` if the file doesn't hold the tag letter for letter.
+fn in_source(place: &SourceSpan, tag: &str, node: &Node, replacement: &str) -> Option<String> {
+    let source = &place.source.text;
+    let is_double_quoted = source[node.place().range].starts_with('"');
+    let written = if is_double_quoted { replacement.replace('"', "\\\"") } else { replacement.to_owned() };
+    (source[place.range.clone()] == *tag).then_some(written)
+}
+
+/// Whether a range of a command is surely one whole word of the shell outside of quotes. Where telling takes more than
+/// counting quotes (here-documents, backquotes, `$'...'`), it isn't.
+fn is_unquoted_word(command: &str, range: &Range<usize>) -> bool {
+    let (before, after) = (&command[..range.start], &command[range.end..]);
+    let separates = |letter: char| letter.is_whitespace() || ";|&()".contains(letter);
+    let is_word = before.chars().next_back().is_none_or(separates) && after.chars().next().is_none_or(separates);
+    let is_simple = !["<<", "`", "$'", "#"].iter().any(|part| before.contains(part));
+    let mut quote = None;
+    let mut letters = before.chars();
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (None, '"' | '\'') => quote = Some(letter),
+            (Some(open), letter) if letter == open => quote = None,
+            (None | Some('"'), '\\') => drop(letters.next()),
+            _ => {}
+        }
+    }
+    is_word && is_simple && quote.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_unquoted_word_is_told_from_others() {
+        let is_word = |command: &str| {
+            let start = command.find('@').unwrap();
+            is_unquoted_word(command, &(start..start + 1))
+        };
+        for command in ["@", "test -f @", "cat @; ls", "(@)", "a 'b' @ 'c'", "echo it\\'s @", "a\n@\nb", "x && @ | y"] {
+            assert!(is_word(command), "{command}");
+        }
+        for command in [
+            "'@'",
+            "\"a @ b\"",
+            "a@",
+            "@b",
+            "x=@",
+            "${@}",
+            "cat <<E\n@\nE",
+            "`a @ b`",
+            "# @",
+            "\"$(a @ b)\"",
+            "'a\\' 'b @ '",
+        ] {
+            assert!(!is_word(command), "{command}");
+        }
     }
 }

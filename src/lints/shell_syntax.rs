@@ -1,7 +1,6 @@
 //! The commands of checks are valid for bash.
 
 use crate::diagnostic::{Diagnostic, Rule, rule};
-use crate::template::without_tags;
 
 use super::{Lint, LintContext};
 
@@ -23,14 +22,8 @@ impl Lint for ShellSyntax {
     }
 
     fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        for (check, texts) in subject.job.checks.iter().zip(&subject.prompts.checks) {
-            let run = &check.run;
-            if run.node.is_placeholder() || !subject.prompts.templates.is_valid(&texts.run) {
-                continue;
-            }
-            // What a command is with its conditions and loops depends on the inputs.
-            let Some(command) = without_tags(&run.value) else { continue };
-            if let Some((at, message)) = syntax_error(&command) {
+        for run in subject.job.checks.iter().map(|check| &check.run).filter(|run| !run.node.is_placeholder()) {
+            if let Some((at, message)) = syntax_error(&run.value) {
                 let end = run.value.trim_end().len();
                 let at = at.min(end.saturating_sub(1));
                 let start = run.value.floor_char_boundary(at);

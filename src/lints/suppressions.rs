@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan, rule, suggest_certain_name, suggest_name};
 use crate::yaml;
 
-use super::{MAX_FINDINGS, rules};
+use super::MAX_FINDINGS;
 
 pub(super) const RULES: &[Rule] = &[rule!(Warning "unused-allow")];
 
@@ -24,13 +24,13 @@ struct Suppression {
 }
 
 /// Takes away the warnings that comments allow, and adds what is wrong with the comments.
-pub(super) fn apply(source: &Arc<Source>, findings: &mut Vec<Diagnostic>) {
+pub(super) fn apply(source: &Arc<Source>, rules: &[&'static Rule], findings: &mut Vec<Diagnostic>) {
     let comments = yaml::directive_comments(source);
     if comments.is_empty() {
         return;
     }
     let mut wrong = Vec::new();
-    let mut allows = read(source, &comments, &mut wrong);
+    let mut allows = read(source, &comments, rules, &mut wrong);
     let mut by_line: HashMap<(usize, &str), usize> = HashMap::new();
     let codes: Vec<(usize, String)> = allows.iter().map(|allow| (allow.line, allow.code.clone())).collect();
     for (at, (line, code)) in codes.iter().enumerate() {
@@ -57,7 +57,12 @@ pub(super) fn apply(source: &Arc<Source>, findings: &mut Vec<Diagnostic>) {
 }
 
 /// The codes of all comments that name a warning; what is wrong with the others.
-fn read(source: &Arc<Source>, comments: &[SourceSpan], wrong: &mut Vec<Diagnostic>) -> Vec<Suppression> {
+fn read(
+    source: &Arc<Source>,
+    comments: &[SourceSpan],
+    rules: &[&'static Rule],
+    wrong: &mut Vec<Diagnostic>,
+) -> Vec<Suppression> {
     let mut allows = Vec::new();
     let mut below = 0;
     for comment in comments {
@@ -78,7 +83,7 @@ fn read(source: &Arc<Source>, comments: &[SourceSpan], wrong: &mut Vec<Diagnosti
         }
         for span in codes {
             let code = &source.text[span.clone()];
-            match rules().find(|rule| rule.code == code).map(|rule| rule.severity) {
+            match rules.iter().find(|rule| rule.code == code).map(|rule| rule.severity) {
                 Some(Severity::Warning) => {
                     let line = if is_alone { below } else { line };
                     allows.push(Suppression { place: at(span.clone()), code: code.to_owned(), line, is_used: false });
@@ -87,19 +92,19 @@ fn read(source: &Arc<Source>, comments: &[SourceSpan], wrong: &mut Vec<Diagnosti
                     Diagnostic::warning("unused-allow", at(span.clone()), format!("`{code}` is an error"))
                         .help("only warnings can be silenced: mend it, and remove this comment"),
                 ),
-                None => wrong.push(unknown_code(code, at(span.clone()), wrong.len())),
+                None => wrong.push(unknown_code(code, rules, at(span.clone()), wrong.len())),
             }
         }
     }
     allows
 }
 
-fn unknown_code(code: &str, place: SourceSpan, earlier: usize) -> Diagnostic {
+fn unknown_code(code: &str, rules: &[&'static Rule], place: SourceSpan, earlier: usize) -> Diagnostic {
     let finding = Diagnostic::warning("unused-allow", place, format!("there is no warning `{code}`"));
     if earlier >= 2 * MAX_FINDINGS {
         return finding;
     }
-    let known = || rules().filter(|rule| rule.severity == Severity::Warning).map(|rule| rule.code);
+    let known = || rules.iter().filter(|rule| rule.severity == Severity::Warning).map(|rule| rule.code);
     match (suggest_certain_name(code, known()), suggest_name(code, known())) {
         (Some(meant), _) => finding.help(format!("did you mean `{meant}`?")).replace_with(meant),
         (None, Some(near)) => finding.help(format!("did you mean `{near}`?")),

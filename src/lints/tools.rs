@@ -1,13 +1,15 @@
 //! Allowlists name tools that there are, with options that these know.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule};
-use crate::job::ToolEntry;
+use crate::diagnostic::{Diagnostic, Rule, SourceSpan, rule, suggest_certain_name, suggest_name};
+use crate::job::{Agent, Job, ToolEntry};
 use crate::tools::TOOLS;
+use crate::tools::submit_result::SubmitResult;
 use crate::yaml::{Node, Spanned};
 
-use super::{Lint, LintContext, unknown_tools};
+use super::tool_aliases::{bash_entry, split_rule, tool_for_alias};
+use super::{Lint, LintContext, MAX_FINDINGS, fix_place, join_names};
 
 /// The tools of all agents.
 pub(super) struct Tools;
@@ -50,7 +52,7 @@ impl Lint for Tools {
                 };
                 findings.extend((tool.parse_options)(options).findings);
             }
-            unknown_tools::check(subject.job, &agent, findings);
+            report_unknown(subject.job, &agent, findings);
         }
         let own = &subject.job.parent.tools;
         let is_known = |entry: &Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
@@ -64,7 +66,7 @@ impl Lint for Tools {
     }
 }
 
-pub(super) fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
+fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
     match &entry.value {
         ToolEntry::Name(_) => &entry.node,
         ToolEntry::Options { name, .. } => &name.node,
@@ -73,4 +75,249 @@ pub(super) fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
 
 pub(super) fn name_place(entry: &Spanned<ToolEntry>) -> SourceSpan {
     name_node(entry).place()
+}
+
+/// How many of the other entries' rules a help takes up.
+const MAX_RULES: usize = 20;
+
+/// What the entries of one list have in common.
+struct ToolList<'a> {
+    job: &'a Job,
+    is_parent: bool,
+    /// The tools that the list has already, or that an entry before was taken for.
+    listed_tools: HashSet<&'static str>,
+    /// The rules of all its `Bash(...)` entries.
+    rules: Vec<&'a str>,
+    has_reported_rules: bool,
+}
+
+/// Reports every entry of an agent's allowlist that names no tool.
+fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) {
+    let is_known = |entry: &&Spanned<ToolEntry>| TOOLS.iter().any(|tool| tool.name == entry.value.name());
+    let mut strange = agent.tools.iter().filter(|entry| !is_known(entry)).peekable();
+    if strange.peek().is_none() {
+        return;
+    }
+    let named = agent.tools.iter().filter_map(|entry| TOOLS.iter().find(|tool| tool.name == entry.value.name()));
+    let bash_rules = agent.tools.iter().filter_map(|entry| match split_rule(entry.value.name()) {
+        (name, Some(rule)) if tool_for_alias(name).is_some_and(|(tool, _)| tool == "bash") => Some(rule),
+        _ => None,
+    });
+    let mut list = ToolList {
+        job,
+        is_parent: agent.name.is_none(),
+        listed_tools: named.map(|tool| tool.name).collect(),
+        rules: bash_rules.collect(),
+        has_reported_rules: false,
+    };
+    for (count, entry) in strange.enumerate() {
+        findings.push(match count < 2 * MAX_FINDINGS {
+            true => list.finding(entry),
+            // Nobody sees what else is said.
+            false => unknown_tool(entry),
+        });
+    }
+}
+
+fn unknown_tool(entry: &Spanned<ToolEntry>) -> Diagnostic {
+    let name = entry.value.name();
+    Diagnostic::error("unknown-tool", name_place(entry), format!("there is no tool `{name}`"))
+}
+
+impl ToolList<'_> {
+    fn finding(&mut self, entry: &Spanned<ToolEntry>) -> Diagnostic {
+        let written = entry.value.name();
+        let (name, rule) = split_rule(written);
+        let subagents = || self.job.subagents.keys().map(|name| name.value.as_str());
+        if name == SubmitResult::NAME {
+            let asked = if self.is_parent { "`result`" } else { "`returns`" };
+            return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
+                .help(format!("it comes by itself where {asked} asks for data; remove it"));
+        }
+        if rule.is_none() && subagents().any(|subagent| subagent == name) {
+            return self.subagent_as_tool(entry, name);
+        }
+        let known = || TOOLS.iter().map(|tool| tool.name);
+        let only = suggest_certain_name(name, known()).and_then(|near| known().find(|known| *known == near));
+        let several = || suggest_name(name, known()).and_then(|near| known().find(|known| *known == near));
+        let near = || only.map(|near| (near, true)).or_else(|| Some((several()?, false)));
+        match (tool_for_alias(name).or_else(near), rule) {
+            (Some(("task", _)), Some(rule)) if !rule.is_empty() && rule != "*" => self.task_entry(entry, rule),
+            (Some(("bash", _)), Some(_)) => self.bash_rules_entry(entry),
+            (Some((tool, _)), Some(_)) => {
+                unknown_tool(entry).help(format!("it is called `{tool}` here, and takes no rules: write only the name"))
+            }
+            (Some((tool, is_certain)), None) => self.tool(entry, tool, is_certain),
+            (None, _) if matches!(written, "*" | "all") => {
+                unknown_tool(entry).help(format!("every tool is named: {}", join_names(known())))
+            }
+            (None, _) if name.to_lowercase().starts_with("web") => {
+                unknown_tool(entry).help("no tool reaches the web; with `network: open`, `bash` can run `curl`")
+            }
+            (None, _) => unknown_tool(entry).help(format!("there are {}", join_names(known()))),
+        }
+    }
+
+    /// The entry means this tool.
+    fn tool(&mut self, entry: &Spanned<ToolEntry>, tool: &'static str, is_certain: bool) -> Diagnostic {
+        let finding = unknown_tool(entry);
+        if tool == "task" && !self.is_parent {
+            finding.help("only the parent delegates; remove it")
+        } else if !self.listed_tools.insert(tool) {
+            finding.help(format!("that is `{tool}` here, which is in this list already; remove it"))
+        } else {
+            let finding = finding.help(format!("did you mean `{tool}`?"));
+            if is_certain { finding.replace_at(fix_place(name_node(entry)), tool) } else { finding }
+        }
+    }
+
+    /// The entry is the name of a subagent.
+    fn subagent_as_tool(&mut self, entry: &Spanned<ToolEntry>, subagent: &str) -> Diagnostic {
+        let finding = unknown_tool(entry);
+        if !self.is_parent {
+            return finding.help("it is a subagent, and only the parent delegates; remove it");
+        }
+        let called = format!("`{subagent}` is a subagent, and the parent calls all of them with `task`");
+        match self.listed_tools.insert("task") {
+            // With several, `task` reaches those too that aren't named here.
+            true if self.job.subagents.len() > 1 => finding.help(format!("{called}: write that")),
+            true => finding.help(format!("{called}: write that")).replace_at(fix_place(name_node(entry)), "task"),
+            false => finding.help(format!("{called}, which is in this list already; remove it")),
+        }
+    }
+
+    /// The entry is `Task(name)`.
+    fn task_entry(&mut self, entry: &Spanned<ToolEntry>, named: &str) -> Diagnostic {
+        let is_general = |name: &str| name == "general" && self.job.subagents.is_empty();
+        let is_declared = |name: &str| self.job.subagents.keys().any(|known| known.value == name) || is_general(name);
+        let mut names = named.split(',').map(str::trim).filter(|name| !name.is_empty());
+        if let Some(name) = names.find(|name| !is_declared(name)).filter(|_| self.is_parent) {
+            let written = entry.value.name();
+            let at = written.find('(').and_then(|open| written[open..].find(name).map(|at| open + at)).unwrap_or(0);
+            let place = name_node(entry).place_of_range(at..at + name.len());
+            let known = || self.job.subagents.keys().map(|known| known.value.as_str()).take(2 * MAX_FINDINGS);
+            let finding = Diagnostic::error("unknown-subagent", place, format!("there is no subagent `{name}`"));
+            return match suggest_name(name, known()) {
+                Some(near) => finding.help(format!("did you mean `{near}`? The parent calls all of them with `task`")),
+                None if self.job.subagents.is_empty() => {
+                    finding.help("declare it under `subagents`, and write `task` here")
+                }
+                None => finding.help(format!(
+                    "declared are {}; the parent calls all of them with `task`",
+                    join_names(known().take(MAX_RULES))
+                )),
+            };
+        }
+        self.subagent_as_tool(entry, named)
+    }
+
+    /// The entry is `Bash(rule)`.
+    fn bash_rules_entry(&mut self, entry: &Spanned<ToolEntry>) -> Diagnostic {
+        let finding = unknown_tool(entry);
+        let rules = &self.rules[..self.rules.len().min(MAX_RULES)];
+        let several = self.rules.len() > 1;
+        if std::mem::replace(&mut self.has_reported_rules, true) {
+            return finding.help("its rule belongs into the one entry for `bash`");
+        }
+        let is_new = self.listed_tools.insert("bash");
+        let Some(whole) = bash_entry(rules) else {
+            let help =
+                "commands are allowed like this: `bash: { allow: [\"git diff *\"] }`; `*` can only be the last word";
+            return finding.help(help);
+        };
+        match (is_new, several, &entry.value) {
+            (true, false, ToolEntry::Name(_)) => {
+                let place = entry.place();
+                let is_bare = !place.source.text[place.range.clone()].starts_with(['&', '*', '!', '|', '>']);
+                // Empty brackets say nothing of what is allowed.
+                let is_bare = is_bare && rules != [""];
+                let finding = finding.help(format!("write it as `{whole}`"));
+                if is_bare { finding.replace_at(place, whole) } else { finding }
+            }
+            (true, true, _) => finding.help(format!("all of them are one entry here: `{whole}`")),
+            _ => finding.help(format!("`bash` is one entry, with all its rules: `{whole}`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnostic::Source;
+    use crate::lints::check;
+
+    /// What each fix replaces, and by what.
+    fn fixes(tools: &str) -> Vec<(String, String)> {
+        let text = format!(
+            "model: anthropic/x\nlimits: {{ tokens: 9 }}\nsubagents: {{ reader: {{ tools: [] }} }}\n\
+             parent: {{ prompt: x, tools: {tools} }}\n"
+        );
+        let findings = check(&Source::new("job.yaml", text.as_str()), None).findings;
+        assert!(!findings.is_empty());
+        findings
+            .into_iter()
+            .filter_map(|it| it.fix)
+            .map(|fix| (text[fix.span.range].to_owned(), fix.replacement))
+            .collect()
+    }
+
+    fn one(there: &str, with: &str) -> Vec<(String, String)> {
+        vec![(there.to_owned(), with.to_owned())]
+    }
+
+    #[test]
+    fn a_fix_leaves_quotes_and_options_alone() {
+        for written in [r#"["Read"]"#, "['Read']", "[Read]", r#"[{ "Read": null }]"#, "[&r Read]"] {
+            assert_eq!(fixes(written), one("Read", "read_file"), "{written}");
+        }
+        assert_eq!(fixes("[{ Bash: { timeout: 2m } }]"), one("Bash", "bash"));
+    }
+
+    #[test]
+    fn rules_replace_quotes_and_all() {
+        let entry = "bash: { allow: [\"git diff *\"] }";
+        assert_eq!(fixes("[Bash(git diff:*)]"), one("Bash(git diff:*)", entry));
+        assert_eq!(fixes("['Bash(git diff:*)']"), one("'Bash(git diff:*)'", entry));
+        assert_eq!(fixes("[Bash(*)]"), one("Bash(*)", "bash"));
+    }
+
+    #[test]
+    fn what_is_fixed_is_right() {
+        let head = "model: replay/x.yaml\nsubagents: { reader: { description: x, tools: [] } }\nparent:\n  prompt: x\n  tools:";
+        for tools in [
+            "\n    - Bash(git diff:*)\n    - \"Task\"\n",
+            " [ 'Bash(git log --format=\"%h %s\":*)', reader ]\n",
+            " [Bash(cargo test), Task(reader), Read,Edit]\n",
+        ] {
+            let mended = crate::lints::autofix::fix_job(
+                &Source::new("job.yaml", format!("{head}{tools}")),
+                None,
+                &crate::lints::UserConfig::default(),
+            );
+            assert!(mended.findings.is_empty(), "{}\n{:?}", mended.text, mended.findings);
+        }
+    }
+
+    #[test]
+    fn only_the_certain_is_a_fix() {
+        for written in [
+            "[ls]",
+            "[Agent]",
+            "['Read(*)']",
+            "[' Read']",
+            "[nonsense]",
+            "['Bash(git diff:*)', 'Bash(git log:*)']",
+            "['Bash(git diff:*)', bash]",
+            "['Bash(npm run test*)']",
+        ] {
+            assert_eq!(fixes(written), [], "{written}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_put_in_twice() {
+        assert_eq!(fixes("[Edit, MultiEdit]"), one("Edit", "edit_file"));
+        assert_eq!(fixes("[Read, read_file]"), []);
+        assert_eq!(fixes("[reader, Task]"), one("reader", "task"));
+        assert_eq!(fixes("[task, Task(reader)]"), []);
+    }
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use serde_json::Value;
 
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{InputType, Job, PromptText, name_from_file};
+use crate::json_schema::SchemaReader;
 use crate::providers::user_servers::UserServers;
 use crate::template::{JobDir, Loader, Template, TemplateVariables, Templates, TextRole, ValueType};
 use crate::yaml::{Node, Spanned};
 
-use super::{Schemas, key_aliases};
+use super::key_aliases;
 
 /// A job in which nothing is wrong, with its prompt files: the only thing that a plan can be made from, and only
 /// [`super::check`] makes it.
@@ -86,19 +88,10 @@ pub struct Prompts {
     pub system: Option<Template>,
     /// The subagents' own system prompts, by name.
     pub subagents: IndexMap<String, Template>,
-    /// The checks', in the job's order.
-    pub checks: Vec<CheckTemplates>,
+    /// The `when` of each check, in the job's order.
+    pub conditions: Vec<Option<Template>>,
     /// What the texts may name.
     pub variables: TemplateVariables,
-}
-
-/// A check's texts.
-#[derive(Debug)]
-pub struct CheckTemplates {
-    /// The command.
-    pub run: Template,
-    /// Whether it is run.
-    pub when: Option<Template>,
 }
 
 impl Prompts {
@@ -116,14 +109,11 @@ impl Prompts {
                 subagents.insert(name.value.clone(), system);
             }
         }
-        let mut checks = Vec::new();
-        for check in &job.checks {
-            let run = loader.text(&check.run.node, &check.run.value, TextRole::Command);
-            let when = check.when.as_ref().map(|when| loader.text(&when.node, &when.value, TextRole::Condition));
-            checks.push(CheckTemplates { run, when });
-        }
+        let conditions = job.checks.iter().map(|check| check.when.as_ref());
+        let conditions =
+            conditions.map(|when| Some(loader.text(&when?.node, &when?.value, TextRole::Condition))).collect();
         let (templates, findings) = loader.finish();
-        (Self { templates, prompt, system, subagents, checks, variables: names }, findings)
+        (Self { templates, prompt, system, subagents, conditions, variables: names }, findings)
     }
 }
 
@@ -155,9 +145,9 @@ fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     let readable = job.inputs().filter(|(_, input)| !input.kind.node.is_placeholder());
     names.types = readable.map(|(name, input)| (name.value.clone(), kind(input.kind.value))).collect();
     match inputs.node.to_json() {
-        serde_json::Value::Object(declared) => {
+        Value::Object(declared) => {
             for (name, declaration) in declared {
-                let is = |key: &str| declaration.get(key) == Some(&serde_json::Value::Bool(true));
+                let is = |key: &str| declaration.get(key) == Some(&Value::Bool(true));
                 if is("untrusted") {
                     names.untrusted.push(name.clone());
                 }
@@ -167,4 +157,42 @@ fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
         _ => names.inputs_incomplete = true,
     }
     names
+}
+
+/// A job's schemas, each of which stands alone.
+#[derive(Debug, Default)]
+pub struct Schemas {
+    /// Of the parent's result.
+    pub result: Option<Value>,
+    /// Of what subagents return, by their names.
+    pub returns: IndexMap<String, Value>,
+    files: Vec<String>,
+    sources: Vec<Arc<Source>>,
+}
+
+impl Schemas {
+    /// Reads and checks all schemas of a job.
+    pub(super) fn load(job: &Job, folder: Option<&JobDir>, findings: &mut Vec<Diagnostic>) -> Self {
+        let mut reader = SchemaReader::new(folder);
+        let result = job.result.as_ref().and_then(|result| reader.read(&result.schema));
+        let mut returns = IndexMap::new();
+        for (name, subagent) in &job.subagents {
+            if let Some(schema) = subagent.returns.as_ref().and_then(|returns| reader.read(&returns.schema)) {
+                returns.insert(name.value.clone(), schema);
+            }
+        }
+        findings.extend(reader.take_findings());
+        let files = reader.files().map(str::to_owned).collect();
+        Self { result, returns, files, sources: reader.sources().cloned().collect() }
+    }
+
+    /// The files that they are made of, as paths from the job's folder.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(String::as_str)
+    }
+
+    /// The same files, as they were read.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.sources.iter()
+    }
 }

@@ -46,11 +46,11 @@ impl Plan {
         facts: &RunContext,
     ) -> Result<(Self, SecretInputs), Vec<Diagnostic>> {
         let values = resolve_inputs::resolve(job, given, &facts.workspace)?;
-        let ResolvedInputs { plain, secrets } = &values;
         let mut making = PlanBuilder {
             valid: job,
             facts,
-            engine: job.prompts().templates.engine(&variables(job, plain, facts)),
+            inputs: &values,
+            engine: job.prompts().templates.engine(&variables(job, &values.plain, facts)),
             findings: Vec::new(),
         };
         let parent = making.parent();
@@ -65,7 +65,7 @@ impl Plan {
                     job: job.name().to_owned(),
                     description: declared.description.clone(),
                     workspace: facts.workspace.clone(),
-                    secret_inputs: secrets.pairs().iter().map(|(name, _)| name.clone()).collect(),
+                    secret_inputs: values.secrets.pairs().iter().map(|(name, _)| name.clone()).collect(),
                     inputs: values.plain,
                     parent,
                     subagents,
@@ -122,6 +122,7 @@ fn limits(limits: &Limits) -> PlannedLimits {
 struct PlanBuilder<'a> {
     valid: &'a ValidJob,
     facts: &'a RunContext,
+    inputs: &'a ResolvedInputs,
     engine: Engine<'a>,
     findings: Vec<Diagnostic>,
 }
@@ -205,10 +206,12 @@ impl PlanBuilder<'_> {
 
     fn checks(&mut self) -> Vec<PlannedCheck> {
         let valid = self.valid;
-        let all = valid.job().checks.iter().zip(&valid.prompts().checks);
+        let all = valid.job().checks.iter().zip(&valid.prompts().conditions);
         let mut planned = Vec::new();
-        for (check, texts) in all {
-            match checks::plan_check(&mut self.engine, check, texts) {
+        for (check, when) in all {
+            let plan =
+                checks::plan_check(&mut self.engine, check, when.as_ref(), &self.inputs.plain, &self.inputs.secrets);
+            match plan {
                 Ok(check) => planned.push(check),
                 Err(finding) => self.findings.push(*finding),
             }

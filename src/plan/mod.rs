@@ -175,7 +175,7 @@ pub struct PlannedAgent {
 pub struct PlannedCheck {
     /// Its name.
     pub name: String,
-    /// The command for `bash -c`, values filled in and quoted.
+    /// The command for `bash -c`, as the job has it. Inputs are environment variables.
     pub run: String,
     /// How long it may take, in milliseconds.
     pub timeout_ms: u64,

@@ -90,6 +90,14 @@ impl Environment {
         Self { variables, shell: OnceLock::new() }
     }
 
+    /// The same environment with more variables, which replace those of the same name.
+    #[must_use]
+    pub fn with_variables(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut environment = self.clone();
+        environment.variables.extend(more);
+        environment
+    }
+
     /// The path of `bash`, which is searched for once. Skips folders of `PATH` that are relative, or that commands can write to.
     pub(crate) fn shell(&self, workspace: &Path, writable: &[PathBuf]) -> &Path {
         self.shell.get_or_init(|| {

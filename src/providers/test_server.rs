@@ -9,9 +9,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-#[path = "../../tests/support/bodies.rs"]
+#[path = "../../tests/support/body_dump.rs"]
 #[allow(clippy::disallowed_methods, reason = "where tests leave what they saw is a matter of their environment")]
-pub(super) mod bodies;
+pub(super) mod body_dump;
 
 /// What follows the bytes of an answer.
 #[derive(Clone, Copy)]
@@ -96,7 +96,7 @@ impl ScriptedServer {
         let received = Arc::new(Mutex::new(Vec::new()));
         let answers = Arc::new(Mutex::new(answers.into_iter().collect::<VecDeque<_>>()));
         let kept = received.clone();
-        let test = bodies::test();
+        let test = body_dump::test();
         let novel = Arc::new(Mutex::new(Vec::new()));
         let known = novel.clone();
         tokio::spawn(async move {
@@ -129,10 +129,14 @@ async fn serve(
 ) {
     stream.set_nodelay(true).unwrap();
     while let Some(request) = read(&mut stream, connection).await {
-        if bodies::is_ours(request.headers.get("user-agent").map(String::as_str)) {
+        if body_dump::is_ours(request.headers.get("user-agent").map(String::as_str)) {
             let path = request.line.split(' ').nth(1).unwrap_or_default();
             let novel = novel.lock().unwrap().clone();
-            bodies::keep(bodies::What::Request, &bodies::Origin { path, test: &test, novel: &novel }, &request.body);
+            body_dump::keep(
+                body_dump::What::Request,
+                &body_dump::Origin { path, test: &test, novel: &novel },
+                &request.body,
+            );
         }
         received.lock().unwrap().push(request);
         let ScriptedResponse(parts, end) = {

@@ -105,10 +105,11 @@ impl Replay {
         };
         let (workspace, mask) = (Arc::new(tools.workspace), Arc::new(tools.mask));
         let environment = Arc::new(tools.environment);
+        let check_variables: Vec<_> = plan.check_variables(&past.started.run_id).collect();
         let checks = || CommandCheckRunner {
             workspace: Arc::clone(&workspace),
             mask: Arc::clone(&mask),
-            environment: Arc::clone(&environment),
+            environment: Arc::new(environment.with_variables(check_variables)),
             sandbox: Arc::clone(&tools.sandbox),
         };
         let review: Arc<dyn CheckRunner> = if are_real { Arc::new(checks()) } else { Arc::clone(&guide) as Arc<_> };

@@ -224,7 +224,7 @@ impl Run<'_> {
         let checks = CommandCheckRunner {
             workspace: Arc::clone(&workspace),
             mask: Arc::clone(&mask),
-            environment: Arc::clone(&environment),
+            environment: Arc::new(environment.with_variables(self.plan.check_variables(keeper.recorder.run_id()))),
             sandbox: Arc::clone(&self.sandbox),
         };
         let looker = self.plan.changes_files().then(|| ChangeTracker {

@@ -1,4 +1,4 @@
-//! Which changes commands may make within what is protected.
+//! Exceptions: which changes commands may make inside protected paths.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crate::job::GitAccess;
 
-/// What commands may change although it lies in something that is protected.
+/// What commands may change inside protected paths.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedChanges {
     /// What may change in git folders.
     pub git: GitAccess,
-    /// The git folders, canonical: those of worktrees and submodules, too, and the workspace's own `.git` although it may
-    /// not exist yet.
+    /// All git folders, canonical: those of worktrees and submodules as well, and the workspace's own `.git` even if it
+    /// doesn't exist yet.
     pub git_folders: BTreeSet<PathBuf>,
-    /// Paths that the job takes the protection off, canonical as far as they exist.
+    /// Paths that the job excludes from the protection, canonical except for parts that don't exist.
     pub unprotected: Vec<PathBuf>,
 }
 
@@ -23,21 +23,21 @@ pub struct AllowedChanges {
 pub(super) enum ChangePermission {
     /// Nothing.
     Nothing,
-    /// It leads to something that may change, so the folder may be made.
+    /// It is on the way to something that may change, so the folder may be created.
     FolderOnly,
     /// Everything.
     Anything,
-    /// Regular files and folders may come, change and go.
+    /// Regular files and folders may be created, changed and removed.
     Files,
-    /// One regular file may come, change and go.
+    /// One regular file may be created, changed and removed.
     File,
-    /// Objects and packs: regular files and folders, whose content isn't looked at.
+    /// Objects and packs: regular files and folders whose content isn't checked.
     Objects,
-    /// A lock of git's, which is gone when git has ended.
+    /// A lock file of git, which is gone when git has ended.
     Lock,
 }
 
-/// A path and where in a git folder it lies.
+/// A path, the rules for it, and its place in a git folder if it is in one.
 #[derive(Debug, Clone)]
 pub(super) struct PathPolicy<'a> {
     rules: &'a AllowedChanges,
@@ -47,20 +47,19 @@ pub(super) struct PathPolicy<'a> {
 }
 
 impl AllowedChanges {
-    /// Whether only a part of what lies at or below a path must stay as it is.
+    /// Whether only a part of what is at or below a path is protected.
     pub(super) fn concerns(&self, path: &Path) -> bool {
-        self.unprotected.iter().any(|open| open.starts_with(path))
-            || self.git_folders.iter().any(|folder| path.starts_with(folder))
+        self.allows_below(path) || self.git_folders.iter().any(|folder| path.starts_with(folder))
     }
 
-    /// Whether the job opens something strictly below a path.
+    /// Whether the job allows changes of something at or below a path.
     pub(super) fn allows_below(&self, path: &Path) -> bool {
-        self.unprotected.iter().any(|open| open.starts_with(path))
+        self.unprotected.iter().any(|allowed| allowed.starts_with(path))
     }
 
     pub(super) fn policy_for(&self, path: &Path) -> PathPolicy<'_> {
         let within = self.git_folders.iter().filter_map(|folder| path.strip_prefix(folder).ok());
-        // The nearest git folder leaves the shortest rest.
+        // The innermost git folder has the shortest path to it.
         let within = within.min_by_key(|rest| rest.as_os_str().len()).map(Path::to_owned);
         PathPolicy { rules: self, path: path.to_owned(), path_in_git_dir: within }
     }
@@ -80,32 +79,37 @@ impl PathPolicy<'_> {
         if let Some(within) = &self.path_in_git_dir {
             return git_dir_permission(within, self.rules.git);
         }
-        if self.rules.unprotected.iter().any(|open| self.path.starts_with(open)) {
+        if self.rules.unprotected.iter().any(|allowed| self.path.starts_with(allowed)) {
             return ChangePermission::Anything;
         }
-        if self.rules.unprotected.iter().any(|open| open.starts_with(&self.path)) {
+        if self.rules.allows_below(&self.path) {
             return ChangePermission::FolderOnly;
         }
         ChangePermission::Nothing
     }
 
-    /// Whether this is a git folder that may be made.
+    /// Whether this is a git folder that commands may create.
     pub(super) fn may_become_repository(&self) -> bool {
         self.rules.git == GitAccess::Commit
             && self.path_in_git_dir.as_ref().is_some_and(|within| within.as_os_str().is_empty())
     }
 
-    /// Whether it is git's `HEAD`: without it, git takes the folder for none of its own and looks further up.
+    /// Whether it is the folder of all objects.
+    pub(super) fn is_objects_root(&self) -> bool {
+        self.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new("objects"))
+    }
+
+    /// Whether it is git's `HEAD`. Without it, git doesn't recognize the folder as a repository and looks further up.
     pub(super) fn is_head(&self) -> bool {
         self.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new("HEAD"))
     }
 }
 
-/// What may change at a path from the root of a git folder, as gitrepository-layout(5) names its parts.
+/// What may change at a path relative to a git folder; gitrepository-layout(5) describes the parts.
 fn git_dir_permission(within: &Path, access: GitAccess) -> ChangePermission {
     let parts: Vec<&str> = within.iter().map(|part| part.to_str().unwrap_or_default()).collect();
     match (parts.as_slice(), access) {
-        // Alternates lead to other objects, and commit graphs are believed.
+        // Alternates lead to other objects, and git trusts commit graphs.
         (["objects", "info", ..], _) => ChangePermission::Nothing,
         (["objects", ..], _) => ChangePermission::Objects,
         (["refs", "heads" | "tags", ..] | ["logs", ..], GitAccess::Commit) => ChangePermission::Files,

@@ -1,17 +1,17 @@
-//! Programs of seccomp's virtual machine: for each system call, tests of its arguments and an answer.
+//! Writes seccomp filters in BPF: for each system call, conditions on its arguments and an action.
 
 use std::mem::offset_of;
 
-/// What the kernel does with a call, as seccomp(2) numbers it.
+/// What the kernel does with a system call, see seccomp(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeccompAction {
-    /// It is made.
+    /// Lets it through.
     Allow,
-    /// It fails with this error number; 0 is a success that did nothing.
+    /// Makes it fail with this error number; 0 pretends success.
     Errno(i32),
-    /// Whoever holds the filter's listener answers.
+    /// Asks the process that holds the filter's listener.
     Notify,
-    /// The process is killed.
+    /// Kills the process.
     Kill,
 }
 
@@ -26,12 +26,12 @@ impl SeccompAction {
     }
 }
 
-/// Where every condition holds, that is the answer.
+/// The action to take if all conditions hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ArgRule<'a>(pub(super) &'a [ArgCondition], pub(super) SeccompAction);
 
-/// Of a call's argument, by number, masked with the first value: it is the second. Only the lower half of an argument is
-/// looked at, for those that matter are ints.
+/// `(argument, mask, value)`: the argument with this number, masked, equals the value. Only the lower half of an argument is
+/// compared, because the arguments that matter are ints.
 pub(super) type ArgCondition = (usize, u32, u32);
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -40,12 +40,13 @@ const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const GREATER: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// A program that grows.
+/// A filter that is being written.
 #[derive(Debug, Default)]
 pub(super) struct BpfProgram(Vec<u8>);
 
 impl BpfProgram {
-    /// Begins one that kills on another architecture than `arch`, and knows no call with a number above `last`.
+    /// Starts a filter that kills the process on another architecture than `arch`, and rejects calls with a number above `last`
+    /// as unknown.
     pub(super) fn new(arch: u32, last: u32) -> Self {
         let mut program = Self::default();
         program.step(LOAD, 0, 0, offset_of!(libc::seccomp_data, arch) as u32);
@@ -57,18 +58,18 @@ impl BpfProgram {
         program
     }
 
-    /// Answers a call: by the first test that holds, else by `otherwise`.
-    pub(super) fn add_call(&mut self, call: libc::c_long, tests: &[ArgRule<'_>], otherwise: SeccompAction) {
+    /// Adds a call: the action of the first rule whose conditions hold, or else `otherwise`.
+    pub(super) fn add_call(&mut self, call: libc::c_long, rules: &[ArgRule<'_>], otherwise: SeccompAction) {
         let mut body = Self::default();
-        for ArgRule(conditions, answer) in tests {
+        for ArgRule(conditions, action) in rules {
             for (at, (argument, mask, value)) in conditions.iter().enumerate() {
                 let lower = if cfg!(target_endian = "big") { 4 } else { 0 };
                 body.step(LOAD, 0, 0, (offset_of!(libc::seccomp_data, args) + 8 * argument + lower) as u32);
                 body.step(AND, 0, 0, *mask);
-                // Where it doesn't hold, past the other conditions, three steps each, and the answer.
+                // Otherwise skip the remaining conditions, three steps each, and the action.
                 body.step(EQUAL, 0, 3 * (conditions.len() - at - 1) as u8 + 1, *value);
             }
-            body.step(RETURN, 0, 0, answer.code());
+            body.step(RETURN, 0, 0, action.code());
         }
         body.step(RETURN, 0, 0, otherwise.code());
         let length = body.0.len() / size_of::<libc::sock_filter>();
@@ -77,13 +78,13 @@ impl BpfProgram {
         self.0.append(&mut body.0);
     }
 
-    /// Ends it: every other call is made.
+    /// Ends the filter: all other calls are allowed.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.step(RETURN, 0, 0, SeccompAction::Allow.code());
         self.0
     }
 
-    /// One `struct sock_filter`.
+    /// Appends one `struct sock_filter`.
     fn step(&mut self, code: u32, then: u8, otherwise: u8, value: u32) {
         self.0.extend((code as u16).to_ne_bytes());
         self.0.extend([then, otherwise]);

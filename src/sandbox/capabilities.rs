@@ -1,11 +1,10 @@
-//! How a process gives up all that makes root more than a user, for good. Only system calls: it runs between fork and
-//! exec.
+//! Drops all capabilities of a process for good. Makes only system calls, because it runs between fork and exec.
 
 use std::io;
 
-/// See `<linux/capability.h>`: sets of 64 bits, in two halves.
+/// The version of the interface with sets of 64 bits in two halves, see `<linux/capability.h>`.
 const VERSION_3: u32 = 0x2008_0522;
-/// No kernel has more capabilities than bits in a set.
+/// No kernel has more capabilities than a set has bits.
 const MAX_CAPABILITIES: libc::c_ulong = 64;
 
 #[repr(C)]
@@ -22,10 +21,10 @@ struct CapabilityData {
     inheritable: u32,
 }
 
-/// No new privileges, no capability in any set, and no way for user 0 to get some by executing a file.
+/// Clears every capability set, and keeps the process from gaining privileges by executing a file, even as root.
 ///
 /// # Errors
-/// Where privileges or capabilities would stay.
+/// If privileges or capabilities would remain.
 pub(super) fn drop_all() -> io::Result<()> {
     no_new_privileges()?;
     let bits = libc::SECBIT_NOROOT
@@ -35,18 +34,18 @@ pub(super) fn drop_all() -> io::Result<()> {
         | libc::SECBIT_KEEP_CAPS_LOCKED
         | libc::SECBIT_NO_CAP_AMBIENT_RAISE
         | libc::SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-    // It takes a capability, without which nothing can be gained either: no new privileges sees to that.
+    // This needs a capability. Without it, `no_new_privs` already prevents that any are gained.
     let _ = prctl(libc::PR_SET_SECUREBITS, bits as libc::c_ulong);
     let mut capability = 0;
     while capability < MAX_CAPABILITIES && prctl(libc::PR_CAPBSET_DROP, capability).is_ok() {
         capability += 1;
     }
-    // Unknown to kernels before 4.3, which have no such set.
+    // Kernels before 4.3 have no ambient set.
     let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong);
     clear_capability_sets()
 }
 
-/// Keeps this process and its children from ever gaining privileges, by a set-user-id program for instance.
+/// Keeps this process and its children from ever gaining privileges, for instance through a set-user-id program.
 pub(super) fn no_new_privileges() -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
@@ -54,7 +53,7 @@ pub(super) fn no_new_privileges() -> io::Result<()> {
 #[allow(unsafe_code)]
 fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     let zero: libc::c_ulong = 0;
-    // SAFETY: these options of prctl(2) take numbers only.
+    // SAFETY: these options of prctl(2) take only numbers.
     match unsafe { libc::prctl(option, value, zero, zero, zero) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

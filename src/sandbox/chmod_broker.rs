@@ -1,12 +1,13 @@
-//! Changes of modes, owners and times, which landlock has no rules for: a thread makes them in a command's stead, beneath
-//! what the command may change.
+//! Changes modes, owners and times on behalf of commands, since landlock has no rules for these. A thread does it for files
+//! that the command may change.
 //!
-//! The kernel hands such a call over (seccomp_unotify(2)). The path is read once from the caller's memory, opened, and
-//! judged by what was opened; the change is made to that, so nothing can be swapped in between.
+//! The kernel passes such a system call to the thread (seccomp_unotify(2)). The path is read once from the caller's memory and
+//! opened. Both the permission check and the change apply to the opened file, so nothing can be swapped in between.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -14,52 +15,52 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, chmodat, chownat, fstat, open,
-    openat2, readlinkat, utimensat,
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chmodat, chownat, fstat, open, openat2,
+    readlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use super::seccomp::SYS_FCHMODAT2;
 
-/// The longest path, with its NUL, as Linux takes it.
+/// The longest path that Linux accepts, including its NUL.
 const PATH_MAX: usize = 4096;
 const AT_SYMLINK_NOFOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW as u64;
 const AT_EMPTY_PATH: u64 = libc::AT_EMPTY_PATH as u64;
 
-/// Where commands may change modes, owners and times.
+/// The files whose attributes commands may change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WritableRoots {
-    /// Folders, canonical.
+    /// Canonical folders that every command may change.
     pub(super) writable: Vec<PathBuf>,
-    /// Those that only commands may change which aren't read-only.
+    /// Folders that only commands may change that aren't read-only.
     pub(super) writable_unless_read_only: Vec<PathBuf>,
-    /// What stays as it is in them.
+    /// Exceptions in these folders.
     pub(super) protected: Vec<PathBuf>,
 }
 
-/// The thread's end of the line. It ends when this and all commands are gone.
+/// The socket to the thread, which ends when this is dropped and all commands have ended.
 #[derive(Debug)]
 pub(super) struct ChmodBroker(OwnedFd);
 
 impl ChmodBroker {
-    pub(super) fn start(ground: WritableRoots) -> io::Result<Self> {
+    pub(super) fn start(roots: WritableRoots) -> io::Result<Self> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let ground = Arc::new(ground);
-        std::thread::Builder::new().name("attendant".into()).spawn(move || serve(ours, &ground))?;
+        let roots = Arc::new(roots);
+        std::thread::Builder::new().name("chmod-broker".into()).spawn(move || serve(ours, &roots))?;
         Ok(Self(theirs))
     }
 
-    /// Hands over the listener of a filter. Only system calls: it runs between fork and exec.
+    /// Sends the listener of a filter to the thread. Makes only system calls, because it runs between fork and exec.
     #[allow(unsafe_code)]
     pub(super) fn send_listener(&self, listener: RawFd, read_only: bool) -> io::Result<()> {
         #[repr(C, align(8))]
         struct Control([u8; 64]);
         let mut control = Control([0; 64]);
-        let mut word = u8::from(read_only);
-        let mut data = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 1 };
-        // SAFETY: the message, its data and its control part outlive the call. The control part is aligned for its header
-        // and larger than the room for one descriptor, so the header and its data lie within it.
+        let mut byte = u8::from(read_only);
+        let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        // SAFETY: the message, its data and its control part outlive the call. The control part is aligned for its header and
+        // larger than one descriptor needs, so the header and its data are inside it.
         let sent = unsafe {
             let mut message: libc::msghdr = std::mem::zeroed();
             message.msg_iov = &raw mut data;
@@ -77,62 +78,62 @@ impl ChmodBroker {
     }
 }
 
-/// A filter's listener, and whether its command may change the workspace.
+/// A filter's listener, and whether its command is read-only.
 struct Listener {
     file: OwnedFd,
     read_only: bool,
 }
 
-fn serve(line: OwnedFd, ground: &WritableRoots) {
-    let mut line = Some(line);
+fn serve(socket: OwnedFd, roots: &WritableRoots) {
+    let mut socket = Some(socket);
     let mut listeners: Vec<Listener> = Vec::new();
-    while line.is_some() || !listeners.is_empty() {
-        let mut waited: Vec<PollFd<'_>> =
+    while socket.is_some() || !listeners.is_empty() {
+        let mut polled: Vec<PollFd<'_>> =
             listeners.iter().map(|listener| PollFd::new(&listener.file, PollFlags::IN)).collect();
-        waited.extend(line.iter().map(|line| PollFd::new(line, PollFlags::IN)));
-        match poll(&mut waited, None) {
+        polled.extend(socket.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+        match poll(&mut polled, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => return,
         }
-        let events: Vec<PollFlags> = waited.iter().map(PollFd::revents).collect();
-        drop(waited);
+        let events: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+        drop(polled);
         let mut events = events.into_iter();
         listeners.retain(|listener| {
             let event = events.next().unwrap_or(PollFlags::empty());
             if event.contains(PollFlags::IN) {
-                handle_notification(listener, ground);
+                handle_notification(listener, roots);
                 return true;
             }
-            // All who had the filter are gone.
+            // All processes with the filter have ended.
             event.is_empty()
         });
         if events.next().is_some_and(|event| !event.is_empty()) {
-            match line.as_ref().map(receive) {
+            match socket.as_ref().map(receive) {
                 Some(Ok(BrokerMessage::Listener(listener))) => listeners.push(listener),
-                // Its calls fail, and nobody else's.
+                // Only this command's calls fail.
                 Some(Ok(BrokerMessage::Lost) | Err(Errno::INTR)) => {}
-                Some(Ok(BrokerMessage::End) | Err(_)) | None => line = None,
+                Some(Ok(BrokerMessage::End) | Err(_)) | None => socket = None,
             }
         }
     }
 }
 
-/// What comes over the line.
+/// A message to the thread.
 enum BrokerMessage {
     Listener(Listener),
-    /// A listener for which this process had no descriptor left.
+    /// A listener that got lost because this process has no free descriptor.
     Lost,
     End,
 }
 
-fn receive(line: &OwnedFd) -> Result<BrokerMessage, Errno> {
+fn receive(socket: &OwnedFd) -> Result<BrokerMessage, Errno> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut word = [0; 1];
-    let mut data = [io::IoSliceMut::new(&mut word)];
-    let received = recvmsg(line, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut byte = [0; 1];
+    let mut data = [io::IoSliceMut::new(&mut byte)];
+    let received = recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     if received.bytes == 0 {
         return Ok(BrokerMessage::End);
     }
@@ -140,19 +141,19 @@ fn receive(line: &OwnedFd) -> Result<BrokerMessage, Errno> {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    Ok(file.map_or(BrokerMessage::Lost, |file| BrokerMessage::Listener(Listener { file, read_only: word[0] != 0 })))
+    Ok(file.map_or(BrokerMessage::Lost, |file| BrokerMessage::Listener(Listener { file, read_only: byte[0] != 0 })))
 }
 
-/// Takes a call and answers it. One that was given up meanwhile is passed over.
+/// Receives a system call and answers it, unless the caller has given up.
 #[allow(unsafe_code)]
-fn handle_notification(listener: &Listener, ground: &WritableRoots) {
-    // SAFETY: all-zero is a valid value, and what the kernel asks for.
+fn handle_notification(listener: &Listener, roots: &WritableRoots) {
+    // SAFETY: all zeros is a valid value, and required by the kernel.
     let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-    // SAFETY: the listener is one, and the structure outlives the call.
+    // SAFETY: the descriptor is a listener, and the structure outlives the call.
     if unsafe { libc::ioctl(listener.file.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV as _, &raw mut call) } != 0 {
         return;
     }
-    let error = match handle_call(listener, ground, &call) {
+    let error = match handle_call(listener, roots, &call) {
         Ok(()) => 0,
         Err(errno) => -errno.raw_os_error(),
     };
@@ -163,14 +164,14 @@ fn handle_notification(listener: &Listener, ground: &WritableRoots) {
     }
 }
 
-/// What is to be changed.
+/// The change that a caller asks for.
 enum AttributeChange {
     Mode(u32),
     Owner(u32, u32),
     Times(Timestamps),
 }
 
-fn handle_call(listener: &Listener, ground: &WritableRoots, call: &libc::seccomp_notif) -> Result<(), Errno> {
+fn handle_call(listener: &Listener, roots: &WritableRoots, call: &libc::seccomp_notif) -> Result<(), Errno> {
     let caller = Caller { id: call.pid, listener: &listener.file, call: call.id };
     let [first, second, third, fourth, fifth, _] = call.data.args;
     let plain = |at: u64| FileArgument { folder: libc::AT_FDCWD, path: at, follow: true };
@@ -183,7 +184,7 @@ fn handle_call(listener: &Listener, ground: &WritableRoots, call: &libc::seccomp
         },
         follow: flags & AT_SYMLINK_NOFOLLOW == 0,
     };
-    let (place, wish) = match i64::from(call.data.nr) {
+    let (file, change) = match i64::from(call.data.nr) {
         libc::SYS_fchmod => (at(first, 0, 0), AttributeChange::Mode(second as u32)),
         libc::SYS_fchmodat => (at(first, second, 0), AttributeChange::Mode(third as u32)),
         SYS_FCHMODAT2 => (at(first, second, fourth), AttributeChange::Mode(third as u32)),
@@ -206,23 +207,24 @@ fn handle_call(listener: &Listener, ground: &WritableRoots, call: &libc::seccomp
         libc::SYS_futimesat => (at(first, second, 0), AttributeChange::Times(caller.times(third, 1000)?)),
         _ => return Err(Errno::NOSYS),
     };
-    let file = caller.open(&place)?;
+    let file = caller.open(&file)?;
     caller.check_pending()?;
-    let seen =
-        PathBuf::from(std::ffi::OsString::from_vec(readlinkat(CWD, proc_fd_path(&file), Vec::new())?.into_bytes()));
+    let proc_path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = PathBuf::from(OsString::from_vec(readlinkat(CWD, &proc_path, Vec::new())?.into_bytes()));
     let state = fstat(&file)?;
-    if !ground.allows(&seen, listener.read_only) || !can_change_attributes(&state) {
+    // A command has no capabilities, so it could only change its own user's files.
+    let is_owner = state.st_uid == rustix::process::geteuid().as_raw();
+    if !roots.allows(&path, listener.read_only) || !is_owner {
         return Err(Errno::PERM);
     }
-    let own = proc_fd_path(&file);
-    match wish {
+    match change {
         AttributeChange::Mode(mode) => {
-            let folder = state.st_mode & libc::S_IFMT == libc::S_IFDIR;
-            let lends = if folder { libc::S_ISUID } else { libc::S_ISUID | libc::S_ISGID };
-            if mode & lends != 0 {
+            let is_folder = state.st_mode & libc::S_IFMT == libc::S_IFDIR;
+            let denied = if is_folder { libc::S_ISUID } else { libc::S_ISUID | libc::S_ISGID };
+            if mode & denied != 0 {
                 return Err(Errno::PERM);
             }
-            chmodat(CWD, &own, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
+            chmodat(CWD, &proc_path, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
         }
         AttributeChange::Owner(user, group) => {
             let same_user = user == u32::MAX || user == state.st_uid;
@@ -230,20 +232,10 @@ fn handle_call(listener: &Listener, ground: &WritableRoots, call: &libc::seccomp
                 return Err(Errno::PERM);
             }
             let group = Some(group).filter(|group| *group != u32::MAX).map(Gid::from_raw);
-            chownat(CWD, &own, None::<Uid>, group, AtFlags::empty())
+            chownat(CWD, &proc_path, None::<Uid>, group, AtFlags::empty())
         }
-        AttributeChange::Times(times) => utimensat(CWD, &own, &times, AtFlags::empty()),
+        AttributeChange::Times(times) => utimensat(CWD, &proc_path, &times, AtFlags::empty()),
     }
-}
-
-/// The name by which this process reaches what it has open.
-fn proc_fd_path(file: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// Whether a command, which has no capabilities, could change a file's attributes itself.
-fn can_change_attributes(state: &Stat) -> bool {
-    state.st_uid == rustix::process::geteuid().as_raw()
 }
 
 fn is_group_member(group: u32) -> bool {
@@ -259,15 +251,15 @@ impl WritableRoots {
     }
 }
 
-/// A file as a call names it.
+/// A file as a system call names it.
 struct FileArgument {
     folder: i32,
-    /// Where the path is in the caller's memory; 0 where the folder itself is meant.
+    /// The address of the path in the caller's memory; 0 for the folder itself.
     path: u64,
     follow: bool,
 }
 
-/// Who made a call, by the thread's id.
+/// The thread that made a system call.
 struct Caller<'a> {
     id: u32,
     listener: &'a OwnedFd,
@@ -275,22 +267,21 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Whether the thread is still the one that made the call, and not another with its number.
+    /// Fails unless the call is still pending, so that the id can't belong to another thread by now.
     #[allow(unsafe_code)]
     fn check_pending(&self) -> Result<(), Errno> {
         let request = libc::SECCOMP_IOCTL_NOTIF_ID_VALID as _;
-        // SAFETY: the number outlives the call, which only reads it.
+        // SAFETY: the call only reads the number, which outlives it.
         match unsafe { libc::ioctl(self.listener.as_raw_fd(), request, &raw const self.call) } {
             0 => Ok(()),
             _ => Err(Errno::PERM),
         }
     }
 
-    /// What lies in its memory, up to the end of what is mapped.
+    /// Reads the caller's memory, up to the end of the mapping.
     fn read_memory(&self, at: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let memory = File::open(format!("/proc/{}/mem", self.id)).map_err(|_| Errno::PERM)?;
         self.check_pending()?;
-        // A read ends where a page isn't there.
         memory.read_at(buffer, at).map_err(|_| Errno::FAULT)
     }
 
@@ -313,13 +304,12 @@ impl Caller<'_> {
         Ok(std::array::from_fn(|_| numbers.next().unwrap_or_default()))
     }
 
-    /// Access and change: seconds and a fraction each, which is of nanoseconds after the factor.
+    /// Reads two times, access and modification, each as seconds and a fraction; `factor` turns the fraction into nanoseconds.
     fn times(&self, at: u64, factor: i64) -> Result<Timestamps, Errno> {
         if at == 0 {
             return Ok(now());
         }
         let [access_seconds, access, change_seconds, change] = self.numbers(at)?;
-        // Only the newest form knows the two special values of UTIME_NOW and UTIME_OMIT.
         let fraction = |value: i64| value.checked_mul(factor).ok_or(Errno::INVAL);
         Ok(Timestamps {
             last_access: Timespec { tv_sec: access_seconds, tv_nsec: fraction(access)? as _ },
@@ -339,17 +329,17 @@ impl Caller<'_> {
         })
     }
 
-    /// Opens a file without reading it, as the caller would find it.
-    fn open(&self, place: &FileArgument) -> Result<OwnedFd, Errno> {
+    /// Opens a file for its path only, as the caller would resolve it.
+    fn open(&self, file: &FileArgument) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        if place.path == 0 {
-            return self.open_descriptor(place.folder);
+        if file.path == 0 {
+            return self.open_descriptor(file.folder);
         }
-        let path = self.path(place.path)?;
+        let path = self.path(file.path)?;
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
-        // These lead each process to its own.
+        // These paths mean something else in each process.
         let number = [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"]
             .iter()
             .find_map(|folder| std::str::from_utf8(path.strip_prefix(*folder)?).ok()?.parse().ok());
@@ -358,13 +348,13 @@ impl Caller<'_> {
         }
         let base = if path[0] == b'/' {
             None
-        } else if place.folder == libc::AT_FDCWD {
+        } else if file.folder == libc::AT_FDCWD {
             Some(open(format!("/proc/{}/cwd", self.id), flags, Mode::empty())?)
         } else {
-            Some(self.open_descriptor(place.folder)?)
+            Some(self.open_descriptor(file.folder)?)
         };
         self.check_pending()?;
-        let flags = if place.follow { flags } else { flags | OFlags::NOFOLLOW };
+        let flags = if file.follow { flags } else { flags | OFlags::NOFOLLOW };
         let folder = base.as_ref().map_or(CWD, AsFd::as_fd);
         openat2(folder, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
     }
@@ -383,11 +373,4 @@ impl Caller<'_> {
 fn now() -> Timestamps {
     let now = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW as _ };
     Timestamps { last_access: now, last_modification: now }
-}
-
-/// Takes a descriptor that a system call gave.
-#[allow(unsafe_code)]
-pub(super) fn taken(number: RawFd) -> OwnedFd {
-    // SAFETY: the caller got it from the kernel just now, so it is nobody else's.
-    unsafe { OwnedFd::from_raw_fd(number) }
 }

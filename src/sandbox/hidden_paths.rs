@@ -1,13 +1,13 @@
-//! What of the system commands don't see, though we could read it.
+//! System files that commands don't see although the user could read them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Folders of services' sockets, and of other people's files.
+/// Folders with sockets of services and with home folders.
 const HIDDEN_DIRS: [&str; 4] = ["/run", "/var/run", "/home", "/root"];
-/// Where root looks for what only root may read, with how deep.
+/// Folders in which files that only root may read are searched for, with the depth.
 const ROOT_SEARCH_DIRS: [(&str, usize); 8] = [
     ("/etc", 4),
     ("/var", 3),
@@ -18,29 +18,29 @@ const ROOT_SEARCH_DIRS: [(&str, usize); 8] = [
     ("/boot", 2),
     ("/usr/local/etc", 3),
 ];
-/// How many entries are looked at there.
-const LOOKED_AT: usize = 20_000;
+/// The most entries that are looked at.
+const MAX_ENTRIES: usize = 20_000;
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Ordinary users' numbers: login.defs(5), `UID_MIN` and `nobody`.
+/// The user ids of people: from `UID_MIN`, see login.defs(5), up to `nobody`.
 const HUMAN_UIDS: std::ops::Range<u32> = 1000..65_534;
 
-/// Folders that are shown empty.
+/// Folders that commands see as empty.
 pub(super) fn hidden_dirs() -> BTreeSet<PathBuf> {
     let known = HIDDEN_DIRS.iter().map(PathBuf::from);
     let homes = read("/etc/passwd").lines().filter_map(human_home).collect::<Vec<_>>();
-    // A home folder that is no one's own, such as `/` or `/nonexistent`, or one that is the system's.
-    let own = homes.into_iter().filter(|home| {
+    // Not shared paths such as `/` or `/nonexistent`, nor system folders.
+    let personal = homes.into_iter().filter(|home| {
         home.components().count() > 2
             && !["/usr", "/bin", "/etc", "/dev", "/proc", "/sys"].iter().any(|top| home.starts_with(top))
     });
-    let all = known.chain(own).filter_map(|path| path.canonicalize().ok()).filter(|path| path.is_dir());
+    let all = known.chain(personal).filter_map(|path| path.canonicalize().ok()).filter(|path| path.is_dir());
     let all: BTreeSet<PathBuf> = all.collect();
     let outermost = all.iter().filter(|path| !path.ancestors().skip(1).any(|above| all.contains(above)));
     outermost.cloned().collect()
 }
 
-/// The home folder in a line of passwd(5), where it is a person's.
+/// The home folder in a line of passwd(5), if it belongs to a person.
 fn human_home(line: &str) -> Option<PathBuf> {
     let fields: Vec<&str> = line.split(':').collect();
     let number: u32 = fields.get(2)?.parse().ok()?;
@@ -48,8 +48,8 @@ fn human_home(line: &str) -> Option<PathBuf> {
     (HUMAN_UIDS.contains(&number) && home.is_absolute()).then(|| home.to_owned())
 }
 
-/// What only its owner or a group may read, where the owner is root and we are it: `/etc/shadow` and its like. Anyone else
-/// is kept out by the system itself.
+/// Files such as `/etc/shadow` that only root or a group may read, if this process runs as root. For other users, the
+/// system denies access anyway.
 pub(super) fn root_only_paths() -> BTreeSet<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         return BTreeSet::new();
@@ -57,7 +57,7 @@ pub(super) fn root_only_paths() -> BTreeSet<PathBuf> {
     unreadable_by_others(&ROOT_SEARCH_DIRS.map(|(top, depth)| (PathBuf::from(top), depth)))
 }
 
-/// What others may not read in some folders, each searched as many folders deep.
+/// Files and folders that others may not read, in these folders, each searched to its depth.
 pub(super) fn unreadable_by_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut looked_at = 0;
@@ -66,12 +66,12 @@ pub(super) fn unreadable_by_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBu
         while let Some((folder, depth)) = open.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 looked_at += 1;
-                if looked_at > LOOKED_AT {
+                if looked_at > MAX_ENTRIES {
                     return found;
                 }
                 let Ok(metadata) = entry.metadata() else { continue };
                 let kind = metadata.file_type();
-                // Each costs every command a mount.
+                // Each hidden file costs every command a mount.
                 let is_empty = || match kind.is_dir() {
                     true => fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none()),
                     false => metadata.len() == 0,
@@ -88,7 +88,7 @@ pub(super) fn unreadable_by_others(tops: &[(PathBuf, usize)]) -> BTreeSet<PathBu
     found
 }
 
-/// The sockets of services that run now, as far as they lie in the file system and we know of them.
+/// The socket files of running services that `/proc/net/unix` lists.
 pub(super) fn listening_sockets() -> BTreeSet<PathBuf> {
     let listed = read("/proc/net/unix");
     let paths = listed.lines().filter_map(|line| line.split_whitespace().nth(7)).map(PathBuf::from);
@@ -96,7 +96,7 @@ pub(super) fn listening_sockets() -> BTreeSet<PathBuf> {
     sockets.filter(|path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())).collect()
 }
 
-/// Where the names of the network's machines are looked up, without links.
+/// The resolver's configuration, canonical.
 pub(super) fn resolv_conf() -> Option<PathBuf> {
     Path::new("/etc/resolv.conf").canonicalize().ok()
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_have_homes_and_services_do_not() {
+    fn only_people_have_home_folders() {
         let home = |line| human_home(line).map(|home| home.display().to_string());
         assert_eq!(home("ada:x:1000:1000:Ada:/data/ada:/bin/bash").as_deref(), Some("/data/ada"));
         for line in
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_that_are_listened_on_are_known() {
+    fn listening_sockets_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap().join("service.sock");
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_not_read_is_found_as_deep_as_its_folder_is_searched() {
+    fn files_that_others_may_not_read_are_found_down_to_the_search_depth() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().join("srv");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn root_alone_has_something_to_hide() {
+    fn only_root_has_root_only_paths() {
         let hidden = root_only_paths();
         if rustix::process::geteuid().is_root() {
             assert!(hidden.contains(Path::new("/etc/shadow")), "{hidden:?}");

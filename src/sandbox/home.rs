@@ -1,15 +1,15 @@
-//! The home folder that commands see: an empty one, but for toolchains.
+//! The home folder that commands see: empty except for toolchains.
 
 use std::path::{Path, PathBuf};
 
-/// A folder of toolchains below the home folder, without secrets.
+/// A folder of toolchains in the home folder.
 #[derive(Debug, Clone, Copy)]
 pub struct Toolchain {
-    /// The path from the home folder.
+    /// The path relative to the home folder.
     pub path: &'static str,
-    /// Files and folders in it that are hidden, because they hold credentials.
+    /// Files and folders in it that are hidden because they contain credentials.
     pub hidden: &'static [&'static str],
-    /// Configuration files in it that are hidden if they hold a credential; `*` stands for any one folder.
+    /// Configuration files in it that are hidden if they contain a credential; `*` matches any one folder.
     pub config_files: &'static [&'static str],
 }
 
@@ -17,12 +17,12 @@ const fn without_secrets(path: &'static str) -> Toolchain {
     Toolchain { path, hidden: &[], config_files: &[] }
 }
 
-/// Words that name a credential in a configuration file, in lower case.
+/// Lower-case words that indicate a credential in a configuration file.
 const CREDENTIAL_WORDS: [&str; 4] = ["token", "secret", "password", "_auth"];
-/// The largest configuration file that is searched for credentials, in bytes; a larger one is hidden.
-const MAX_SETTINGS: u64 = 1 << 20;
+/// The largest configuration file that is searched for credentials, in bytes. Larger ones are hidden.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// What of the home folder commands can read. The README prints it.
+/// What of the home folder commands can read. The book prints it (docs/src/sandbox.md).
 pub const TOOLCHAINS: &[Toolchain] = &[
     Toolchain { path: ".asdf", hidden: &[], config_files: &["installs/nodejs/*/etc/npmrc"] },
     without_secrets(".bun"),
@@ -68,33 +68,33 @@ pub const TOOLCHAINS: &[Toolchain] = &[
     Toolchain { path: "miniforge3", hidden: &[], config_files: &[".condarc", "condarc", "envs/*/.condarc"] },
 ];
 
-/// The toolchains that are there, absolute, with what is hidden of each.
+/// The toolchains that exist, as absolute paths, with the hidden paths in each.
 pub fn toolchains(home: &Path) -> impl Iterator<Item = (PathBuf, Vec<PathBuf>)> {
     TOOLCHAINS.iter().filter_map(|toolchain| {
         let path = home.join(toolchain.path);
-        let without = toolchain.hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
-        let settings = toolchain.config_files.iter().flat_map(|name| matching(&path, name));
-        let settings = settings.filter(|path| holds_credential(path));
-        let hidden = without.chain(settings).collect();
+        let hidden = toolchain.hidden.iter().map(|name| path.join(name)).filter(|path| path.exists());
+        let configs = toolchain.config_files.iter().flat_map(|name| expand(&path, name));
+        let configs = configs.filter(|path| contains_credential(path));
+        let hidden = hidden.chain(configs).collect();
         path.is_dir().then_some((path, hidden))
     })
 }
 
-/// The most folders that a `*` stands for.
-const MOST_FOLDERS: usize = 1_000;
+/// The most folders that a `*` matches.
+const MAX_MATCHES: usize = 1_000;
 
-/// The paths that a pattern with at most one `*` stands for.
-fn matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
+/// Expands a pattern with at most one `*`.
+fn expand(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     let Some((before, after)) = pattern.split_once("*/") else { return vec![folder.join(pattern)] };
-    let entries = std::fs::read_dir(folder.join(before)).into_iter().flatten().flatten().take(MOST_FOLDERS);
+    let entries = std::fs::read_dir(folder.join(before)).into_iter().flatten().flatten().take(MAX_MATCHES);
     entries.map(|entry| entry.path().join(after)).collect()
 }
 
-/// Whether a configuration file seems to hold a credential: one of the words, or a name and password in an address. A file
-/// that can't be judged counts as one that does.
-fn holds_credential(path: &Path) -> bool {
+/// Whether a configuration file seems to contain a credential: one of the words, or a user name in a URL. A file that can't be
+/// read counts as one that does.
+fn contains_credential(path: &Path) -> bool {
     let Ok(metadata) = path.metadata() else { return path.symlink_metadata().is_ok() };
-    if !metadata.is_file() || metadata.len() > MAX_SETTINGS {
+    if !metadata.is_file() || metadata.len() > MAX_CONFIG_BYTES {
         return true;
     }
     let Ok(text) = std::fs::read(path) else { return true };
@@ -103,24 +103,24 @@ fn holds_credential(path: &Path) -> bool {
     lines.into_iter().any(|line| {
         let address = line.split("://").skip(1).any(|rest| {
             let authority = rest.split(['/', '?', '#', '"', '\'', ' ']).next().unwrap_or_default();
-            // anaconda.org takes a token as `/t/TOKEN/`.
+            // anaconda.org accepts a token as `/t/TOKEN/`.
             authority.contains('@') || rest.contains("/t/")
         });
         address || CREDENTIAL_WORDS.iter().any(|word| line.contains(word))
     })
 }
 
-/// The same as what may be read, where nothing can be left out of a folder: a folder that lacks something is given entry
-/// by entry.
+/// The paths that make up the toolchains without what is hidden, for a sandbox that can't hide single paths: a folder with a
+/// hidden path in it is replaced by its other entries.
 pub fn readable_paths(home: &Path) -> Vec<PathBuf> {
     let mut readable = Vec::new();
-    for (path, without) in toolchains(home) {
-        add_readable(path, &without, &mut readable);
+    for (path, hidden) in toolchains(home) {
+        add_readable(path, &hidden, &mut readable);
     }
     readable
 }
 
-/// Adds a path, or what is in it where something below it is hidden.
+/// Adds a path, or its entries if something in it is hidden.
 fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) {
     if hidden.contains(&path) {
         return;
@@ -134,24 +134,23 @@ fn add_readable(path: PathBuf, hidden: &[PathBuf], readable: &mut Vec<PathBuf>) 
     }
 }
 
-/// Makes the toolchains of one home folder be found in another, as far as nothing is there, and so the `opened` paths below
-/// the home folder.
+/// Links the toolchains of one home folder, and `opened` paths in it, into another home folder, unless something is there.
 #[cfg(target_os = "linux")]
 pub(super) fn link_toolchains(home: &Path, other: &Path, opened: &[PathBuf]) {
     for path in toolchains(home).map(|(path, _)| path).chain(opened.iter().cloned()) {
         let Ok(name) = path.strip_prefix(home) else { continue };
         let link = other.join(name);
         if let Some(above) = link.parent() {
-            // Where it fails a toolchain isn't found, which its command will say.
+            // If this fails, the command will report that the toolchain is missing.
             let _ = std::fs::create_dir_all(above);
         }
-        // An empty folder can be left of a trial to mount something there.
+        // Probing bubblewrap may have left an empty folder as a mount point.
         let _ = std::fs::remove_dir(&link);
         let _ = std::os::unix::fs::symlink(&path, link);
     }
 }
 
-/// Whether an entry of `PATH` can be shown as it is: one that is the home folder, or holds it, would show all of it.
+/// Whether an entry of `PATH` can be shown: not if it is the home folder or contains it.
 pub fn is_safe_path_dir(entry: &Path, home: Option<&Path>) -> bool {
     entry.parent().is_some() && home.is_none_or(|home| !home.starts_with(entry))
 }
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_hold_a_secret_is_left_out_even_where_folders_are_all_or_nothing() {
+    fn folders_with_credentials_are_replaced_by_their_other_entries() {
         let home = tempfile::tempdir().unwrap();
         for path in [".cargo/bin", ".rustup/toolchains", ".ssh"] {
             fs::create_dir_all(home.path().join(path)).unwrap();
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_file_is_hidden_only_where_it_holds_a_credential() {
+    fn a_configuration_file_is_hidden_only_if_it_contains_a_credential() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         for (text, hidden) in [
@@ -224,18 +223,18 @@ mod tests {
             ("[http]\nproxy = \"http://me:pass@proxy.example:80\"\n", true),
         ] {
             fs::write(&file, text).unwrap();
-            assert_eq!(holds_credential(&file), hidden, "{text}");
+            assert_eq!(contains_credential(&file), hidden, "{text}");
         }
-        assert!(holds_credential(folder.path()), "a folder can't be judged");
-        assert!(!holds_credential(&folder.path().join("absent")));
+        assert!(contains_credential(folder.path()), "a folder can't be read");
+        assert!(!contains_credential(&folder.path().join("absent")));
         std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
-        assert!(holds_credential(&folder.path().join("link")));
+        assert!(contains_credential(&folder.path().join("link")));
     }
 
     #[test]
-    fn the_readme_lists_the_toolchains() {
-        let readme = include_str!("../../README.md");
-        let (_, rest) = readme.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
+    fn the_book_lists_the_toolchains() {
+        let page = include_str!("../../docs/src/sandbox.md");
+        let (_, rest) = page.split_once("<!-- The table in src/sandbox/home.rs. -->").unwrap();
         let (list, rest) = rest.trim_start().split_once("\n\n").unwrap();
         let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
         assert_eq!(listed, TOOLCHAINS.iter().map(|toolchain| toolchain.path).collect::<Vec<_>>());
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_entry_that_holds_the_home_folder_is_none() {
+    fn a_path_entry_that_contains_the_home_folder_is_not_safe() {
         let home = Some(Path::new("/home/someone"));
         for (entry, harmless) in [("/home/someone/bin", true), ("/home/someone", false), ("/home", false), ("/", false)]
         {

@@ -1,7 +1,7 @@
-//! How a command is confined: what it may read, change and reach. Two tiers, the better one where it works.
+//! The sandbox: what commands may read, change and reach, and how that is enforced.
 //!
-//! [`Sandbox::reach`] looks once, before anything is spent, for the best tier that works here; [`Sandbox::command`] then
-//! starts every command of the run by it.
+//! [`Sandbox::detect`] finds the best [`Tier`] that works, once and before anything is spent; [`Sandbox::command`] then
+//! prepares every command of the run for that tier.
 
 pub mod allowed_changes;
 #[cfg(target_os = "linux")]
@@ -19,6 +19,7 @@ pub mod home;
 pub mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod policy;
 pub mod programs;
 pub mod protected_paths;
 #[cfg(target_os = "linux")]
@@ -31,6 +32,7 @@ mod scratch_dirs;
 pub mod seccomp;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
+mod tamper_error;
 #[cfg(target_os = "linux")]
 pub mod tamper_guard;
 #[cfg(target_os = "linux")]
@@ -39,137 +41,38 @@ mod tamper_watch;
 mod tier_probe;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{self, PipeReader};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use self::allowed_changes::AllowedChanges;
+pub use self::policy::{
+    PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier, VerifyRecord,
+};
 #[cfg(target_os = "linux")]
 use self::scratch_dirs::ScratchDirs;
-use crate::job::{GitAccess, Network};
+pub use self::tamper_error::TamperError;
+#[cfg(target_os = "linux")]
+use self::tamper_watch::TamperWatch;
+use crate::job::GitAccess;
 
-/// What the commands of a run may reach; the same for all of them.
-#[derive(Debug, Clone)]
-pub struct SandboxPolicy {
-    /// The workspace, canonical: what commands may change, protected paths aside.
-    pub workspace: PathBuf,
-    /// Absolute paths beneath the workspace that stay read-only; some don't exist yet.
-    pub protected: Vec<PathBuf>,
-    /// Links beneath the workspace that must stay what they are: they can only be looked at after each call.
-    pub protected_links: Vec<PathBuf>,
-    /// What may change within what is protected.
-    pub allowed_changes: AllowedChanges,
-    /// Whether commands reach the network.
-    pub network: Network,
-    /// Folders beside the system's that commands may read, absolute.
-    pub readable: Vec<PathBuf>,
-    /// Folders beside the workspace that commands may change, absolute.
-    pub writable: Vec<PathBuf>,
-    /// The home folder of whoever started the run; commands get an empty one in its place.
-    pub home: Option<PathBuf>,
-    /// The absolute entries of `PATH`.
-    pub path_dirs: Vec<PathBuf>,
-}
-
-/// How commands are confined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// There are none: no agent has a tool that starts one.
-    Unused,
-    /// Not at all.
-    Off,
-    /// By landlock, seccomp and the loss of all capabilities, in the process itself.
-    Landlock,
-    /// By namespaces of their own, made by bubblewrap.
-    Bubblewrap,
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Unused => "unused",
-            Self::Off => "off",
-            Self::Landlock => "landlock",
-            Self::Bubblewrap => "bubblewrap",
-        })
-    }
-}
-
-/// What the person at the command line asks for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SandboxMode {
-    /// The best tier that works, but one of them.
-    #[default]
-    Auto,
-    /// Bubblewrap.
-    Required,
-    /// None.
-    Off,
-}
-
-/// Why no tier that would do was reached: for each that was tried, its name and what went wrong.
-#[derive(Debug, thiserror::Error)]
-#[error("commands can't be confined here: {}", reasons.join("; "))]
-pub struct SandboxUnavailable {
-    /// One for each tier.
-    pub reasons: Vec<String>,
-    /// What would make the best tier work, as the beginning of a sentence; `None` where nothing is known to.
-    pub remedy: Option<&'static str>,
-}
-
-fn unreached(reasons: Vec<String>, remedy: Option<&'static str>) -> SandboxUnavailable {
-    SandboxUnavailable { reasons, remedy }
-}
-
-/// Something that no command may change was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TamperError(pub String);
-
-/// Whether a folder, of which this is the path, is the record of a run that was made there by legwork, and not by a command.
-#[derive(Clone)]
-pub struct RecordVerifier(pub Arc<VerifyRecord>);
-
-/// Judges an open folder by its path.
-pub type VerifyRecord = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;
-
-impl fmt::Debug for RecordVerifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IsGenuine")
-    }
-}
-
-/// How the commands of one run are started.
+/// Starts the commands of one run.
 #[derive(Debug)]
 pub struct Sandbox {
-    kind: Backend,
+    backend: Backend,
     degradation: Option<String>,
     git: GitAccess,
     #[cfg(target_os = "linux")]
-    watch: Option<tamper_watch::TamperWatch>,
+    tamper_watch: Option<TamperWatch>,
+    /// The first one that was found.
     tamper_error: OnceLock<TamperError>,
-    failure: OnceLock<String>,
+    start_failure: OnceLock<String>,
     /// Folders that commands may change.
     writable: Vec<PathBuf>,
     /// Kept open by the supervisors of commands.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are supervisors on Linux only"))]
-    held: Option<Arc<OwnedFd>>,
-}
-
-/// A command that is about to be started.
-#[derive(Debug)]
-pub struct PreparedCommand {
-    /// The caller adds its arguments, standard streams and its own steps before exec; `arg0` and `env` aren't for it, for
-    /// it may be another program that starts this one.
-    pub command: Command,
-    /// Whether the process that is started is a [`supervisor`] of the command's.
-    pub is_supervised: bool,
-    /// Where the program that makes the sandbox says that the command has begun and ended; without a line of its end, the
-    /// command was never started.
-    pub status_pipe: Option<PipeReader>,
+    held_open: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
@@ -182,121 +85,128 @@ enum Backend {
 }
 
 impl Sandbox {
-    /// For a run without commands: nothing is looked for and nothing is started.
+    /// For a run without commands: nothing is probed.
     pub fn unused() -> Self {
         Self::new(Backend::Unconfined(Tier::Unused), None)
     }
 
-    /// No confinement: commands can do whatever we can do.
+    /// No confinement: commands can do whatever this process can do.
     pub fn off() -> Self {
         Self::new(Backend::Unconfined(Tier::Off), None)
     }
 
-    fn new(kind: Backend, shortfall: Option<String>) -> Self {
+    fn new(backend: Backend, degradation: Option<String>) -> Self {
         Self {
-            kind,
-            degradation: shortfall,
+            backend,
+            degradation,
             git: GitAccess::Read,
             #[cfg(target_os = "linux")]
-            watch: None,
+            tamper_watch: None,
             tamper_error: OnceLock::new(),
-            failure: OnceLock::new(),
+            start_failure: OnceLock::new(),
             writable: Vec::new(),
-            held: None,
+            held_open: None,
         }
     }
 
-    /// Finds the best tier that works, by trying it with the very flags that every command gets. Takes some milliseconds,
-    /// and at most about ten seconds where something hangs. Call it from the thread that will start the commands.
+    /// Finds the best tier that works by running a command with exactly the flags that every command gets. Takes some
+    /// milliseconds, and at most about ten seconds if something hangs. Call it from the thread that will start the commands.
     ///
     /// # Errors
-    /// Where no tier that would do works.
-    pub fn detect(wanted: SandboxMode, boundary: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
-        let writable = std::iter::once(&boundary.workspace).chain(&boundary.writable).cloned().collect();
-        let sandbox = if wanted == SandboxMode::Off { Self::off() } else { Self::detect_tier(wanted, boundary)? };
+    /// If no acceptable tier works.
+    pub fn detect(mode: SandboxMode, policy: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        let writable = policy.writable_roots().cloned().collect();
+        let sandbox = if mode == SandboxMode::Off { Self::off() } else { Self::detect_tier(mode, policy)? };
         Ok(Self { writable, ..sandbox })
     }
 
     #[cfg(target_os = "linux")]
-    fn detect_tier(wanted: SandboxMode, boundary: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
-        let private = ScratchDirs::create(&boundary)
-            .map_err(|error| unreached(vec![format!("no folder can be made for HOME and /tmp ({error})")], None))?;
-        let private = Arc::new(private);
-        let (first, remedy) = match bubblewrap::Bubblewrap::reach(boundary.clone(), Arc::clone(&private)) {
-            Ok((bubblewrap, shortfall)) => return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), shortfall)),
-            Err(unusable) => (format!("bubblewrap can't be used: {}", unusable.why), unusable.remedy),
-        };
-        if wanted == SandboxMode::Required {
-            return Err(unreached(vec![first], remedy));
-        }
-        match Self::prepare_landlock(boundary, &private) {
-            Ok(landlock) => {
-                let mut shortfall = first;
-                for missing in landlock.limitations() {
-                    shortfall.push_str("; this kernel doesn't keep commands from ");
-                    shortfall.push_str(missing);
-                }
-                Ok(Self::new(Backend::Landlock(landlock, private), Some(shortfall)))
+    fn detect_tier(mode: SandboxMode, policy: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        let scratch = ScratchDirs::create(&policy).map_err(|error| SandboxUnavailable {
+            reasons: vec![format!("the folders for HOME and /tmp can't be created ({error})")],
+            remedy: None,
+        })?;
+        let scratch = Arc::new(scratch);
+        let (no_bubblewrap, remedy) = match bubblewrap::Bubblewrap::detect(policy.clone(), Arc::clone(&scratch)) {
+            Ok((bubblewrap, degradation)) => {
+                return Ok(Self::new(Backend::Bubblewrap(Box::new(bubblewrap)), degradation));
             }
-            Err(why) => Err(unreached(vec![first, format!("landlock can't be used: {why}")], remedy)),
+            Err(error) => (format!("bubblewrap can't be used: {}", error.reason), error.remedy),
+        };
+        if mode == SandboxMode::Required {
+            return Err(SandboxUnavailable { reasons: vec![no_bubblewrap], remedy });
+        }
+        match Self::prepare_landlock(policy, &scratch) {
+            Ok(landlock) => {
+                let mut degradation = no_bubblewrap;
+                for limitation in landlock.limitations() {
+                    degradation.push_str("; this kernel can't keep commands from ");
+                    degradation.push_str(limitation);
+                }
+                Ok(Self::new(Backend::Landlock(landlock, scratch), Some(degradation)))
+            }
+            Err(reason) => {
+                let reasons = vec![no_bubblewrap, format!("landlock can't be used: {reason}")];
+                Err(SandboxUnavailable { reasons, remedy })
+            }
         }
     }
 
     #[cfg(target_os = "linux")]
-    fn prepare_landlock(mut boundary: SandboxPolicy, private: &ScratchDirs) -> Result<landlock::Landlock, String> {
-        let home = boundary.home.as_ref().and_then(|home| home.canonicalize().ok());
+    fn prepare_landlock(mut policy: SandboxPolicy, scratch: &ScratchDirs) -> Result<landlock::Landlock, String> {
+        let home = policy.home.as_ref().and_then(|home| home.canonicalize().ok());
         if let Some(home) = home.filter(|home| home.parent().is_some()) {
-            // Another folder is the home one there, so the toolchains and what was opened are looked for in it.
-            let opened: Vec<PathBuf> = boundary.readable.iter().chain(&boundary.writable).cloned().collect();
-            home::link_toolchains(&home, &private.home(), &opened);
-            boundary.readable.extend(home::readable_paths(&home));
+            // Commands get another home folder, in which they look for toolchains and for the folders opened to them.
+            let opened: Vec<PathBuf> = policy.readable.iter().chain(&policy.writable).cloned().collect();
+            home::link_toolchains(&home, &scratch.home(), &opened);
+            policy.readable.extend(home::readable_paths(&home));
         }
-        let landlock = landlock::Landlock::prepare(&boundary, &private.home()).map_err(|error| error.to_string())?;
+        let landlock = landlock::Landlock::prepare(&policy, &scratch.home()).map_err(|error| error.to_string())?;
         landlock.probe()?;
         Ok(landlock)
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn confined(_: SandboxMode, _: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
-        Err(unreached(vec!["there is no sandbox for this system yet".to_owned()], None))
+    fn detect_tier(_: SandboxMode, _: SandboxPolicy) -> Result<Self, SandboxUnavailable> {
+        Err(SandboxUnavailable { reasons: vec!["there is no sandbox for this system yet".to_owned()], remedy: None })
     }
 
-    /// Begins to look after each call at what the tier can't hold: protected paths that aren't there yet, say. The record
-    /// of the run lies in `record`, within the folder of all runs, `out`. `judge` tells records of other runs from planted ones.
+    /// Compares after each command what the tier can't protect, such as protected paths that don't exist yet. `record` is
+    /// the run's own record in `out`, the folder of all runs; `verifier` tells records of other runs from planted ones.
     #[must_use]
     pub fn with_tamper_watch(
         self,
-        boundary: &SandboxPolicy,
+        policy: &SandboxPolicy,
         out: &Path,
         record: &Path,
-        judge: Option<RecordVerifier>,
+        verifier: Option<RecordVerifier>,
     ) -> Self {
         #[cfg(target_os = "linux")]
-        if let Backend::Landlock(..) | Backend::Bubblewrap(_) = self.kind {
-            let watch = tamper_watch::TamperWatch::new(boundary, self.tier(), out, record, judge);
-            return Self { watch: Some(watch), git: boundary.allowed_changes.git, ..self };
+        if let Backend::Landlock(..) | Backend::Bubblewrap(_) = self.backend {
+            let watch = TamperWatch::new(policy, self.tier(), out, record, verifier);
+            return Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self };
         }
-        let _ = (boundary, out, record, judge);
+        let _ = (policy, out, record, verifier);
         self
     }
 
-    /// Has another process put back what [`Sandbox::watching`] looks at, where this program is killed before it did. For
-    /// this very program alone: it is started once more, and has to call [`restorer::restore`] then.
+    /// Lets another process restore protected files if this one is killed before it could. Only for the legwork program
+    /// itself: it is started a second time and must call [`restorer::run_restorer`] then.
     #[must_use]
     pub fn with_restorer(self) -> Self {
         #[cfg(target_os = "linux")]
-        if let Some(watch) = self.watch {
+        if let Some(watch) = self.tamper_watch {
             // Bubblewrap ends commands by itself.
-            let ends_late = matches!(self.kind, Backend::Bubblewrap(_));
-            let restorer = restorer::Restorer::new(ends_late, self.held.clone());
-            return Self { watch: Some(watch.with_restorer(restorer)), ..self };
+            let commands_outlive_pipe = matches!(self.backend, Backend::Bubblewrap(_));
+            let restorer = restorer::Restorer::new(commands_outlive_pipe, self.held_open.clone());
+            return Self { tamper_watch: Some(watch.with_restorer(restorer)), ..self };
         }
         self
     }
 
-    /// The tier that was reached.
+    /// The tier in use.
     pub fn tier(&self) -> Tier {
-        match &self.kind {
+        match &self.backend {
             Backend::Unconfined(tier) => *tier,
             #[cfg(target_os = "linux")]
             Backend::Landlock(..) => Tier::Landlock,
@@ -305,28 +215,28 @@ impl Sandbox {
         }
     }
 
-    /// What is lacking to the best, in one sentence without a full stop; `None` where nothing is, or where nobody asked
-    /// for a sandbox.
+    /// What is missing compared with the best tier, as one sentence without a full stop. `None` if nothing is, or if no
+    /// sandbox was asked for.
     pub fn degradation(&self) -> Option<&str> {
         self.degradation.as_deref()
     }
 
-    /// Keeps a descriptor open for as long as any process of a command lives, even where this program is killed.
+    /// Keeps a descriptor open as long as any process of a command lives, even if this program is killed.
     #[must_use]
-    pub fn keeping_open(self, held: OwnedFd) -> Self {
-        Self { held: Some(Arc::new(held)), ..self }
+    pub fn keeping_open(self, descriptor: OwnedFd) -> Self {
+        Self { held_open: Some(Arc::new(descriptor)), ..self }
     }
 
-    /// Folders that commands may change: the workspace, and what the command line opens.
+    /// Folders that commands may change: the workspace, and those opened on the command line.
     pub fn writable(&self) -> &[PathBuf] {
         &self.writable
     }
 
-    /// A command that runs `program` in `folder` with exactly these variables (but `HOME` and `TMPDIR`, which the tier
-    /// sets). With `read_only` it changes nothing but the private `HOME` and `/tmp`.
+    /// Prepares a command that runs `program` in `folder` with exactly these variables, plus `HOME` and `TMPDIR`, which the
+    /// tier sets. With `read_only` it can only write to its private `HOME` and `/tmp`.
     ///
     /// # Errors
-    /// Where the system refuses what a start takes.
+    /// If the system refuses a resource that the start needs.
     pub fn command(
         &self,
         program: &Path,
@@ -335,83 +245,86 @@ impl Sandbox {
         read_only: bool,
     ) -> io::Result<PreparedCommand> {
         #[cfg(target_os = "linux")]
-        if let Some(watch) = &self.watch {
+        if let Some(watch) = &self.tamper_watch {
             watch.command_starting()?;
         }
-        match &self.kind {
-            Backend::Unconfined(_) => {
-                let mut command = Command::new(program);
-                command.current_dir(folder).env_clear().envs(variables);
-                Ok(self.supervised(command))
-            }
+        let direct = || {
+            let mut command = Command::new(program);
+            command.current_dir(folder).env_clear().envs(variables);
+            command
+        };
+        match &self.backend {
+            Backend::Unconfined(_) => Ok(self.supervised(direct())),
             #[cfg(target_os = "linux")]
-            Backend::Landlock(landlock, private) => {
-                let mut command = Command::new(program);
-                command.current_dir(folder).env_clear().envs(variables).env("HOME", private.home());
-                let mut start = self.supervised(command);
-                landlock.confine(&mut start.command, read_only);
-                Ok(start)
+            Backend::Landlock(landlock, scratch) => {
+                let mut command = direct();
+                command.env("HOME", scratch.home());
+                let mut prepared = self.supervised(command);
+                landlock.confine(&mut prepared.command, read_only);
+                Ok(prepared)
             }
             #[cfg(target_os = "linux")]
             Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
         }
     }
 
-    /// A command whose process tree is ended by a process of its own.
+    /// A command whose process tree is ended by a supervisor process.
     #[cfg(target_os = "linux")]
     fn supervised(&self, mut command: Command) -> PreparedCommand {
-        let line = self.watch.as_ref().and_then(tamper_watch::TamperWatch::liveness_pipe);
-        supervisor::supervise(&mut command, [self.held.clone(), line]);
+        let liveness_pipe = self.tamper_watch.as_ref().and_then(TamperWatch::liveness_pipe);
+        supervisor::supervise(&mut command, [self.held_open.clone(), liveness_pipe]);
         PreparedCommand { command, is_supervised: true, status_pipe: None }
     }
 
     #[cfg(not(target_os = "linux"))]
     fn supervised(&self, command: Command) -> PreparedCommand {
-        PreparedCommand { command, is_supervised: false, report: None }
+        PreparedCommand { command, is_supervised: false, status_pipe: None }
     }
 
-    /// What a failed command's output has to be read with, where it was kept from changing a git folder.
+    /// A note for the model if a failed command's output looks as if the sandbox kept it from changing a git folder.
     pub fn explain_failure(&self, output: &str) -> Option<&'static str> {
-        let is_confined = !matches!(self.kind, Backend::Unconfined(_));
-        let is_denied = ["Read-only file system", "Permission denied"].iter().any(|why| output.contains(why));
+        let is_confined = !matches!(self.backend, Backend::Unconfined(_));
+        let is_denied = ["Read-only file system", "Permission denied"].iter().any(|error| output.contains(error));
         let is_about_git = output.contains(".git") || output.contains("object");
-        match self.git {
-            GitAccess::Read if is_confined && is_denied && is_about_git => Some(
-                "(This job has `git: read`: git folders are read-only to commands. git status, diff, log and show work; \
-                 add, commit, stash, checkout and whatever else writes to the repository don't. Don't try again.)",
-            ),
-            GitAccess::Commit if is_confined && is_denied && is_about_git => Some(
-                "(This job has `git: commit`: in git folders, commands can change objects, branches, tags, logs, the index \
-                 and HEAD. The configuration, hooks and everything else there are read-only.)",
-            ),
-            _ => None,
+        if !(is_confined && is_denied && is_about_git) {
+            return None;
         }
+        Some(match self.git {
+            GitAccess::Read => {
+                "(This job has `git: read`: git folders are read-only for commands. git status, diff, log and show work; \
+                 add, commit, stash, checkout and other commands that write to the repository don't. Don't try again.)"
+            }
+            GitAccess::Commit => {
+                "(This job has `git: commit`: in git folders, commands can change objects, branches, tags, logs, the index \
+                 and HEAD. The configuration, hooks and everything else there are read-only.)"
+            }
+        })
     }
 
-    /// Looks after a command whether anything is changed that no command may change.
+    /// Checks after a command whether anything protected has changed. To be called once for each prepared command.
     ///
     /// # Errors
-    /// The first breach, again and again: the run must end.
+    /// The first change that was found in this run, for every later call as well: the run must end.
     pub fn check_tampering(&self) -> Result<(), TamperError> {
         #[cfg(target_os = "linux")]
-        if let Some(found) = self.watch.as_ref().and_then(tamper_watch::TamperWatch::command_ended) {
-            return Err(self.tamper_error.get_or_init(|| found).clone());
+        if let Some(Err(error)) = self.tamper_watch.as_ref().map(TamperWatch::command_ended) {
+            return Err(self.tamper_error.get_or_init(|| error).clone());
         }
         self.tamper_error().cloned().map_or(Ok(()), Err)
     }
 
-    /// Takes note that a command couldn't be started for want of something that this machine lacks: the run must end.
-    pub fn record_start_failure(&self, why: String) {
-        let _ = self.failure.set(why);
-    }
-
-    /// Why a command couldn't be started, where one couldn't.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
-    }
-
-    /// The breach that was found, if one was.
+    /// The change of protected files that [`Self::check_tampering`] has found, if any.
     pub fn tamper_error(&self) -> Option<&TamperError> {
         self.tamper_error.get()
+    }
+
+    /// Notes that this machine lacks something that commands need to start: the run must end.
+    pub fn record_start_failure(&self, reason: String) {
+        let _ = self.start_failure.set(reason);
+    }
+
+    /// Why a command couldn't be started, if one couldn't.
+    pub fn failure(&self) -> Option<&str> {
+        self.start_failure.get().map(String::as_str)
     }
 }

@@ -1,114 +1,115 @@
-//! The file system as commands see it: which path leads to what.
+//! The mounts of a bubblewrap sandbox: what commands see at each path.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::policy::SandboxPolicy;
 use super::scratch_dirs::ScratchDirs;
-use super::{SandboxPolicy, hidden_paths, home};
+use super::{hidden_paths, home};
 use crate::job::Network;
 
-/// How many things are made read-only one by one beside one that isn't. The look after each call finds changes of others.
-const MOST_BESIDE: usize = 500;
+/// How many files next to a writable one are made read-only one by one. The check after each command finds changes of the
+/// others.
+const MAX_READ_ONLY_SIBLINGS: usize = 500;
 
-/// What a path leads to, with all below it that has no entry of its own.
+/// What is at a path, and at all paths below it that have no mount of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mount {
-    /// What is there anyway.
+    /// The same as outside of the sandbox.
     Host { writable: bool },
-    /// Something of the run's own, writable.
+    /// A scratch folder of the run, writable.
     Scratch(PathBuf),
-    /// An empty folder; nothing can be put into one that is sealed.
+    /// An empty folder, read-only if it is sealed.
     Tmpfs { sealed: bool },
     /// A file that can't be opened.
     Denied,
-    /// The processes of the sandbox, and the machine's settings, all read-only: root owns those also without any
-    /// capability, and could set by `/proc/sys/kernel/core_pattern` what the kernel itself starts as root.
+    /// The processes of the sandbox and the kernel's settings, all read-only: root could otherwise change settings even
+    /// without capabilities, such as `/proc/sys/kernel/core_pattern`, which names a program that the kernel starts as root.
     Proc,
     /// A few harmless devices.
     Dev,
 }
 
-/// What of a layout doesn't change in a run.
+/// The parts of the layout that are the same for all commands of a run.
 #[derive(Debug)]
 pub(super) struct HostPaths {
     folders: Vec<PathBuf>,
     denied: Vec<PathBuf>,
     resolv_conf: Option<PathBuf>,
-    /// The home folder, without links; `None` where there is none that something can be put in the place of.
+    /// The home folder, canonical; `None` if it can't be replaced.
     home: Option<PathBuf>,
 }
 
 impl HostPaths {
-    /// Looks around.
-    pub(super) fn detect(boundary: &SandboxPolicy) -> Self {
-        let home = boundary.home.as_ref().and_then(|home| home.canonicalize().ok());
-        let resolver = if boundary.network == Network::Open { hidden_paths::resolv_conf() } else { None };
+    /// Finds them on this machine.
+    pub(super) fn detect(policy: &SandboxPolicy) -> Self {
+        let home = policy.home.as_ref().and_then(|home| home.canonicalize().ok());
+        let resolv_conf = if policy.network == Network::Open { hidden_paths::resolv_conf() } else { None };
         Self {
             folders: hidden_paths::hidden_dirs().into_iter().collect(),
             denied: hidden_paths::root_only_paths().into_iter().chain(hidden_paths::listening_sockets()).collect(),
-            resolv_conf: resolver,
+            resolv_conf,
             home: home.filter(|home| home.is_dir() && home.parent().is_some()),
         }
     }
 }
 
-/// Where everything is. Nearer to the root comes first, as mounts must.
+/// All mounts. Parents come before their children, as mounting requires.
 #[derive(Debug)]
 pub(super) struct MountLayout {
     mounts: BTreeMap<PathBuf, Mount>,
     workspace: PathBuf,
-    /// Where commands find their home folder.
+    /// The path of the home folder that commands get.
     pub(super) home: PathBuf,
 }
 
 impl MountLayout {
-    /// Puts it together. With `fresh_processes` there is a `/proc` of the sandbox's own.
+    /// Builds the layout. With `new_proc`, the sandbox gets its own `/proc`.
     pub(super) fn new(
-        boundary: &SandboxPolicy,
-        fixed: &HostPaths,
-        private: &ScratchDirs,
+        policy: &SandboxPolicy,
+        host_paths: &HostPaths,
+        scratch: &ScratchDirs,
         read_only: bool,
-        fresh_processes: bool,
+        new_proc: bool,
     ) -> Self {
-        let mut layout = Self { mounts: BTreeMap::new(), workspace: boundary.workspace.clone(), home: private.home() };
-        let same = |writable| Mount::Host { writable };
-        layout.put("/", same(false));
+        let mut layout = Self { mounts: BTreeMap::new(), workspace: policy.workspace.clone(), home: scratch.home() };
+        layout.put("/", Mount::Host { writable: false });
         layout.put("/dev", Mount::Dev);
-        if fresh_processes {
+        if new_proc {
             layout.put("/proc", Mount::Proc);
         }
-        for folder in &fixed.folders {
+        for folder in &host_paths.folders {
             layout.put(folder, Mount::Tmpfs { sealed: true });
         }
         for folder in ["/tmp", "/var/tmp"] {
             if let Ok(folder) = Path::new(folder).canonicalize() {
-                layout.put(folder, Mount::Scratch(private.tmp()));
+                layout.put(folder, Mount::Scratch(scratch.tmp()));
             }
         }
-        // The home folder of the run: in the place of the real one, else where it really lies.
-        layout.put(fixed.home.clone().unwrap_or_else(|| private.home()), Mount::Scratch(private.home()));
-        for path in &boundary.readable {
-            layout.put(path, same(false));
+        // The run's home folder replaces the real one, or is mounted at its own path if there is none.
+        layout.put(host_paths.home.clone().unwrap_or_else(|| scratch.home()), Mount::Scratch(scratch.home()));
+        for path in &policy.readable {
+            layout.put(path, Mount::Host { writable: false });
         }
-        for path in &boundary.writable {
-            layout.put(path, same(!read_only));
+        for path in &policy.writable {
+            layout.put(path, Mount::Host { writable: !read_only });
         }
-        layout.put(&boundary.workspace, same(!read_only));
-        match (&fixed.home, &boundary.home) {
-            (Some(home), Some(given)) if layout.mounts.get(home) == Some(&Mount::Scratch(private.home())) => {
-                layout.home.clone_from(given);
+        layout.put(&policy.workspace, Mount::Host { writable: !read_only });
+        match (&host_paths.home, &policy.home) {
+            (Some(home), Some(as_given)) if layout.mounts.get(home) == Some(&Mount::Scratch(scratch.home())) => {
+                layout.home.clone_from(as_given);
             }
-            // The workspace is the home folder, or it was opened.
-            _ => layout.put(private.home(), Mount::Scratch(private.home())),
+            // The workspace is the home folder, or the home folder was opened on the command line.
+            _ => layout.put(scratch.home(), Mount::Scratch(scratch.home())),
         }
-        layout.add_toolchains(boundary, fixed);
-        for path in fixed.resolv_conf.iter().filter(|path| path.exists()) {
+        layout.add_toolchains(policy, host_paths);
+        for path in host_paths.resolv_conf.iter().filter(|path| path.exists()) {
             if !layout.shows_host(path) {
-                layout.put(path, same(false));
+                layout.put(path, Mount::Host { writable: false });
             }
         }
-        for path in &fixed.denied {
+        for path in &host_paths.denied {
             if let Ok(metadata) = path.symlink_metadata()
                 && layout.shows_host(path)
                 && !layout.mounts.contains_key(path)
@@ -116,8 +117,8 @@ impl MountLayout {
                 layout.put(path, if metadata.is_dir() { Mount::Tmpfs { sealed: false } } else { Mount::Denied });
             }
         }
-        for path in &boundary.protected {
-            layout.protect(path, boundary);
+        for path in &policy.protected {
+            layout.protect(path, policy);
         }
         layout.pin_parents();
         layout
@@ -127,44 +128,44 @@ impl MountLayout {
         self.mounts.insert(path.into(), mount);
     }
 
-    /// Makes a path read-only, but for what the job opens in it: then each other thing in it is read-only.
-    fn protect(&mut self, path: &Path, boundary: &SandboxPolicy) {
-        // Something put there in the meantime is for whoever looks after each call.
+    /// Makes a path read-only. If the job allows changes of something in it, everything else in it is made read-only.
+    fn protect(&mut self, path: &Path, policy: &SandboxPolicy) {
+        // A file that appears here later is left to the check after each command.
         let Ok(metadata) = path.symlink_metadata() else { return };
         if metadata.is_symlink() || self.mount_at(path) != Some(&Mount::Host { writable: true }) {
             return;
         }
-        if !boundary.allowed_changes.allows_below(path) {
+        if !policy.allowed_changes.allows_below(path) {
             self.put(path, Mount::Host { writable: false });
             return;
         }
-        // A folder on the way to what is open.
-        let is_open = |path: &Path| boundary.allowed_changes.unprotected.iter().any(|open| path.starts_with(open));
-        for entry in std::fs::read_dir(path).into_iter().flatten().flatten().take(MOST_BESIDE) {
-            if !is_open(&entry.path()) {
-                self.protect(&entry.path(), boundary);
+        let may_change =
+            |path: &Path| policy.allowed_changes.unprotected.iter().any(|allowed| path.starts_with(allowed));
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten().take(MAX_READ_ONLY_SIBLINGS) {
+            if !may_change(&entry.path()) {
+                self.protect(&entry.path(), policy);
             }
         }
     }
 
-    /// Toolchains and programs stay where they are, read-only.
-    fn add_toolchains(&mut self, boundary: &SandboxPolicy, fixed: &HostPaths) {
-        for (path, without) in fixed.home.iter().flat_map(|home| home::toolchains(home)) {
-            // An entry of its own is somebody's wish.
+    /// Shows toolchains and the folders of `PATH` at their own paths, read-only.
+    fn add_toolchains(&mut self, policy: &SandboxPolicy, host_paths: &HostPaths) {
+        for (path, hidden) in host_paths.home.iter().flat_map(|home| home::toolchains(home)) {
+            // An existing mount was asked for by the user.
             if !self.mounts.contains_key(&path) {
                 self.put(path, Mount::Host { writable: false });
             }
-            // What a link leads to is hidden, or shown, where it is.
-            for secret in without.into_iter().filter(|path| !path.is_symlink()) {
+            // The target of a link is hidden or shown at its own path.
+            for secret in hidden.into_iter().filter(|path| !path.is_symlink()) {
                 let mount = if secret.is_dir() { Mount::Tmpfs { sealed: true } } else { Mount::Denied };
                 self.put(secret, mount);
             }
         }
-        for entry in &boundary.path_dirs {
+        for entry in &policy.path_dirs {
             if entry.is_dir()
-                && home::is_safe_path_dir(entry, fixed.home.as_deref())
-                && home::is_safe_path_dir(entry, boundary.home.as_deref())
-                && !fixed.folders.iter().any(|folder| folder.starts_with(entry))
+                && home::is_safe_path_dir(entry, host_paths.home.as_deref())
+                && home::is_safe_path_dir(entry, policy.home.as_deref())
+                && !host_paths.folders.iter().any(|folder| folder.starts_with(entry))
                 && !self.shows_host(entry)
             {
                 self.put(entry, Mount::Host { writable: false });
@@ -176,13 +177,13 @@ impl MountLayout {
         path.ancestors().find_map(|above| self.mounts.get(above))
     }
 
-    /// Whether what really lies at a path can be seen.
+    /// Whether commands see the real file at a path.
     fn shows_host(&self, path: &Path) -> bool {
         matches!(self.mount_at(path), Some(Mount::Host { .. }))
     }
 
-    /// Makes every folder between a writable one and an entry below it a mount of its own: it can't be renamed then, which
-    /// would put the entry elsewhere and leave its place to whoever comes.
+    /// Makes every folder between a writable folder and a mount below it a mount of its own, so that commands can't rename it:
+    /// that would move the mount away and leave its path to them.
     fn pin_parents(&mut self) {
         let mut pins = Vec::new();
         for path in self.mounts.keys() {
@@ -196,30 +197,30 @@ impl MountLayout {
         }
     }
 
-    /// The same as bubblewrap is told it.
+    /// The layout as arguments of bubblewrap.
     pub(super) fn bwrap_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
-        let mut say =
+        let mut push =
             |words: &[&dyn AsRef<std::ffi::OsStr>]| arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
         for (path, mount) in &self.mounts {
             match mount {
-                // Without the workspace a command would work in a folder that is gone with it.
-                Mount::Host { writable: true } if *path == self.workspace => say(&[&"--bind", path, path]),
-                Mount::Host { writable: false } if *path == self.workspace => say(&[&"--ro-bind", path, path]),
-                // What has vanished since is none of the command's business.
-                Mount::Host { writable: true } => say(&[&"--bind-try", path, path]),
-                Mount::Host { writable: false } => say(&[&"--ro-bind-try", path, path]),
-                Mount::Scratch(source) => say(&[&"--bind", source, path]),
-                Mount::Tmpfs { .. } => say(&[&"--tmpfs", path]),
-                Mount::Denied => say(&[&"--ro-bind", &"/dev/null", path]),
-                Mount::Proc => say(&[&"--proc", path]),
-                Mount::Dev => say(&[&"--dev", path]),
+                // A command must not run without the workspace.
+                Mount::Host { writable: true } if *path == self.workspace => push(&[&"--bind", path, path]),
+                Mount::Host { writable: false } if *path == self.workspace => push(&[&"--ro-bind", path, path]),
+                // Other files may have been removed since.
+                Mount::Host { writable: true } => push(&[&"--bind-try", path, path]),
+                Mount::Host { writable: false } => push(&[&"--ro-bind-try", path, path]),
+                Mount::Scratch(source) => push(&[&"--bind", source, path]),
+                Mount::Tmpfs { .. } => push(&[&"--tmpfs", path]),
+                Mount::Denied => push(&[&"--ro-bind", &"/dev/null", path]),
+                Mount::Proc => push(&[&"--proc", path]),
+                Mount::Dev => push(&[&"--dev", path]),
             }
         }
-        // Only now, when everything below has its place.
-        let sealed = |mount: &Mount| matches!(mount, Mount::Tmpfs { sealed: true } | Mount::Proc);
-        for (path, _) in self.mounts.iter().filter(|(_, mount)| sealed(mount)) {
-            say(&[&"--remount-ro", path]);
+        // Last, because mount points have to be created in them first.
+        let is_sealed = |mount: &Mount| matches!(mount, Mount::Tmpfs { sealed: true } | Mount::Proc);
+        for (path, _) in self.mounts.iter().filter(|(_, mount)| is_sealed(mount)) {
+            push(&[&"--remount-ro", path]);
         }
         arguments
     }

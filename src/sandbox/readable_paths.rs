@@ -1,5 +1,5 @@
-//! What of the machine commands may read where nothing hides the rest: landlock allows, so what is to be readable is
-//! listed, beside what isn't.
+//! What commands may read of the machine in landlock's tier. Landlock can't hide single paths, so everything that may be read
+//! is listed around what may not.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use super::hidden_paths;
 
-/// What is hidden on every machine: homes, files that others put down for a while, sockets and keys of services, and
-/// devices. Of `/run` and `/dev` a few files are opened again below.
+/// Folders that are hidden on every machine: home folders, temporary files, sockets and keys of services, and devices. A few
+/// files in `/run` and `/dev` are allowed elsewhere.
 const HIDDEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/lost+found"];
-/// What may be read nevertheless: where names of hosts are looked up, as `/etc/resolv.conf` leads to it.
+/// Readable in spite of that: the resolver's configuration, which `/etc/resolv.conf` links to.
 const RESOLVER_PATHS: [&str; 3] = ["/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf"];
-/// How many folders deep root's own secrets are looked for, by the folder in `/`.
-const DEPTHS: [(&str, usize); 10] = [
+/// How deep folders in `/` are searched for files that only root may read.
+const SEARCH_DEPTHS: [(&str, usize); 10] = [
     ("/etc", 8),
     ("/var", 3),
     ("/srv", 4),
@@ -26,34 +26,34 @@ const DEPTHS: [(&str, usize); 10] = [
     ("/proc", 0),
     ("/sys", 0),
 ];
-/// What is looked through although the folder around it isn't, as bubblewrap's tier does.
+/// Folders that are searched although the folder around them isn't, as in bubblewrap's tier.
 const EXTRA_SCANS: [(&str, usize); 1] = [("/usr/local/etc", 3)];
-/// How deep elsewhere.
-const DEPTH: usize = 2;
-/// The most entries that are looked at; folders beyond are taken as they look from outside.
+/// The depth for other folders.
+const DEFAULT_SEARCH_DEPTH: usize = 2;
+/// The most entries that are looked at. Further folders are judged by their own permissions only.
 const MAX_ENTRIES: usize = 50_000;
 
-/// What may be read of the machine.
+/// The paths of the machine that commands may read.
 #[derive(Debug, Default)]
 pub(super) struct ReadablePaths {
-    /// Files, and folders with all that is in them.
+    /// Files, and folders with everything in them.
     pub(super) whole: Vec<PathBuf>,
-    /// Folders whose names may be listed, theirs and those of folders in them.
+    /// Folders of which commands may list the names, including those of folders in them.
     pub(super) listed: Vec<PathBuf>,
 }
 
-/// Looks for it. `home` is hidden as well. For root, whose files need no permission to be read, whatever isn't readable
-/// by everyone is hidden, too: `/etc/shadow`, the machine's keys, data of services.
-pub(super) fn find_readable(home: Option<&Path>, root: bool) -> ReadablePaths {
+/// Finds the readable paths. `home` is hidden as well. For root, who can read everything, files that not everyone may read are
+/// hidden, too: `/etc/shadow`, the machine's keys, data of services.
+pub(super) fn find_readable(home: Option<&Path>, is_root: bool) -> ReadablePaths {
     let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
     hidden.extend(hidden_paths::hidden_dirs());
     hidden.extend(home.filter(|home| home.parent().is_some()).map(Path::to_owned));
-    let closed = if root {
+    let closed = if is_root {
         hidden_paths::unreadable_by_others(&EXTRA_SCANS.map(|(top, depth)| (PathBuf::from(top), depth)))
     } else {
         BTreeSet::new()
     };
-    let mut search = ReadableSearch { hidden, closed, root, left: MAX_ENTRIES, found: ReadablePaths::default() };
+    let mut search = ReadableSearch { hidden, closed, is_root, left: MAX_ENTRIES, found: ReadablePaths::default() };
     let all = Path::new("/");
     if search.scan(all, None) == Visibility::Whole {
         search.found.whole.push(all.to_owned());
@@ -64,20 +64,20 @@ pub(super) fn find_readable(home: Option<&Path>, root: bool) -> ReadablePaths {
 
 struct ReadableSearch {
     hidden: Vec<PathBuf>,
-    /// What only root may read deep in folders that aren't looked through otherwise.
+    /// Files that only root may read in folders that aren't searched otherwise.
     closed: BTreeSet<PathBuf>,
-    root: bool,
+    is_root: bool,
     left: usize,
     found: ReadablePaths,
 }
 
-/// What of a folder may be read.
+/// How much of a folder may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
     Whole,
-    /// All names, but not all that is behind them.
+    /// All names, but not all contents.
     Names,
-    /// Some of it, which was noted.
+    /// Some entries, which were added to the result.
     Partial,
 }
 
@@ -91,12 +91,12 @@ impl ReadableSearch {
             let path = entry.path();
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_symlink() {
-                // Where it leads decides.
+                // Only its target matters.
                 continue;
             }
             let inside = if self.hidden.contains(&path) {
                 Visibility::Partial
-            } else if self.root && !for_everyone(&metadata) {
+            } else if self.is_root && !is_world_readable(&metadata) {
                 Visibility::Names
             } else if metadata.is_dir() {
                 self.inside(&path, depth)
@@ -121,11 +121,14 @@ impl ReadableSearch {
 
     fn inside(&mut self, folder: &Path, depth: Option<usize>) -> Visibility {
         let depth = depth.unwrap_or_else(|| {
-            DEPTHS.iter().find(|(name, _)| folder == Path::new(name)).map_or(DEPTH, |(_, depth)| *depth)
+            SEARCH_DEPTHS
+                .iter()
+                .find(|(name, _)| folder == Path::new(name))
+                .map_or(DEFAULT_SEARCH_DEPTH, |(_, depth)| *depth)
         });
-        let leads = self.hidden.iter().any(|hidden| hidden.starts_with(folder))
+        let contains_hidden = self.hidden.iter().any(|hidden| hidden.starts_with(folder))
             || self.closed.range(folder.to_owned()..).next().is_some_and(|closed| closed.starts_with(folder));
-        if leads || (self.root && depth > 0 && self.left > 0) {
+        if contains_hidden || (self.is_root && depth > 0 && self.left > 0) {
             self.scan(folder, Some(depth.saturating_sub(1)))
         } else {
             Visibility::Whole
@@ -133,7 +136,7 @@ impl ReadableSearch {
     }
 }
 
-fn for_everyone(metadata: &Metadata) -> bool {
+fn is_world_readable(metadata: &Metadata) -> bool {
     let needed = if metadata.is_dir() { 0o005 } else { 0o004 };
     metadata.permissions().mode() & needed == needed
 }
@@ -142,9 +145,9 @@ fn for_everyone(metadata: &Metadata) -> bool {
 mod tests {
     use super::*;
 
-    fn search(hidden: &Path, root: bool, folder: &Path) -> (Visibility, Vec<String>) {
+    fn search(hidden: &Path, is_root: bool, folder: &Path) -> (Visibility, Vec<String>) {
         let (hidden, found) = (vec![hidden.to_owned()], ReadablePaths::default());
-        let mut search = ReadableSearch { hidden, closed: BTreeSet::new(), root, left: MAX_ENTRIES, found };
+        let mut search = ReadableSearch { hidden, closed: BTreeSet::new(), is_root, left: MAX_ENTRIES, found };
         let seen = search.scan(folder, Some(5));
         let name = |path: &PathBuf| path.strip_prefix(folder).unwrap().display().to_string();
         let mut found: Vec<_> = search.found.whole.iter().map(name).collect();
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_leaves_its_siblings_on_the_way_down() {
+    fn siblings_of_hidden_folders_are_readable() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path();
         fs::create_dir_all(root.join("a/home/x")).unwrap();
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_root_may_read_is_left_out_of_a_folder_that_is_not_looked_through() {
+    fn root_only_files_are_left_out_of_folders_that_are_not_searched() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("usr/local/etc/app")).unwrap();
@@ -178,7 +181,7 @@ mod tests {
         let closed = hidden_paths::unreadable_by_others(&[(root.join("usr/local/etc"), 3)]);
         for (closed, expected) in [(BTreeSet::new(), vec!["usr"]), (closed, vec!["usr/bin"])] {
             let (hidden, found) = (vec![root.join("other")], ReadablePaths::default());
-            let mut search = ReadableSearch { hidden, closed, root: true, left: MAX_ENTRIES, found };
+            let mut search = ReadableSearch { hidden, closed, is_root: true, left: MAX_ENTRIES, found };
             let mut whole = match search.inside(&root, Some(0)) {
                 Visibility::Whole => vec!["usr".to_owned()],
                 _ => search
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn root_reads_only_what_everyone_may() {
+    fn for_root_only_world_readable_files_are_readable() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path();
         fs::create_dir_all(root.join("etc/open")).unwrap();

@@ -1,9 +1,8 @@
-//! A process that puts protected files back when this program was killed while a command ran, or before what the command
-//! has left was compared.
+//! A process that restores protected files if this program is killed while a command runs, or before the check after it.
 //!
-//! It is this very program, started again before the first command with a snapshot of what must stay as it is, in memory
-//! that no command can reach. It waits for the end of a pipe that this program and the supervisors of commands hold open.
-//! When that comes and no comparison is due, it ends; else it compares, and puts back what was changed.
+//! It is this program itself, started again before the first command, with a [`TamperGuard`] in memory that no command can
+//! reach. It waits for the end of a pipe that this program and the supervisors of commands hold open. If a check is due then,
+//! it compares the protected files and restores what was changed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,31 +20,31 @@ use rustix::process::Pid;
 
 use super::tamper_guard::TamperGuard;
 
-/// What the program is started with to be this process; no command of the command line.
+/// The argument with which the program becomes this process; it isn't part of the command line interface.
 pub const ARGUMENT: &str = "restore-after-kill";
-/// Where the snapshot begins: behind one byte that says whether a comparison is due, and one for the tier.
+/// Bytes before the snapshot: whether a check is due, and whether commands may outlive the pipe.
 const HEADER: u64 = 2;
-/// When to look in bubblewrap's tier: the kernel ends the commands together with bubblewrap, but says nothing of when that
-/// is done.
+/// When to check in bubblewrap's tier: the kernel ends the commands together with bubblewrap, but doesn't report when that is
+/// done.
 const CHECK_DELAYS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(450)];
 
-/// How long its end is waited for when the run has ended.
+/// How long to wait for the process to end after the run.
 const REAP_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The process of this run; 0 for none.
+/// The process id of the restorer; 0 if there is none.
 static RESTORER_PID: AtomicI32 = AtomicI32::new(0);
 
-/// Whether a child of ours is that process: then no command has left it.
+/// Whether a child process is the restorer, and not something that a command left behind.
 pub fn is_restorer(process: Pid) -> bool {
     process.as_raw_nonzero().get() == RESTORER_PID.load(Ordering::Relaxed)
 }
 
-/// Our end of the line.
+/// Starts the process and tells it when a check is due.
 #[derive(Debug)]
 pub(super) struct Restorer {
-    /// Whether commands end with bubblewrap, and not before the pipe does.
+    /// Whether commands end with bubblewrap, which may be after the pipe does.
     commands_outlive_pipe: bool,
-    /// The record's lock: the run can't be resumed before all is put back.
+    /// The lock of the record: the run can't be resumed before everything is restored.
     record_lock: Option<Arc<OwnedFd>>,
     started: Mutex<Option<RestorerProcess>>,
 }
@@ -56,26 +55,23 @@ struct RestorerProcess {
     /// The writing end of the pipe.
     liveness_pipe: Option<Arc<OwnedFd>>,
     memory: File,
-    /// Of the guard that the memory holds.
+    /// Identifies the guard state that the memory holds.
     fingerprint: Option<u64>,
 }
 
 impl Restorer {
-    pub(super) fn new(ends_late: bool, held: Option<Arc<OwnedFd>>) -> Self {
-        Self { commands_outlive_pipe: ends_late, record_lock: held, started: Mutex::default() }
+    pub(super) fn new(commands_outlive_pipe: bool, record_lock: Option<Arc<OwnedFd>>) -> Self {
+        Self { commands_outlive_pipe, record_lock, started: Mutex::default() }
     }
 
-    /// From now on a comparison with the guard is due when this program ends.
+    /// From now on, a check with this guard is due if this program ends.
     ///
     /// # Errors
-    /// Where the process can't be started: then no command may be, either.
+    /// If the process can't be started; no command may be started then.
     pub(super) fn arm(&self, guard: &TamperGuard) -> io::Result<()> {
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that somebody has killed is of no use.
-        let is_there = started.as_mut().is_some_and(|started| matches!(started.process.try_wait(), Ok(None)));
-        if !is_there {
-            *started = None;
-        }
+        // It may have been killed.
+        started.take_if(|started| !matches!(started.process.try_wait(), Ok(None)));
         let started = match &mut *started {
             Some(started) => started,
             none => none.insert(self.start(guard)?),
@@ -91,15 +87,15 @@ impl Restorer {
         started.memory.write_all_at(&[1, u8::from(self.commands_outlive_pipe)], 0)
     }
 
-    /// All was compared.
+    /// No check is due any more.
     pub(super) fn disarm(&self) {
         if let Some(started) = &*self.started.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Memory that was written takes another byte.
+            // Can't fail: the byte was written before.
             let _ = started.memory.write_all_at(&[0], 0);
         }
     }
 
-    /// What the process waits for the end of: to be held open by whatever outlives this program and ends commands.
+    /// The pipe whose end the process waits for. Every process that ends commands and may outlive this program holds it open.
     pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         started.as_ref().and_then(|started| started.liveness_pipe.clone())
@@ -107,14 +103,13 @@ impl Restorer {
 
     #[allow(unsafe_code)]
     fn start(&self, guard: &TamperGuard) -> io::Result<RestorerProcess> {
-        let make = |flags| rustix::fs::memfd_create("legwork-restore", MemfdFlags::CLOEXEC | flags);
-        // Some systems allow no other, and kernels before 6.3 don't know it.
-        let memory = File::from(make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?);
+        let create = |flags| rustix::fs::memfd_create("legwork-restore", MemfdFlags::CLOEXEC | flags);
+        // Some systems require this flag, and kernels before 6.3 don't know it.
+        let memory = File::from(create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?);
         memory.write_all_at(&[0, 0], 0)?;
         let (reader, writer) = io::pipe()?;
-        let roots = guard.roots();
-        let kept: Vec<Arc<OwnedFd>> = roots.into_iter().chain(self.record_lock.clone()).collect();
-        let inherited: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).chain([memory.as_raw_fd()]).collect();
+        let kept_open: Vec<Arc<OwnedFd>> = guard.roots().into_iter().chain(self.record_lock.clone()).collect();
+        let inherited: Vec<RawFd> = kept_open.iter().map(AsRawFd::as_raw_fd).chain([memory.as_raw_fd()]).collect();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("legwork").arg(ARGUMENT).arg(memory.as_raw_fd().to_string());
         command.current_dir("/");
@@ -122,11 +117,11 @@ impl Restorer {
         let prepare = move || {
             rustix::process::setsid()?;
             for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
-                // SAFETY: a plain system call; being ignored is kept over exec.
+                // SAFETY: a plain system call. Ignored signals stay ignored after exec.
                 unsafe { libc::signal(signal, libc::SIG_IGN) };
             }
             for number in &inherited {
-                // SAFETY: `kept` and `memory` are open until the process was started.
+                // SAFETY: `kept_open` and `memory` stay open until the process has been started.
                 let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(*number) };
                 fcntl_setfd(descriptor, FdFlags::empty())?;
             }
@@ -137,7 +132,7 @@ impl Restorer {
             command.pre_exec(prepare);
         }
         let process = command.spawn()?;
-        drop(kept);
+        drop(kept_open);
         RESTORER_PID.store(i32::try_from(process.id()).unwrap_or_default(), Ordering::Relaxed);
         Ok(RestorerProcess { process, liveness_pipe: Some(Arc::new(OwnedFd::from(writer))), memory, fingerprint: None })
     }
@@ -145,11 +140,11 @@ impl Restorer {
 
 impl Drop for RestorerProcess {
     fn drop(&mut self) {
-        // It ends when the line does, at once where nothing is due. Not every first process of a container reaps what is
-        // left to it.
+        // It ends with the pipe, at once if no check is due. It is reaped here because not every init process of a container
+        // reaps orphans.
         self.liveness_pipe = None;
-        let begun = Instant::now();
-        while matches!(self.process.try_wait(), Ok(None)) && begun.elapsed() < REAP_TIMEOUT {
+        let start = Instant::now();
+        while matches!(self.process.try_wait(), Ok(None)) && start.elapsed() < REAP_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         let id = i32::try_from(self.process.id()).unwrap_or_default();
@@ -157,17 +152,17 @@ impl Drop for RestorerProcess {
     }
 }
 
-/// The process's own life. `descriptor` is the number of the memory with the snapshot.
+/// The restorer's main function. `descriptor` is the number of the memory with the snapshot.
 ///
 /// # Errors
-/// Where there is no such memory.
+/// If there is no such memory.
 pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     let number: u32 = descriptor.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut memory = File::open(format!("/proc/self/fd/{number}"))?;
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     let mut header = [0; HEADER as usize];
     memory.read_exact(&mut header)?;
-    let [is_due, ends_late] = header.map(|byte| byte == 1);
+    let [is_due, commands_outlive_pipe] = header.map(|byte| byte == 1);
     if !is_due {
         return Ok(());
     }
@@ -175,13 +170,13 @@ pub fn run_restorer(descriptor: &str) -> io::Result<()> {
     memory.read_to_end(&mut bytes)?;
     let guard = TamperGuard::from_snapshot(&bytes).ok_or(io::ErrorKind::InvalidData)?;
     drop(bytes);
-    if ends_late {
-        for pause in CHECK_DELAYS {
-            std::thread::sleep(pause);
+    if commands_outlive_pipe {
+        for delay in CHECK_DELAYS {
+            std::thread::sleep(delay);
             let _ = guard.check(false);
         }
     } else {
-        // There is nobody left to hear of it.
+        // No process is left that the result could be reported to.
         let _ = guard.check(false);
     }
     Ok(())

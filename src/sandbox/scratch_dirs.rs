@@ -1,5 +1,5 @@
-//! What commands of one run have to themselves: a home folder and one for temporary files. Both last from call to call
-//! and are gone when the run ends, however it ends.
+//! Private folders for the commands of a run: a home folder and one for temporary files. They are kept from command to command
+//! and removed when the run ends, even if it is killed.
 
 use std::fs::{self, File};
 use std::io::{self, PipeWriter};
@@ -11,47 +11,48 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::SandboxPolicy;
+use super::policy::SandboxPolicy;
 
-/// How a folder is called that a run uses.
+/// The prefix of a folder in use.
 const PREFIX: &str = "legwork-run-";
-/// The same before it is locked.
+/// The prefix of a folder that isn't locked yet.
 const UNLOCKED_PREFIX: &str = "legwork-new-";
-/// Held for as long as the run lives.
+/// The file that a run keeps locked.
 const LOCK: &str = "lock";
-/// How many entries of the folder above are looked at for what earlier runs left.
-const LOOKED_AT: usize = 10_000;
+/// How many entries of the parent folder are searched for folders of earlier runs.
+const MAX_ENTRIES: usize = 10_000;
 
-/// Waits for the end of its standard input, which is our end, then removes the folder. What dies with us can still be
-/// writing, hence several times. It is in the background, so that it isn't our child, among which orphans are looked for.
+/// Waits for the end of its standard input, which comes with the end of this process, and removes the folder. It tries several
+/// times because commands may still be writing. It runs in the background so that it isn't a child of this process, whose
+/// children are searched for orphans.
 const CLEANUP_SCRIPT: &str = "exec 3<&0; { trap '' HUP INT TERM; read -r _; for _ in 1 2 3 4 5; do [ -e \"$1\" ] || exit 0; \
                      chmod -R u+rwX \"$1\" 2>/dev/null; rm -rf \"$1\" 2>/dev/null; sleep 1; done; } <&3 3<&- &";
 
-/// The folder of one run; removed when it is dropped, or by a small process that outlives us where we are killed, or by
-/// the next run where that one is killed as well.
+/// The folder of one run. It is removed when this is dropped; if this process is killed, by a small process that outlives it;
+/// and if that one is killed, by the next run.
 #[derive(Debug)]
 pub(super) struct ScratchDirs {
     folder: PathBuf,
     _lock: File,
-    _sweeper: Option<PipeWriter>,
+    _cleanup: Option<PipeWriter>,
 }
 
 impl ScratchDirs {
-    /// Makes it where temporary files go, outside of whatever commands may change.
-    pub(super) fn create(boundary: &SandboxPolicy) -> io::Result<Self> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for place in places(boundary) {
-            sweep(&place);
-            match Self::create_in(&place) {
-                Ok(private) => return Ok(private),
-                Err(error) => last = error,
+    /// Creates the folder in a folder for temporary files, preferably outside of what commands may change.
+    pub(super) fn create(policy: &SandboxPolicy) -> io::Result<Self> {
+        let mut last_error = io::Error::from(io::ErrorKind::NotFound);
+        for parent in parents(policy) {
+            remove_leftovers(&parent);
+            match Self::create_in(&parent) {
+                Ok(scratch) => return Ok(scratch),
+                Err(error) => last_error = error,
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
-    fn create_in(place: &Path) -> io::Result<Self> {
-        let new = tempfile::Builder::new().prefix(UNLOCKED_PREFIX).tempdir_in(place)?;
+    fn create_in(parent: &Path) -> io::Result<Self> {
+        let new = tempfile::Builder::new().prefix(UNLOCKED_PREFIX).tempdir_in(parent)?;
         let lock = open_lock(new.path(), true)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         for name in ["home", "tmp"] {
@@ -59,19 +60,19 @@ impl ScratchDirs {
         }
         let unique =
             new.path().file_name().and_then(|name| name.to_str()?.strip_prefix(UNLOCKED_PREFIX)).unwrap_or_default();
-        let folder = place.join(format!("{PREFIX}{unique}"));
-        // From here on it is removed by its own name.
+        let folder = parent.join(format!("{PREFIX}{unique}"));
+        // `keep`: from here on, the cleanup process removes it.
         fs::rename(new.keep(), &folder)?;
-        let sweeper = spawn_cleanup(&folder).ok();
-        Ok(Self { folder, _lock: lock, _sweeper: sweeper })
+        let cleanup = spawn_cleanup(&folder).ok();
+        Ok(Self { folder, _lock: lock, _cleanup: cleanup })
     }
 
-    /// What takes the place of the home folder.
+    /// The folder that replaces the home folder.
     pub(super) fn home(&self) -> PathBuf {
         self.folder.join("home")
     }
 
-    /// What takes the place of `/tmp`.
+    /// The folder that replaces `/tmp`.
     pub(super) fn tmp(&self) -> PathBuf {
         self.folder.join("tmp")
     }
@@ -83,15 +84,14 @@ impl Drop for ScratchDirs {
     }
 }
 
-/// Where it can lie, the best first.
-fn places(boundary: &SandboxPolicy) -> Vec<PathBuf> {
+/// The folders that it can be created in, the best first.
+fn parents(policy: &SandboxPolicy) -> Vec<PathBuf> {
     let known = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
     let candidates = std::iter::once(std::env::temp_dir()).chain(known);
-    let open: Vec<&PathBuf> = std::iter::once(&boundary.workspace).chain(&boundary.writable).collect();
-    let canonical = candidates.filter_map(|place| place.canonicalize().ok()).filter(|place| place.is_dir());
+    let canonical = candidates.filter_map(|parent| parent.canonicalize().ok()).filter(|parent| parent.is_dir());
     let (mut outside, inside): (Vec<_>, Vec<_>) =
-        canonical.partition(|place| !open.iter().any(|open| place.starts_with(open)));
-    // Where the workspace is `/`, there is nothing outside.
+        canonical.partition(|parent| !policy.writable_roots().any(|root| parent.starts_with(root)));
+    // If the workspace is `/`, nothing is outside.
     outside.extend(inside);
     outside
 }
@@ -106,18 +106,18 @@ fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
 fn spawn_cleanup(folder: &Path) -> io::Result<PipeWriter> {
     let (reader, writer) = io::pipe()?;
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", CLEANUP_SCRIPT, "legwork-sweep"]).arg(folder).current_dir("/");
+    shell.args(["-c", CLEANUP_SCRIPT, "legwork-cleanup"]).arg(folder).current_dir("/");
     shell.env_clear().env("PATH", "/usr/bin:/bin");
-    // A group of its own, so that what ends ours by its group doesn't reach it.
+    // A process group of its own, so that a signal to ours doesn't reach it.
     shell.process_group(0).stdin(OwnedFd::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
     shell.status()?;
     Ok(writer)
 }
 
-/// Removes what runs left that were killed together with their sweeper.
-fn sweep(place: &Path) {
+/// Removes the folders of runs that were killed together with their cleanup processes.
+fn remove_leftovers(parent: &Path) {
     let own = rustix::process::geteuid().as_raw();
-    let entries = fs::read_dir(place).into_iter().flatten().take(LOOKED_AT).flatten();
+    let entries = fs::read_dir(parent).into_iter().flatten().take(MAX_ENTRIES).flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let is_own = entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own);
         if !is_own {
@@ -127,18 +127,18 @@ fn sweep(place: &Path) {
         match open_lock(&entry.path(), false) {
             Ok(lock) if !unlocked(&lock) => {}
             Ok(_) => remove(&entry.path()),
-            // A removal that began and didn't end.
+            // A removal was begun and interrupted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => remove(&entry.path()),
             Err(_) => {}
         }
     }
 }
 
-/// Removes a folder with all that is in it, folders that were made unreadable and read-only ones included.
+/// Removes a folder with everything in it, including unreadable and read-only folders.
 fn remove(folder: &Path) {
     if fs::remove_dir_all(folder).is_err() && folder.exists() {
         make_removable(folder);
-        // What can't be removed now is tried again by the next run.
+        // The next run tries again.
         let _ = fs::remove_dir_all(folder);
     }
 }

@@ -1,12 +1,12 @@
-//! The process between this program and a command that has no process namespace of its own. It reaps what the command
-//! leaves behind as soon as that ends, and it ends the command's whole process tree: when the command itself has ended,
-//! when it is asked to by a signal, and when this program is gone, however that ended.
+//! A process between this program and a command that has no process namespace of its own. It reaps orphans of the command,
+//! and it ends the command's whole process tree when the command itself has ended, when it gets a signal, and when this
+//! program has ended in any way.
 //!
-//! It is forked between fork and exec, so it is a copy of this program that never becomes another one. Nothing here may
-//! allocate, lock or panic: only system calls are made, and /proc is read into buffers on the stack.
+//! It is forked between fork and exec, so it is a copy of this program that never executes another. Nothing here may allocate,
+//! lock or panic: only system calls are made, and /proc is read into buffers on the stack.
 //!
-//! What else has to be done once a run was killed, another process does, see [`super::restorer`]: it waits for the end of a
-//! pipe that this one holds open until the tree has ended, so that nothing of it can interfere.
+//! If the run was killed, another process restores protected files, see [`super::restorer`]. That one waits for the end of a
+//! pipe that the supervisor holds open until the tree has ended, so that no command can interfere.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,19 +21,19 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
 use rustix::path::DecInt;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, wait};
 
-/// How long the supervisor tries to end a tree. A process that the kernel can't end (it waits for a device), or that isn't
-/// ours to end (it has other rights), is given up then.
+/// How long the supervisor tries to end a tree. It then gives up on processes that the kernel can't end (waiting for a device)
+/// or that it may not signal.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest pause between two looks for what is left.
+/// The longest pause between two searches for remaining processes.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How many processes are found in one look; those beyond are found by the next one.
-const FOUND: usize = 4096;
+/// How many processes one search finds; the next one finds the others.
+const MAX_FOUND: usize = 4096;
 /// The signals that ask the supervisor to end the tree.
 const TERMINATION_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
-/// Puts a supervisor before a command. `held` stays open for as long as the supervisor lives, at most two of them: the lock
-/// of the run's record isn't free before the run's processes have ended, and nothing is restored before that. To be called before any other step that is taken between fork and
-/// exec, for the supervisor must not be confined.
+/// Adds a supervisor to a command. The supervisor keeps the `held` descriptors open: the lock of the run's record is not
+/// released, and nothing is restored, before the run's processes have ended. Must be called before any other pre-exec step is
+/// added, because the supervisor must not be confined.
 #[allow(unsafe_code)]
 pub(super) fn supervise(command: &mut Command, held: [Option<Arc<OwnedFd>>; 2]) {
     let runner = getpid();
@@ -62,15 +62,15 @@ pub(super) fn supervise(command: &mut Command, held: [Option<Arc<OwnedFd>>; 2]) 
 /// Asks a supervisor to end its tree.
 pub fn request_termination(supervisor: Pid) {
     for signal in [Signal::TERM, Signal::CONT] {
-        // It may be gone already. One that somebody has stopped hears nothing until it goes on.
+        // It may have ended already. A stopped process gets the signal only when it continues.
         let _ = kill_process(supervisor, signal);
     }
 }
 
-/// Forks without the steps that the C library adds for programs of several threads.
+/// Forks without the handlers that the C library runs for multi-threaded programs.
 #[allow(unsafe_code)]
 fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: no memory is shared, and the child goes on with a copy of this stack. Only plain system calls follow.
+    // SAFETY: no memory is shared, and the child continues on a copy of this stack. Only plain system calls follow.
     match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
         0 => Ok(None),
         -1 => Err(io::Error::last_os_error()),
@@ -78,20 +78,20 @@ fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// The supervisor's own life.
+/// The supervisor's main function.
 fn run_supervisor(command: Pid, runner: Pid, held: [RawFd; 2]) -> ! {
-    // The pipes of the command's output and of its start among them: whoever reads them waits for their end.
+    // This includes the pipes of the command's output and start, whose readers wait for their end.
     close_all_but(held);
     let mut ended = None;
     while ended.is_none() && getppid() == Some(runner) {
-        let is_asked = next_signal(None).is_some_and(|signal| TERMINATION_SIGNALS.contains(&signal));
+        let must_end = next_signal(None).is_some_and(|signal| TERMINATION_SIGNALS.contains(&signal));
         reap(command, &mut ended);
-        if is_asked {
+        if must_end {
             break;
         }
     }
-    let begun = Instant::now();
-    while begun.elapsed() < KILL_TIMEOUT {
+    let start = Instant::now();
+    while start.elapsed() < KILL_TIMEOUT {
         if reap(command, &mut ended) == Remaining::Nothing {
             break;
         }
@@ -110,7 +110,7 @@ enum Remaining {
     Nothing,
 }
 
-/// Takes note of all children that have ended, those of others that were left to us included.
+/// Reaps all children that have ended, including orphans that this process has inherited.
 fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> Remaining {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -122,12 +122,12 @@ fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> Remaining {
     }
 }
 
-/// Kills all that descends from this process. First every one is stopped, parents before their children: one that is
-/// stopped starts nothing more and doesn't see the others end, so that none takes another's place.
+/// Kills all descendants of this process. First each is stopped, parents before their children: a stopped process can't start
+/// another one or react to the end of others.
 fn kill_tree() {
     let own = getpid();
-    // Each with the parent that it was found at.
-    let mut found = [(0, 0); FOUND];
+    // Each with the parent that it was found below.
+    let mut found = [(0, 0); MAX_FOUND];
     let mut count = 0;
     add_children(own, &mut found, &mut count);
     let mut at = 0;
@@ -135,7 +135,7 @@ fn kill_tree() {
         let (process, parent) = found[at];
         at += 1;
         let Some(process) = Pid::from_raw(process) else { continue };
-        // Its number may be another's by now. One whose parent has ended is ours.
+        // The id may have been reused. A process whose parent has ended has become our child.
         let now = parent_of(process);
         if now != parent && now != own.as_raw_nonzero().get() {
             found[at - 1].0 = 0;
@@ -152,7 +152,7 @@ fn kill_tree() {
 }
 
 /// Adds the children of all threads of a process.
-fn add_children(process: Pid, found: &mut [(i32, i32); FOUND], count: &mut usize) {
+fn add_children(process: Pid, found: &mut [(i32, i32); MAX_FOUND], count: &mut usize) {
     const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
     let parent = process.as_raw_nonzero().get();
     let open = |folder: &dyn AsFd, name: &CStr| openat(folder.as_fd(), name, FOLDER, Mode::empty());
@@ -170,7 +170,7 @@ fn add_children(process: Pid, found: &mut [(i32, i32); FOUND], count: &mut usize
         let mut number = 0_i32;
         let mut buffer = [0; 1024];
         while let Ok(length) = rustix::io::read(&list, &mut buffer) {
-            // The last number has a blank behind it, too.
+            // Every number is followed by a blank, including the last one.
             for byte in buffer.iter().take(length) {
                 if byte.is_ascii_digit() {
                     number = number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0'));
@@ -189,7 +189,7 @@ fn add_children(process: Pid, found: &mut [(i32, i32); FOUND], count: &mut usize
     }
 }
 
-/// The parent of a process, see proc_pid_stat(5); 0 for one that is gone.
+/// The parent of a process, see proc_pid_stat(5); 0 if the process has ended.
 fn parent_of(process: Pid) -> i32 {
     let mut buffer = [0; 512];
     let length = openat(CWD, c"/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -200,16 +200,16 @@ fn parent_of(process: Pid) -> i32 {
         .and_then(|own| openat(&own, c"stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
         .and_then(|stat| rustix::io::read(&stat, &mut buffer));
     let text = buffer.get(..length.unwrap_or(0)).unwrap_or_default();
-    // The name before it is in parentheses and can hold anything; behind it stands the state, one letter.
+    // The program's name, in parentheses, can contain anything. After it come the state, one letter, and the parent.
     let Some(end) = text.iter().rposition(|byte| *byte == b')') else { return 0 };
     let digits = text.iter().skip(end + 4).take_while(|byte| byte.is_ascii_digit());
     digits.fold(0_i32, |number, byte| number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0')))
 }
 
-/// Blocks every signal, and gives the mask that was there.
+/// Blocks every signal and returns the former mask.
 #[allow(unsafe_code)]
 fn block_signals() -> io::Result<libc::sigset_t> {
-    // SAFETY: both sets are on the stack and outlive the calls; an all-zero set is a valid one.
+    // SAFETY: both sets are on the stack and outlive the calls; all zeros is a valid set.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -223,19 +223,19 @@ fn block_signals() -> io::Result<libc::sigset_t> {
 
 #[allow(unsafe_code)]
 fn set_signals(mask: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set outlives the call, and no old one is asked for.
+    // SAFETY: the set outlives the call, and the old one isn't requested.
     match unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Waits for the next of the blocked signals; `None` where there was none in time.
+/// Waits for a blocked signal; `None` at a timeout.
 #[allow(unsafe_code)]
 fn next_signal(longest: Option<Duration>) -> Option<Signal> {
     let time = longest.map(|longest| libc::timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: set and time outlive the call, which needs no room for what it knows of the signal.
+    // SAFETY: set and time outlive the call, and no signal information is requested.
     let number = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -244,11 +244,11 @@ fn next_signal(longest: Option<Duration>) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Closes every descriptor but two; a number is negative where none is kept.
+/// Closes every descriptor except these two; a negative number stands for none.
 #[allow(unsafe_code)]
 fn close_all_but(kept: [RawFd; 2]) {
     let close = |first: u32, last: u32| {
-        // SAFETY: this process uses none of them, and it never returns to whoever does.
+        // SAFETY: this process uses none of them, and it never returns to code that does.
         if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
             return;
         }
@@ -275,15 +275,15 @@ fn close_all_but(kept: [RawFd; 2]) {
     close(first, i32::MAX as u32);
 }
 
-/// Ends this process as the command has ended.
+/// Ends this process with the same exit code or signal as the command.
 #[allow(unsafe_code)]
 fn end_like(ended: Option<WaitStatus>) -> ! {
     let (code, signal) = match ended {
         Some(status) => (status.exit_status(), status.terminating_signal()),
-        // It was ended with its tree, and couldn't be.
+        // It couldn't be ended.
         None => (None, Some(libc::SIGKILL)),
     };
-    // SAFETY: plain system calls on this very process, which ends here.
+    // SAFETY: plain system calls on this process, which ends here.
     unsafe {
         if let Some(signal) = signal {
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -1,4 +1,4 @@
-//! What is looked at after each call, for the tier can't hold it.
+//! Runs the tamper guard around the commands of a run: before the first one starts, and after each.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,71 +7,85 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::policy::{RecordVerifier, SandboxPolicy, Tier};
 use super::protected_paths::canonical_as_far_as_possible;
 use super::restorer::Restorer;
+use super::tamper_error::TamperError;
 use super::tamper_guard::TamperGuard;
-use super::{RecordVerifier, SandboxPolicy, TamperError, Tier};
 use crate::job::GitAccess;
 
-/// What of a run's record never changes once it is there.
+/// The files of a run's record that never change after they were written.
 const IMMUTABLE_RECORD_FILES: [&str; 2] = ["job.yaml", "plan.json"];
 
 #[derive(Debug)]
 pub(super) struct TamperWatch {
     guard: TamperGuard,
-    /// Puts things back where this program is killed.
+    /// Restores files if this program is killed.
     restorer: Option<Restorer>,
-    /// How many commands run now.
+    /// How many commands are running.
     running: AtomicUsize,
 }
 
 impl TamperWatch {
     pub(super) fn new(
-        boundary: &SandboxPolicy,
+        policy: &SandboxPolicy,
         tier: Tier,
         out: &Path,
         record: &Path,
-        judge: Option<RecordVerifier>,
+        verifier: Option<RecordVerifier>,
     ) -> Self {
         let (out, record) = (canonical_as_far_as_possible(out), canonical_as_far_as_possible(record));
-        let allowed = &boundary.allowed_changes;
-        // We write there ourselves all the time.
-        let protected = boundary.protected.iter().filter(|path| **path != out).cloned();
-        // Bubblewrap binds it.
+        let allowed = &policy.allowed_changes;
+        // This program itself writes to the folder of all runs.
+        let protected = policy.protected.iter().filter(|path| **path != out).cloned();
+        // In bubblewrap's tier, that folder is bind-mounted.
         let in_record =
             IMMUTABLE_RECORD_FILES.map(|name| record.join(name)).into_iter().chain([out.join(".gitignore")]);
         let in_record = in_record.filter(|_| tier != Tier::Bubblewrap);
-        let all = protected.chain(boundary.protected_links.iter().cloned()).chain(in_record);
-        let is_loose =
+        let all = protected.chain(policy.protected_links.iter().cloned()).chain(in_record);
+        let needs_guard =
             |path: &PathBuf| tier != Tier::Bubblewrap || !is_bind_mounted(path) || allowed.allows_below(path);
-        let mut loose: Vec<PathBuf> = all.filter(is_loose).collect();
+        let mut guarded: Vec<PathBuf> = all.filter(needs_guard).collect();
         if allowed.git == GitAccess::Commit {
-            // What commands may change of them: all, or single folders of one outside of the workspace.
+            // The parts of git folders that commands may change: a whole folder in the workspace, or single folders of one
+            // outside of it.
             for folder in &allowed.git_folders {
-                let roots = || std::iter::once(&boundary.workspace).chain(&boundary.writable);
-                match roots().any(|root| folder.starts_with(root)) {
-                    true => loose.push(folder.clone()),
-                    false => loose.extend(roots().filter(|root| root.starts_with(folder)).cloned()),
+                match policy.writable_roots().any(|root| folder.starts_with(root)) {
+                    true => guarded.push(folder.clone()),
+                    false => guarded.extend(policy.writable_roots().filter(|root| root.starts_with(folder)).cloned()),
                 }
             }
         }
-        loose.sort();
-        loose.dedup();
-        // A git folder is looked at as a whole, with all that is in it.
-        let whole: Vec<PathBuf> = loose.iter().filter(|path| allowed.git_folders.contains(*path)).cloned().collect();
-        loose.retain(|path| !whole.iter().any(|folder| path != folder && path.starts_with(folder)));
-        let guard = TamperGuard::for_paths(boundary, &loose);
-        // Bubblewrap binds the folder of all runs.
-        let guard = if tier == Tier::Bubblewrap { guard } else { guard.with_records(boundary, &out, &record, judge) };
+        guarded.sort();
+        guarded.dedup();
+        // A guarded git folder includes everything in it.
+        let git_folders: Vec<PathBuf> =
+            guarded.iter().filter(|path| allowed.git_folders.contains(*path)).cloned().collect();
+        guarded.retain(|path| !git_folders.iter().any(|folder| path != folder && path.starts_with(folder)));
+        let guard = TamperGuard::for_paths(policy, &guarded);
+        let guard = match tier {
+            Tier::Bubblewrap => guard,
+            _ => guard.with_records(policy, &out, &record, verifier),
+        };
         Self { guard, restorer: None, running: AtomicUsize::new(0) }
     }
 
-    /// A command is about to be started.
+    /// The same, restoring files even if this program is killed.
+    pub(super) fn with_restorer(self, restorer: Restorer) -> Self {
+        Self { restorer: Some(restorer), ..self }
+    }
+
+    /// A pipe that supervisors of commands keep open, so that nothing is restored before their commands have ended.
+    pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
+        self.restorer.as_ref().and_then(Restorer::liveness_pipe)
+    }
+
+    /// Must be called before a command is started.
     ///
     /// # Errors
-    /// Where nothing could be put back if this program were killed.
+    /// If nothing could be restored in case this program is killed.
     pub(super) fn command_starting(&self) -> io::Result<()> {
-        // What was changed while none ran was changed by somebody else.
+        // While no command ran, only someone else can have made changes.
         if self.running.load(Ordering::Relaxed) == 0 {
             self.guard.rebaseline();
             if let Some(restorer) = &self.restorer {
@@ -84,28 +98,18 @@ impl TamperWatch {
         Ok(())
     }
 
-    /// The same guard, which works even where this program is killed.
-    pub(super) fn with_restorer(self, restorer: Restorer) -> Self {
-        Self { restorer: Some(restorer), ..self }
-    }
-
-    /// What supervisors of commands hold open, so that nothing is put back before their commands have ended.
-    pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
-        self.restorer.as_ref().and_then(Restorer::liveness_pipe)
-    }
-
-    /// A command has ended.
-    pub(super) fn command_ended(&self) -> Option<TamperError> {
-        let others = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
-        let found = self.guard.check(others).err().map(|breach| TamperError(breach.to_string()));
-        if !others && let Some(restorer) = &self.restorer {
+    /// Must be called after a command has ended.
+    pub(super) fn command_ended(&self) -> Result<(), TamperError> {
+        let others_run = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
+        let result = self.guard.check(others_run);
+        if !others_run && let Some(restorer) = &self.restorer {
             restorer.disarm();
         }
-        found
+        result
     }
 }
 
-/// Whether bubblewrap binds it read-only, and nothing else leads to it.
+/// Whether bubblewrap binds a path read-only, and no other path leads to the same file.
 fn is_bind_mounted(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir() || (metadata.is_file() && metadata.nlink() == 1))
 }

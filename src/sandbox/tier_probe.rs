@@ -1,122 +1,126 @@
-//! Whether a tier works: one command, started as every other will be, that says how it is confined.
+//! Finds out whether a tier works: one command is started as every other will be and reports how it is confined.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{SandboxPolicy, programs};
+use super::policy::SandboxPolicy;
+use super::programs;
 
 /// How long all probes of a tier may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that is read of what it prints, in bytes.
-const MOST: usize = 1 << 16;
-/// Prints what the kernel knows of it, with nothing but the shell itself.
+/// How much of a probe's output is read, in bytes.
+const MAX_OUTPUT: usize = 1 << 16;
+/// Prints what the kernel says about the shell, without starting another program.
 const SCRIPT: &str = "echo \"$(</proc/self/status)\"";
 
 /// Why a tier can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeError {
-    /// It didn't end in time.
     TimedOut,
-    /// It ended, and said this.
-    Fails(String),
+    Failed(String),
 }
 
 impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut => write!(f, "a trial of it didn't end within {} seconds", PROBE_TIMEOUT.as_secs()),
-            Self::Fails(why) => f.write_str(why),
+            Self::TimedOut => write!(f, "a test command didn't end within {} seconds", PROBE_TIMEOUT.as_secs()),
+            Self::Failed(reason) => f.write_str(reason),
         }
     }
 }
 
-/// When probes that begin now must be over.
+impl From<io::Error> for ProbeError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// When probes that start now must have ended.
 pub(super) fn deadline() -> Instant {
     Instant::now() + PROBE_TIMEOUT
 }
 
-/// The shell to try it with.
-pub(super) fn shell(boundary: &SandboxPolicy) -> Option<PathBuf> {
+/// The shell that bubblewrap's probe runs.
+pub(super) fn shell(policy: &SandboxPolicy) -> Option<PathBuf> {
     let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
-    let writable: Vec<PathBuf> = std::iter::once(&boundary.workspace).chain(&boundary.writable).cloned().collect();
-    let path = boundary.path_dirs.iter().cloned();
+    let writable: Vec<PathBuf> = policy.writable_roots().cloned().collect();
+    let path = policy.path_dirs.iter().cloned();
     programs::find("bash", path.chain(usual), &writable)
         .or_else(|| programs::find("bash", ["/bin".into()].into_iter(), &[]))
 }
 
-/// Runs a command that is a confined bash, and looks whether it has neither capabilities nor a way to new privileges.
-pub(super) fn run(command: &mut Command, filtered: bool, deadline: Instant) -> Result<(), ProbeError> {
-    let failed = |error: io::Error| ProbeError::Fails(error.to_string());
-    command.args(["-c", SCRIPT]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut trial = ProbeProcess(command.spawn().map_err(failed)?);
-    let (stdout, stderr) = trial.read_output(deadline)?;
-    let status = trial.wait(deadline)?;
-    if !status.success() {
-        let line = stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-        return Err(ProbeError::Fails(line.trim().chars().take(200).collect()));
+/// Runs a confined bash and checks that it has no capabilities and no way to gain privileges.
+pub(super) fn run(command: &mut Command, is_filtered: bool, deadline: Instant) -> Result<(), ProbeError> {
+    command.args(["-c", SCRIPT]);
+    let output = output(command, deadline)?;
+    if !output.status.success() {
+        let line = output.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no error message");
+        return Err(ProbeError::Failed(line.trim().chars().take(200).collect()));
     }
-    check_status(&stdout, filtered)
+    check_status(&output.stdout, is_filtered)
 }
 
-/// See proc_pid_status(5).
-fn check_status(status: &str, filtered: bool) -> Result<(), ProbeError> {
+/// Checks the content of `/proc/self/status`, see proc_pid_status(5).
+fn check_status(status: &str, is_filtered: bool) -> Result<(), ProbeError> {
     let field = |name: &str| {
         let mut fields = status.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())
     };
-    let none = |name: &str| !field(name).is_empty() && field(name).bytes().all(|digit| digit == b'0');
-    if !["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].into_iter().all(none) {
-        return Err(ProbeError::Fails("commands keep capabilities".to_owned()));
-    }
-    if field("NoNewPrivs") != "1" {
-        return Err(ProbeError::Fails("commands can get new privileges".to_owned()));
-    }
-    if filtered && field("Seccomp") != "2" {
-        return Err(ProbeError::Fails("commands can make any system call".to_owned()));
-    }
-    Ok(())
+    let is_zero = |name: &str| !field(name).is_empty() && field(name).bytes().all(|digit| digit == b'0');
+    let problem = if !["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].into_iter().all(is_zero) {
+        "commands keep capabilities"
+    } else if field("NoNewPrivs") != "1" {
+        "commands can gain privileges"
+    } else if is_filtered && field("Seccomp") != "2" {
+        "system calls aren't filtered"
+    } else {
+        return Ok(());
+    };
+    Err(ProbeError::Failed(problem.to_owned()))
 }
 
-/// A started trial; killed when it is dropped.
-struct ProbeProcess(Child);
+/// What a probe printed and how it ended.
+#[derive(Debug)]
+pub(super) struct ProbeOutput {
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+    pub(super) status: ExitStatus,
+}
 
-impl ProbeProcess {
-    /// Reads both streams to their ends.
-    fn read_output(&mut self, deadline: Instant) -> Result<(String, String), ProbeError> {
-        let (Some(mut stdout), Some(mut stderr)) = (self.0.stdout.take(), self.0.stderr.take()) else {
-            return Err(ProbeError::Fails("its output can't be read".to_owned()));
-        };
-        let out = read_to_end(&mut stdout, deadline)?;
-        // It is a line or two, which the pipe has room for.
-        let err = read_to_end(&mut stderr, deadline)?;
-        Ok((out, err))
-    }
-
-    /// Waits for its end, which its closed streams say is near.
-    fn wait(&mut self, deadline: Instant) -> Result<std::process::ExitStatus, ProbeError> {
-        loop {
-            match self.0.try_wait() {
-                Ok(Some(status)) => return Ok(status),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_micros(200)),
-                Ok(None) => return Err(ProbeError::TimedOut),
-                Err(error) => return Err(ProbeError::Fails(error.to_string())),
-            }
+/// Runs a command to its end, or kills it at the deadline.
+pub(super) fn output(command: &mut Command, deadline: Instant) -> Result<ProbeOutput, ProbeError> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut process = ProbeProcess(command.spawn()?);
+    let (Some(mut stdout), Some(mut stderr)) = (process.0.stdout.take(), process.0.stderr.take()) else {
+        return Err(ProbeError::Failed("its output can't be read".to_owned()));
+    };
+    let stdout = read_to_end(&mut stdout, deadline)?;
+    // It is a line or two, which fit into the pipe's buffer meanwhile.
+    let stderr = read_to_end(&mut stderr, deadline)?;
+    loop {
+        match process.0.try_wait()? {
+            Some(status) => return Ok(ProbeOutput { stdout, stderr, status }),
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_micros(200)),
+            None => return Err(ProbeError::TimedOut),
         }
     }
 }
 
+/// A running probe, killed when it is dropped.
+struct ProbeProcess(Child);
+
 impl Drop for ProbeProcess {
     fn drop(&mut self) {
         if let Ok(None) = self.0.try_wait() {
-            // Its parent-death signal takes what is inside with it.
+            // Processes in a sandbox end with their parent.
             let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _ = self.0.wait();
         }
@@ -126,11 +130,10 @@ impl Drop for ProbeProcess {
 fn read_to_end(pipe: &mut (impl Read + AsFd), deadline: Instant) -> Result<String, ProbeError> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
-    while bytes.len() < MOST {
+    while bytes.len() < MAX_OUTPUT {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).map_err(|_| ProbeError::TimedOut)?;
-        let ready = poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout));
-        match ready {
+        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Err(ProbeError::TimedOut),
             Ok(_) => match pipe.read(&mut buffer) {
                 Ok(0) | Err(_) => break,

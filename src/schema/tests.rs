@@ -41,7 +41,6 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("macro-arguments", Sees::Nothing, "in a template"),
     ("confusable-names", Sees::Some, "a variable's name is made from the input's"),
     ("not-a-template", Sees::Some, "what is a tag takes a reader of templates"),
-    ("unsupported-tag-in-command", Sees::Nothing, "in a template"),
     ("unsupported-option", Sees::Some, "what single models take is a table of ours, and depends on the agent"),
     ("out-of-range", Sees::Some, "a pattern can't add minutes to seconds"),
     ("outside-folder", Sees::Some, "in a template, or a path that takes counting (`a/../..`)"),
@@ -65,7 +64,6 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("unknown-test", Sees::Nothing, "in a template"),
     ("unreadable-file", Sees::Nothing, "in the folder"),
     ("untrusted-in-system", Sees::Nothing, "in a template"),
-    ("misplaced-value", Sees::Nothing, "in a template"),
     ("context-window-too-small", Sees::Nothing, "a schema can't compare two numbers, and knows no table of windows"),
 ];
 
@@ -158,10 +156,12 @@ fn it_agrees_with_validate_on_every_finding() {
     let shown = SHOWN.iter().map(|(name, text)| {
         (format!("{text:?}"), Source::new(*name, format!("model: anthropic/claude-sonnet-5-5\n{text}")), None)
     });
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let examples = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(text, _)| text);
+    let book = std::fs::read_dir(root().join("docs/src")).unwrap().flatten().map(|entry| entry.path());
+    let pages = book.filter(|path| path.extension().is_some_and(|end| end == "md")).chain([root().join("README.md")]);
+    let pages: String = pages.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let examples = pages.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(text, _)| text);
     let examples = examples.filter(|text| text.contains("model:") && text.contains("parent:"));
-    let examples = examples.map(|text| (format!("README: {text:.60?}"), Source::new("job.yaml", text), None));
+    let examples = examples.map(|text| (format!("an example: {text:.60?}"), Source::new("job.yaml", text), None));
     let all: Vec<_> = files.chain(shown).chain(examples).collect();
     assert!(all.len() > 90, "{} files", all.len());
     for (shown, source, folder) in all {

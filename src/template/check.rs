@@ -6,62 +6,75 @@ use std::sync::Arc;
 
 use minijinja::machinery::{Span, ast};
 
+use super::check_context::CheckContext;
 use super::exports::{Exports, Signature};
-use super::loader::{Loader, TextRole};
-use super::scopes::{NameBinding, Scopes, VisibleNames};
-use super::value_placement::{captured_output, captured_output_finding};
-use super::{TemplateVariables, TextOrigin};
+use super::name_check::{NameChecker, TextRole};
+use super::scopes::{NameBinding, VisibleNames};
+use super::texts::TextOrigin;
+use super::variables::TemplateVariables;
 use crate::diagnostic::{Diagnostic, SourceSpan};
 
-/// One walk through one text.
-#[derive(Debug)]
-pub(super) struct TemplateChecker {
+/// What checking a text needs from the one who loads it.
+pub(super) trait TextHost<'a> {
+    /// The job's variables, and where findings go.
+    fn context(&mut self) -> &mut CheckContext<'a>;
+
+    /// Loads and checks a file that a text includes. Returns whether the file exists; if it doesn't, that is a finding unless
+    /// `optional`.
+    fn include(&mut self, path: &str, place: SourceSpan, optional: bool, from: Includer<'_>) -> bool;
+
+    /// The names that a loaded file defines for those that import it, if they are known.
+    fn exports(&self, path: &str) -> Option<Exports>;
+}
+
+/// The text that includes a file.
+pub(super) struct Includer<'s> {
     pub(super) role: TextRole,
-    /// The texts that are being walked, the outermost first and this one last.
-    pub(super) include_stack: Vec<String>,
-    origin: TextOrigin,
-    pub(super) scopes: Scopes,
-    /// Names that are macros and nothing else.
+    /// The names that the file can see.
+    pub(super) visible: Arc<VisibleNames>,
+    /// The texts that include each other, the outermost first and this one last.
+    pub(super) stack: &'s [String],
+}
+
+/// Checks one text.
+pub(super) struct TemplateChecker<'h, 'a> {
+    host: &'h mut dyn TextHost<'a>,
+    names: NameChecker,
+    /// The texts that are being checked, the outermost first and this one last.
+    include_stack: Vec<String>,
+    /// Names that are certainly macros.
     macros: BTreeMap<String, Signature>,
-    /// Names that are imported files, with what those define.
+    /// Names of imported files, with what those define.
     modules: BTreeMap<String, Exports>,
 }
 
 /// Filters that show the names of a mapping's parts, or how many there are, and none of its values.
 const SHOW_NAMES: &[&str] = &["count", "first", "join", "last", "length", "list", "sort"];
 
-impl TemplateChecker {
-    pub(super) fn new(origin: TextOrigin, role: TextRole, visible: &VisibleNames, trail: Vec<String>) -> Self {
-        let (macros, modules) = (BTreeMap::new(), BTreeMap::new());
-        Self { role, include_stack: trail, origin, scopes: Scopes::new(visible), macros, modules }
+impl<'h, 'a> TemplateChecker<'h, 'a> {
+    pub(super) fn new(
+        host: &'h mut dyn TextHost<'a>,
+        origin: TextOrigin,
+        role: TextRole,
+        visible: &VisibleNames,
+        include_stack: Vec<String>,
+    ) -> Self {
+        let names = NameChecker::new(origin, role, visible);
+        Self { host, names, include_stack, macros: BTreeMap::new(), modules: BTreeMap::new() }
     }
 
-    /// The names that are set at this point, beside the job's variables.
-    pub(super) fn visible(&mut self) -> Arc<VisibleNames> {
-        self.scopes.all_visible()
-    }
-
-    pub(super) fn template(mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
+    pub(super) fn template(mut self, statements: &[ast::Stmt<'_>]) {
         // A macro may use one that is defined after it.
         for statement in statements {
             if let ast::Stmt::Macro(declared) = statement {
-                let is_first = !self.is_set(declared.name);
+                let is_first = !self.names.is_set(declared.name);
                 self.set(declared.name);
                 if is_first {
                     self.macros.insert(declared.name.to_owned(), Signature::of(declared));
                 }
             }
         }
-        self.statements(loader, statements);
-    }
-
-    pub(super) fn place(&self, span: Span) -> SourceSpan {
-        self.at(span.start_offset as usize..span.end_offset as usize)
-    }
-
-    /// The place of a range of bytes of the text.
-    pub(super) fn at(&self, range: Range<usize>) -> SourceSpan {
-        self.origin.place(range)
+        self.statements(statements);
     }
 
     /// The range of a name that ends its span, as in `inputs.topic`.
@@ -70,32 +83,22 @@ impl TemplateChecker {
         end.saturating_sub(name.len())..end
     }
 
-    /// The place of a name that begins its span, as in `upper(x)`.
-    pub(super) fn start_of(&self, span: Span, name: &str) -> SourceSpan {
-        let start = span.start_offset as usize;
-        self.origin.place(start..start + name.len())
-    }
-
     fn set(&mut self, name: &str) {
         self.macros.remove(name);
         self.modules.remove(name);
-        self.scopes.set(name, NameBinding::Other);
-    }
-
-    pub(super) fn is_set(&self, name: &str) -> bool {
-        self.scopes.get(name).is_some()
+        self.names.scopes.set(name, NameBinding::Other);
     }
 
     fn in_scope(&mut self, names: &[&str], walk: impl FnOnce(&mut Self)) {
-        self.scopes.push(names);
+        self.names.scopes.push(names);
         walk(self);
-        self.scopes.pop();
+        self.names.scopes.pop();
     }
 
     /// The job's variable that an expression is, where it is nothing else.
-    fn root<'a>(&self, expression: &ast::Expr<'a>) -> Option<&'a str> {
+    fn root<'e>(&self, expression: &ast::Expr<'e>) -> Option<&'e str> {
         let ast::Expr::Var(name) = expression else { return None };
-        match self.scopes.get(name.id) {
+        match self.names.scopes.get(name.id) {
             Some(NameBinding::Inputs) => Some("inputs"),
             Some(NameBinding::Other) => None,
             None => (name.id == "inputs" || TemplateVariables::parts(name.id).is_some()).then_some(name.id),
@@ -107,90 +110,85 @@ impl TemplateChecker {
     }
 
     /// An expression of which only the names of its parts can be seen, if it is `inputs`.
-    fn names_only(&mut self, loader: &mut Loader<'_>, expression: &ast::Expr<'_>) {
+    fn names_only(&mut self, expression: &ast::Expr<'_>) {
         if self.is_inputs(expression) {
-            loader.used_inputs.all = true;
+            self.host.context().used_inputs.all = true;
         } else {
-            self.expression(loader, expression);
+            self.expression(expression);
         }
     }
 
     /// `target = value`, in whichever form.
-    fn assign(&mut self, loader: &mut Loader<'_>, target: &ast::Expr<'_>, value: &ast::Expr<'_>) {
+    fn assign(&mut self, target: &ast::Expr<'_>, value: &ast::Expr<'_>) {
         if let ast::Expr::Var(name) = target
             && self.is_inputs(value)
         {
-            self.scopes.set(name.id, NameBinding::Inputs);
+            self.names.scopes.set(name.id, NameBinding::Inputs);
             return;
         }
-        self.expression(loader, value);
-        self.target(loader, target);
+        self.expression(value);
+        self.target(target);
     }
 
-    fn statements(&mut self, loader: &mut Loader<'_>, statements: &[ast::Stmt<'_>]) {
+    fn statements(&mut self, statements: &[ast::Stmt<'_>]) {
         for statement in statements {
-            self.statement(loader, statement);
+            self.statement(statement);
         }
     }
 
-    fn statement(&mut self, loader: &mut Loader<'_>, statement: &ast::Stmt<'_>) {
+    fn statement(&mut self, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
-        if self.role == TextRole::Command
-            && let Some((tag, span)) = captured_output(statement)
-        {
-            loader.report(captured_output_finding(tag, self.place(span)));
-        }
         match statement {
-            Stmt::Template(it) => self.statements(loader, &it.children),
-            Stmt::EmitExpr(it) => self.expression(loader, &it.expr),
-            Stmt::EmitRaw(it) => self.single_braces(loader, it.raw, it.span()),
+            Stmt::Template(it) => self.statements(&it.children),
+            Stmt::EmitExpr(it) => self.expression(&it.expr),
+            Stmt::EmitRaw(it) => self.single_braces(it.raw, it.span()),
             Stmt::ForLoop(it) => {
-                self.names_only(loader, &it.iter);
+                self.names_only(&it.iter);
                 self.in_scope(&["loop"], |walk| {
-                    walk.target(loader, &it.target);
-                    walk.optional(loader, it.filter_expr.as_ref());
-                    walk.statements(loader, &it.body);
+                    walk.target(&it.target);
+                    walk.optional(it.filter_expr.as_ref());
+                    walk.statements(&it.body);
                 });
-                self.in_scope(&[], |walk| walk.statements(loader, &it.else_body));
+                self.in_scope(&[], |walk| walk.statements(&it.else_body));
             }
             Stmt::IfCond(it) => {
-                self.expression(loader, &it.expr);
-                self.statements(loader, &it.true_body);
-                self.statements(loader, &it.false_body);
+                self.expression(&it.expr);
+                self.statements(&it.true_body);
+                self.statements(&it.false_body);
             }
             Stmt::WithBlock(it) => self.in_scope(&[], |walk| {
                 for (target, value) in &it.assignments {
-                    walk.assign(loader, target, value);
+                    walk.assign(target, value);
                 }
-                walk.statements(loader, &it.body);
+                walk.statements(&it.body);
             }),
-            Stmt::Set(it) => self.assign(loader, &it.target, &it.expr),
+            Stmt::Set(it) => self.assign(&it.target, &it.expr),
             Stmt::SetBlock(it) => {
-                self.optional(loader, it.filter.as_ref());
-                self.in_scope(&[], |walk| walk.statements(loader, &it.body));
-                self.target(loader, &it.target);
+                self.optional(it.filter.as_ref());
+                self.in_scope(&[], |walk| walk.statements(&it.body));
+                self.target(&it.target);
             }
             Stmt::AutoEscape(it) => {
-                self.expression(loader, &it.enabled);
-                self.statements(loader, &it.body);
+                self.expression(&it.enabled);
+                self.statements(&it.body);
             }
             Stmt::FilterBlock(it) => {
-                self.expression(loader, &it.filter);
-                self.statements(loader, &it.body);
+                self.expression(&it.filter);
+                self.statements(&it.body);
             }
-            Stmt::Block(it) => self.in_scope(&["super", "self"], |walk| walk.statements(loader, &it.body)),
+            Stmt::Block(it) => self.in_scope(&["super", "self"], |walk| walk.statements(&it.body)),
             Stmt::Import(it) => {
-                let exports = self.imported(loader, &it.expr);
-                self.target(loader, &it.name);
+                let exports = self.imported(&it.expr);
+                self.target(&it.name);
                 if let (ast::Expr::Var(name), Some((_, exports))) = (&it.name, exports) {
                     self.modules.insert(name.id.to_owned(), exports);
                 }
             }
             Stmt::FromImport(it) => {
-                let exports = self.imported(loader, &it.expr);
+                let exports = self.imported(&it.expr);
                 for (name, alias) in &it.names {
                     let target = alias.as_ref().unwrap_or(name);
-                    self.target(loader, target);
+                    self.target(target);
                     let (Some((path, exports)), ast::Expr::Var(name), ast::Expr::Var(target)) =
                         (&exports, name, target)
                     else {
@@ -200,65 +198,65 @@ impl TemplateChecker {
                         Some(Some(signature)) => drop(self.macros.insert(target.id.to_owned(), signature.clone())),
                         Some(None) => {}
                         None => {
-                            let place = self.place(name.span());
-                            self.report_missing(loader, name.id, place, &format!("`{path}` defines no"), exports);
+                            let place = self.names.place(name.span());
+                            self.report_missing(name.id, place, &format!("`{path}` defines no"), exports);
                         }
                     }
                 }
             }
-            Stmt::Extends(it) => self.files(loader, &it.name, false),
-            Stmt::Include(it) => self.files(loader, &it.name, it.ignore_missing),
+            Stmt::Extends(it) => self.files(&it.name, false),
+            Stmt::Include(it) => self.files(&it.name, it.ignore_missing),
             Stmt::Macro(it) => {
                 let start = it.span().start_offset as usize;
                 if self.macros.get(it.name).is_none_or(|known| known.start != start) {
                     self.set(it.name);
                 }
-                self.macro_body(loader, it);
+                self.macro_body(it);
             }
             Stmt::CallBlock(it) => {
-                self.call(loader, &it.call);
-                self.macro_body(loader, &it.macro_decl);
+                self.call(&it.call);
+                self.macro_body(&it.macro_decl);
             }
-            Stmt::Do(it) => self.call(loader, &it.call),
+            Stmt::Do(it) => self.call(&it.call),
         }
     }
 
-    fn macro_body(&mut self, loader: &mut Loader<'_>, declared: &ast::Macro<'_>) {
+    fn macro_body(&mut self, declared: &ast::Macro<'_>) {
         for default in &declared.defaults {
-            self.expression(loader, default);
+            self.expression(default);
         }
         self.in_scope(&["caller"], |walk| {
             for argument in &declared.args {
-                walk.target(loader, argument);
+                walk.target(argument);
             }
-            walk.statements(loader, &declared.body);
+            walk.statements(&declared.body);
         });
     }
 
     /// What a `set`, a loop or an argument gives a value to.
-    fn target(&mut self, loader: &mut Loader<'_>, target: &ast::Expr<'_>) {
+    fn target(&mut self, target: &ast::Expr<'_>) {
         match target {
             ast::Expr::Var(name) => self.set(name.id),
-            ast::Expr::List(list) => list.items.iter().for_each(|item| self.target(loader, item)),
-            ast::Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.target(loader, item)),
-            ast::Expr::GetAttr(part) => self.expression(loader, &part.expr),
+            ast::Expr::List(list) => list.items.iter().for_each(|item| self.target(item)),
+            ast::Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.target(item)),
+            ast::Expr::GetAttr(part) => self.expression(&part.expr),
             _ => {}
         }
     }
 
     /// An imported file with what it defines, where that is known.
-    fn imported(&mut self, loader: &mut Loader<'_>, name: &ast::Expr<'_>) -> Option<(String, Exports)> {
-        self.files(loader, name, false);
+    fn imported(&mut self, name: &ast::Expr<'_>) -> Option<(String, Exports)> {
+        self.files(name, false);
         let ast::Expr::Const(constant) = name else { return None };
         let path = constant.value.as_str()?;
-        Some((path.to_owned(), loader.exports(path)?))
+        Some((path.to_owned(), self.host.exports(path)?))
     }
 
-    fn report_missing(&self, loader: &mut Loader<'_>, name: &str, place: SourceSpan, what: &str, exports: &Exports) {
+    fn report_missing(&mut self, name: &str, place: SourceSpan, what: &str, exports: &Exports) {
         let finding = Diagnostic::error("undefined-variable", place, format!("{what} `{name}`"));
         let names = || exports.keys().map(String::as_str);
         let listed = || names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        loader.report(match crate::diagnostic::suggest_name(name, names()) {
+        self.host.context().report(match crate::diagnostic::suggest_name(name, names()) {
             Some(meant) => finding.help(format!("did you mean `{meant}`?")),
             None if exports.is_empty() => finding.help("it defines nothing: add a macro or a `{% set %}` to it"),
             None => finding.help(format!("it defines {}", listed())),
@@ -266,7 +264,7 @@ impl TemplateChecker {
     }
 
     /// Inputs in text that were meant to be tags.
-    fn single_braces(&mut self, loader: &mut Loader<'_>, raw: &str, span: Span) {
+    fn single_braces(&mut self, raw: &str, span: Span) {
         const START: &str = "{inputs.";
         if !raw.contains(START) {
             return;
@@ -275,28 +273,24 @@ impl TemplateChecker {
         for (at, _) in raw.match_indices(START) {
             let name = &raw[at + START.len()..];
             let Some(name) = name.find('}').map(|end| name[..end].trim()) else { continue };
-            if loader.declared(name).is_none_or(|declared| declared.is_secret) {
+            if self.host.context().declared(name).is_none_or(|declared| declared.is_secret) {
                 continue;
             }
-            loader.used_inputs.add(name);
+            self.host.context().used_inputs.add(name);
             let range = start + at..start + at + raw[at..].find('}').map_or(0, |end| end + 1);
             let finding = Diagnostic::warning(
                 "single-brace",
-                self.at(range),
+                self.names.at(range),
                 format!("`{{inputs.{name}}}` is no tag: it stays in the text as it is"),
             );
-            loader.report_warning(finding.help(format!("write `{{{{ inputs.{name} }}}}` for the input's value")));
+            self.host
+                .context()
+                .report_warning(finding.help(format!("write `{{{{ inputs.{name} }}}}` for the input's value")));
         }
     }
 
     /// The files that an include or import names; of several, the first that exists is taken.
-    fn files(&mut self, loader: &mut Loader<'_>, name: &ast::Expr<'_>, optional: bool) {
-        let dynamic = |walk: &Self, loader: &mut Loader<'_>, part: &ast::Expr<'_>| {
-            loader.report(
-                Diagnostic::error("dynamic-include", walk.place(part.span()), "a file's name must be written out here")
-                    .help("name each file as a text in quotes, and choose between them with `{% if %}`"),
-            );
-        };
+    fn files(&mut self, name: &ast::Expr<'_>, optional: bool) {
         let items = match name {
             ast::Expr::List(list) => list.items.iter().collect(),
             ast::Expr::Tuple(tuple) => tuple.items.iter().collect(),
@@ -311,40 +305,50 @@ impl TemplateChecker {
             };
             match path {
                 Some(path) => {
-                    found |= loader.include(&path, self.place(item.span()), optional || several, self);
+                    let visible = self.names.visible();
+                    let from = Includer { role: self.names.role, visible, stack: &self.include_stack };
+                    found |= self.host.include(&path, self.names.place(item.span()), optional || several, from);
                 }
                 None => {
-                    dynamic(self, loader, item);
+                    let place = self.names.place(item.span());
+                    let message = "the name of the file must be written out here";
+                    self.host.context().report(
+                        Diagnostic::error("dynamic-include", place, message).help(
+                            "write each file name as a string in quotes, and choose between them with `{% if %}`",
+                        ),
+                    );
                     found = true;
                 }
             }
         }
         if several && !found && !optional {
-            let place = self.place(name.span());
+            let place = self.names.place(name.span());
             let finding = Diagnostic::error("unreadable-file", place, "none of these files is there");
-            loader.report(finding.help("name one that is, or add `ignore missing`"));
+            self.host.context().report(finding.help("name one that is, or add `ignore missing`"));
         }
     }
 
-    fn optional(&mut self, loader: &mut Loader<'_>, expression: Option<&ast::Expr<'_>>) {
+    fn optional(&mut self, expression: Option<&ast::Expr<'_>>) {
         if let Some(expression) = expression {
-            self.expression(loader, expression);
+            self.expression(expression);
         }
     }
 
-    fn expression(&mut self, loader: &mut Loader<'_>, expression: &ast::Expr<'_>) {
+    fn expression(&mut self, expression: &ast::Expr<'_>) {
         use ast::Expr;
-        if loader.is_full() {
+        if self.host.context().is_full() {
             return;
         }
         match expression {
             Expr::Const(_) => {}
-            Expr::Var(it) => self.variable(loader, it.id, it.span()),
+            Expr::Var(it) => self.names.variable(self.host.context(), it.id, it.span()),
             Expr::GetAttr(it) => match self.root(&it.expr) {
-                Some(root) => self.attribute(loader, root, it.name, Self::end_of(it.span(), it.name)),
+                Some(root) => {
+                    self.names.attribute(self.host.context(), root, it.name, Self::end_of(it.span(), it.name))
+                }
                 None => {
-                    self.module_member(loader, &it.expr, it.name, it.span());
-                    self.expression(loader, &it.expr);
+                    self.module_member(&it.expr, it.name, it.span());
+                    self.expression(&it.expr);
                 }
             },
             Expr::GetItem(it) => {
@@ -353,80 +357,87 @@ impl TemplateChecker {
                     _ => None,
                 };
                 match (self.root(&it.expr), constant) {
-                    (Some(root), Some(name)) => self.attribute(loader, root, name, quoted(it.subscript_expr.span())),
+                    (Some(root), Some(name)) => {
+                        self.names.attribute(self.host.context(), root, name, quoted(it.subscript_expr.span()))
+                    }
                     _ => {
-                        self.expression(loader, &it.expr);
-                        self.expression(loader, &it.subscript_expr);
+                        self.expression(&it.expr);
+                        self.expression(&it.subscript_expr);
                     }
                 }
             }
             Expr::Slice(it) => {
-                self.expression(loader, &it.expr);
+                self.expression(&it.expr);
                 for bound in [&it.start, &it.stop, &it.step] {
-                    self.optional(loader, bound.as_ref());
+                    self.optional(bound.as_ref());
                 }
             }
-            Expr::UnaryOp(it) => self.expression(loader, &it.expr),
+            Expr::UnaryOp(it) => self.expression(&it.expr),
             Expr::BinOp(it) => {
-                self.expression(loader, &it.left);
+                self.expression(&it.left);
                 match it.op {
-                    ast::BinOpKind::In => self.names_only(loader, &it.right),
-                    _ => self.expression(loader, &it.right),
+                    ast::BinOpKind::In => self.names_only(&it.right),
+                    _ => self.expression(&it.right),
                 }
             }
             Expr::Compare(it) => {
-                self.expression(loader, &it.expr);
+                self.expression(&it.expr);
                 for op in &it.ops {
                     match op.op {
-                        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => self.names_only(loader, &op.expr),
-                        _ => self.expression(loader, &op.expr),
+                        ast::CompareOpKind::In | ast::CompareOpKind::NotIn => self.names_only(&op.expr),
+                        _ => self.expression(&op.expr),
                     }
                 }
             }
             Expr::IfExpr(it) => {
-                self.expression(loader, &it.test_expr);
-                self.expression(loader, &it.true_expr);
-                self.optional(loader, it.false_expr.as_ref());
+                self.expression(&it.test_expr);
+                self.expression(&it.true_expr);
+                self.optional(it.false_expr.as_ref());
             }
             Expr::Filter(it) => {
                 match (&it.expr, it.args.as_slice()) {
-                    (Some(value), _) if SHOW_NAMES.contains(&it.name) => self.names_only(loader, value),
+                    (Some(value), _) if SHOW_NAMES.contains(&it.name) => self.names_only(value),
                     (Some(value), [ast::CallArg::Pos(Expr::Const(part))])
                         if it.name == "attr" && self.is_inputs(value) && part.value.as_str().is_some() =>
                     {
-                        self.attribute(loader, "inputs", part.value.as_str().unwrap_or_default(), quoted(part.span()));
+                        self.names.attribute(
+                            self.host.context(),
+                            "inputs",
+                            part.value.as_str().unwrap_or_default(),
+                            quoted(part.span()),
+                        );
                     }
-                    (value, _) => self.optional(loader, value.as_ref()),
+                    (value, _) => self.optional(value.as_ref()),
                 }
-                self.filter(loader, it.name, self.start_of(it.span(), it.name));
-                self.named_by_text(loader, it);
-                self.arguments(loader, &it.args);
+                self.names.filter(self.host.context(), it.name, self.names.start_of(it.span(), it.name));
+                self.named_by_text(it);
+                self.arguments(&it.args);
             }
             Expr::Test(it) => {
-                self.names_only(loader, &it.expr);
-                self.test(loader, it.name, self.start_of(it.span(), it.name));
-                self.arguments(loader, &it.args);
+                self.names_only(&it.expr);
+                self.names.test(self.host.context(), it.name, self.names.start_of(it.span(), it.name));
+                self.arguments(&it.args);
             }
-            Expr::Call(it) => self.call(loader, it),
-            Expr::List(it) => it.items.iter().for_each(|item| self.expression(loader, item)),
-            Expr::Tuple(it) => it.items.iter().for_each(|item| self.expression(loader, item)),
-            Expr::Map(it) => it.keys.iter().chain(&it.values).for_each(|item| self.expression(loader, item)),
+            Expr::Call(it) => self.call(it),
+            Expr::List(it) => it.items.iter().for_each(|item| self.expression(item)),
+            Expr::Tuple(it) => it.items.iter().for_each(|item| self.expression(item)),
+            Expr::Map(it) => it.keys.iter().chain(&it.values).for_each(|item| self.expression(item)),
         }
     }
 
-    fn arguments(&mut self, loader: &mut Loader<'_>, arguments: &[ast::CallArg<'_>]) {
+    fn arguments(&mut self, arguments: &[ast::CallArg<'_>]) {
         use ast::CallArg;
         for argument in arguments {
             match argument {
                 CallArg::Pos(it) | CallArg::Kwarg(_, it) | CallArg::PosSplat(it) | CallArg::KwargSplat(it) => {
-                    self.expression(loader, it);
+                    self.expression(it);
                 }
             }
         }
     }
 
     /// Filters and tests that other filters get by their names, as in `map('upper')`.
-    fn named_by_text(&mut self, loader: &mut Loader<'_>, filter: &ast::Filter<'_>) {
+    fn named_by_text(&mut self, filter: &ast::Filter<'_>) {
         let at = match filter.name {
             "map" | "select" | "reject" => 0,
             "selectattr" | "rejectattr" => 1,
@@ -434,26 +445,25 @@ impl TemplateChecker {
         };
         let Some(ast::CallArg::Pos(ast::Expr::Const(constant))) = filter.args.get(at) else { return };
         let Some(name) = constant.value.as_str() else { return };
-        let place = self.at(quoted(constant.span()));
+        let place = self.names.at(quoted(constant.span()));
         match filter.name {
-            "map" => self.filter(loader, name, place),
-            _ => self.test(loader, name, place),
+            "map" => self.names.filter(self.host.context(), name, place),
+            _ => self.names.test(self.host.context(), name, place),
         }
     }
 
     /// A part of an imported file.
-    fn module_member(&self, loader: &mut Loader<'_>, value: &ast::Expr<'_>, name: &str, span: Span) {
+    fn module_member(&mut self, value: &ast::Expr<'_>, name: &str, span: Span) {
         if let ast::Expr::Var(module) = value
-            && let Some(exports) = self.modules.get(module.id)
-            && !exports.contains_key(name)
+            && let Some(exports) = self.modules.get(module.id).filter(|it| !it.contains_key(name)).cloned()
         {
-            let place = self.at(Self::end_of(span, name));
-            self.report_missing(loader, name, place, &format!("the file that is `{}` defines no", module.id), exports);
+            let place = self.names.at(Self::end_of(span, name));
+            self.report_missing(name, place, &format!("the file that is `{}` defines no", module.id), &exports);
         }
     }
 
     /// Whether a macro takes what it is given.
-    fn check_macro_call(&self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
+    fn check_macro_call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
         let found = match call.identify_call() {
             ast::CallType::Function(name) => self.macros.get(name).map(|signature| (name, signature)),
             ast::CallType::Method(ast::Expr::Var(module), name) => {
@@ -464,36 +474,36 @@ impl TemplateChecker {
         };
         let Some((name, signature)) = found else { return };
         let Some(message) = signature.mistake(name, &call.args) else { return };
-        let finding = Diagnostic::error("macro-arguments", self.place(call.span()), message);
-        loader.report(match signature.arguments.as_slice() {
+        let finding = Diagnostic::error("macro-arguments", self.names.place(call.span()), message);
+        self.host.context().report(match signature.arguments.as_slice() {
             [] => finding.help("it takes none"),
             arguments => finding.help(format!("it takes `{}`", arguments.join("`, `"))),
         });
     }
 
-    fn call(&mut self, loader: &mut Loader<'_>, call: &ast::Spanned<ast::Call<'_>>) {
-        self.check_macro_call(loader, call);
+    fn call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
+        self.check_macro_call(call);
         match call.identify_call() {
-            ast::CallType::Function(name) => self.function(loader, name, call.expr.span()),
+            ast::CallType::Function(name) => self.names.function(self.host.context(), name, call.expr.span()),
             ast::CallType::Method(value, name) => {
-                self.module_member(loader, value, name, call.expr.span());
-                self.expression(loader, value);
+                self.module_member(value, name, call.expr.span());
+                self.expression(value);
                 if self.has_no_methods(value) {
-                    let place = self.at(Self::end_of(call.expr.span(), name));
-                    self.report_function(loader, name, place, "method");
+                    let place = self.names.at(Self::end_of(call.expr.span(), name));
+                    self.names.report_function(self.host.context(), name, place, "method");
                 }
             }
             ast::CallType::Block(_) => {}
-            ast::CallType::Object(value) => self.expression(loader, value),
+            ast::CallType::Object(value) => self.expression(value),
         }
-        self.arguments(loader, &call.args);
+        self.arguments(&call.args);
     }
 
     /// Whether a value is surely a text, a number or the like.
     fn has_no_methods(&self, value: &ast::Expr<'_>) -> bool {
         match value {
             ast::Expr::Const(_) | ast::Expr::List(_) | ast::Expr::Map(_) | ast::Expr::Filter(_) => true,
-            ast::Expr::Var(name) => !self.is_set(name.id),
+            ast::Expr::Var(name) => !self.names.is_set(name.id),
             ast::Expr::GetAttr(it) => self.has_no_methods(&it.expr),
             ast::Expr::GetItem(it) => self.has_no_methods(&it.expr),
             _ => false,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use minijinja::machinery::ast;
 
+use super::syntax_tree::{bodies, names_set};
+
 /// What a macro takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signature {
@@ -66,27 +68,11 @@ fn collect(statements: &[ast::Stmt<'_>], found: &mut Exports) -> bool {
             found.insert(it.name.to_owned(), signature);
             true
         }
-        Stmt::Set(it) => target(&it.target, found),
-        Stmt::SetBlock(it) => target(&it.target, found) && collect(&it.body, found),
-        Stmt::Import(it) => target(&it.name, found),
-        Stmt::FromImport(it) => it.names.iter().all(|(name, alias)| target(alias.as_ref().unwrap_or(name), found)),
-        Stmt::IfCond(it) => collect(&it.true_body, found) && collect(&it.false_body, found),
-        // What these set is gone after them; to take it in does no harm.
-        Stmt::ForLoop(it) => collect(&it.body, found) && collect(&it.else_body, found),
-        Stmt::WithBlock(it) => collect(&it.body, found),
-        Stmt::AutoEscape(it) => collect(&it.body, found),
-        Stmt::FilterBlock(it) => collect(&it.body, found),
-        _ => true,
-    })
-}
-
-fn target(target: &ast::Expr<'_>, found: &mut Exports) -> bool {
-    match target {
-        ast::Expr::Var(name) => {
-            found.insert(name.id.to_owned(), None);
-            true
+        Stmt::CallBlock(_) => true,
+        // The variables of a loop or a `with` aren't there after it, but counting them only makes the check more lenient.
+        _ => {
+            found.extend(names_set(statement).into_iter().map(|name| (name.to_owned(), None)));
+            bodies(statement).into_iter().all(|body| collect(body, found))
         }
-        ast::Expr::List(list) => list.items.iter().all(|item| self::target(item, found)),
-        _ => true,
-    }
+    })
 }

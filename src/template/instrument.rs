@@ -10,6 +10,8 @@ use minijinja::Value;
 use minijinja::machinery::ast;
 
 use super::render_limits::{ADD_TEXT, CHECK, FOLD, READ};
+use super::syntax_tree::range;
+use super::tags::has_tags;
 
 /// Raw text up to this size isn't counted when it is captured: the number of steps bounds it well enough.
 const SMALL_TEXT: usize = 64;
@@ -29,19 +31,6 @@ pub(super) struct InstrumentedPart {
     printed: Range<usize>,
     /// Where it is in the author's text.
     pub(super) original: Range<usize>,
-    /// Whether some renderings don't reach it.
-    pub(super) is_conditional: bool,
-    /// What it does.
-    pub(super) operation: Operation,
-}
-
-/// What a part of a template does, as far as it matters whether it can fail for some values only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
-    /// It fails for values of a wrong type, and for no others.
-    Typed,
-    /// It may fail for one value and not for another of its type.
-    Other,
 }
 
 impl InstrumentedTemplate {
@@ -77,23 +66,6 @@ enum Precedence {
 #[derive(Default)]
 struct Printer {
     out: InstrumentedTemplate,
-    /// How many conditions, loops and macros are open.
-    conditions: usize,
-}
-
-/// Where an expression is. The engine begins one with several dots or brackets at the last but one.
-pub(super) fn range(expression: &ast::Expr<'_>) -> Range<usize> {
-    use ast::Expr;
-    let span = expression.span();
-    let base = match expression {
-        Expr::GetAttr(it) => Some(&it.expr),
-        Expr::GetItem(it) => Some(&it.expr),
-        Expr::Slice(it) => Some(&it.expr),
-        Expr::Call(it) => Some(&it.expr),
-        _ => None,
-    };
-    let start = base.map_or(span.start_offset as usize, |base| range(base).start.min(span.start_offset as usize));
-    start..span.end_offset as usize
 }
 
 impl Printer {
@@ -101,18 +73,11 @@ impl Printer {
         self.out.text.push_str(text);
     }
 
-    fn part(&mut self, original: Range<usize>, operation: Operation, print: impl FnOnce(&mut Self)) {
+    fn part(&mut self, original: Range<usize>, print: impl FnOnce(&mut Self)) {
         let start = self.out.text.len();
         print(self);
         let printed = start..self.out.text.len();
-        let is_conditional = self.conditions > 0;
-        self.out.parts.push(InstrumentedPart { printed, original, is_conditional, operation });
-    }
-
-    fn conditionally(&mut self, print: impl FnOnce(&mut Self)) {
-        self.conditions += 1;
-        print(self);
-        self.conditions -= 1;
+        self.out.parts.push(InstrumentedPart { printed, original });
     }
 
     fn statements(&mut self, statements: &[ast::Stmt<'_>]) {
@@ -136,7 +101,7 @@ impl Printer {
         match statement {
             Stmt::Template(it) => self.statements(&it.children),
             Stmt::EmitRaw(it) => self.raw(it.raw),
-            Stmt::EmitExpr(it) => self.part(range(&it.expr), operation(&it.expr), |printer| {
+            Stmt::EmitExpr(it) => self.part(range(&it.expr), |printer| {
                 printer.put("{{ ");
                 printer.expression(&it.expr, Precedence::Choice);
                 printer.put(" }}");
@@ -158,7 +123,7 @@ impl Printer {
                 self.statements(&it.body);
                 self.end("endwith");
             }
-            Stmt::Set(it) => self.part(range(&it.expr), Operation::Other, |printer| {
+            Stmt::Set(it) => self.part(range(&it.expr), |printer| {
                 printer.tag(|printer| {
                     printer.put("set ");
                     printer.target(&it.target, false);
@@ -201,7 +166,7 @@ impl Printer {
                     printer.put(if it.required { " required" } else { "" });
                 });
                 // Another file may replace it.
-                self.conditionally(|printer| printer.statements(&it.body));
+                self.statements(&it.body);
                 self.end("endblock");
             }
             Stmt::Import(it) => self.file(&it.expr, "import ", |printer| {
@@ -223,14 +188,12 @@ impl Printer {
                 printer.put(if it.ignore_missing { " ignore missing" } else { "" });
             }),
             Stmt::Macro(it) => {
-                self.conditionally(|printer| {
-                    printer.tag(|printer| {
-                        printer.put("macro ");
-                        printer.put(it.name);
-                        printer.parameters(it);
-                    });
-                    printer.statements(&it.body);
+                self.tag(|printer| {
+                    printer.put("macro ");
+                    printer.put(it.name);
+                    printer.parameters(it);
                 });
+                self.statements(&it.body);
                 self.end("endmacro");
             }
             Stmt::CallBlock(it) => {
@@ -240,7 +203,7 @@ impl Printer {
                     printer.put(" ");
                     printer.call(&it.call);
                 });
-                self.conditionally(|printer| printer.statements(&it.macro_decl.body));
+                self.statements(&it.macro_decl.body);
                 self.end("endcall");
             }
             Stmt::Do(it) => self.tag(|printer| {
@@ -254,7 +217,7 @@ impl Printer {
         if text.len() > SMALL_TEXT {
             self.put(&format!("{{{{ {}|{ADD_TEXT} }}}}", text.len()));
         }
-        let looks_like_a_tag = text.ends_with('{') || super::has_tags(text);
+        let looks_like_a_tag = text.ends_with('{') || has_tags(text);
         if looks_like_a_tag {
             self.put("{% raw %}");
         }
@@ -265,7 +228,7 @@ impl Printer {
     }
 
     fn for_loop(&mut self, it: &ast::Spanned<ast::ForLoop<'_>>) {
-        self.part(range(&it.iter), operation(&it.iter), |printer| {
+        self.part(range(&it.iter), |printer| {
             printer.tag(|printer| {
                 printer.put("for ");
                 printer.target(&it.target, false);
@@ -273,18 +236,16 @@ impl Printer {
                 printer.expression(&it.iter, Precedence::Or);
                 if let Some(filter) = &it.filter_expr {
                     printer.put(" if ");
-                    printer.conditionally(|printer| printer.expression(filter, Precedence::Choice));
+                    printer.expression(filter, Precedence::Choice);
                 }
                 printer.put(if it.recursive { " recursive" } else { "" });
             });
         });
-        self.conditionally(|printer| {
-            printer.statements(&it.body);
-            if !it.else_body.is_empty() {
-                printer.end("else");
-                printer.statements(&it.else_body);
-            }
-        });
+        self.statements(&it.body);
+        if !it.else_body.is_empty() {
+            self.end("else");
+            self.statements(&it.else_body);
+        }
         self.end("endfor");
     }
 
@@ -294,23 +255,21 @@ impl Printer {
             printer.put(" ");
             printer.expression(&it.expr, Precedence::Or);
         });
-        self.conditionally(|printer| {
-            printer.statements(&it.true_body);
-            match it.false_body.as_slice() {
-                [] => {}
-                // A long chain must not nest: the engine's parser bounds that.
-                [ast::Stmt::IfCond(next)] => printer.condition(next, "elif"),
-                otherwise => {
-                    printer.end("else");
-                    printer.statements(otherwise);
-                }
+        self.statements(&it.true_body);
+        match it.false_body.as_slice() {
+            [] => {}
+            // A long chain must not nest: the engine's parser bounds that.
+            [ast::Stmt::IfCond(next)] => self.condition(next, "elif"),
+            otherwise => {
+                self.end("else");
+                self.statements(otherwise);
             }
-        });
+        }
     }
 
     /// A tag that names a file, or several in a list.
     fn file(&mut self, name: &ast::Expr<'_>, keyword: &str, rest: impl FnOnce(&mut Self)) {
-        self.part(range(name), Operation::Other, |printer| {
+        self.part(range(name), |printer| {
             printer.tag(|printer| {
                 printer.put(keyword);
                 match name {
@@ -331,7 +290,7 @@ impl Printer {
             printer.target(name, false);
             if let Some(default) = number.checked_sub(without_default).and_then(|at| declared.defaults.get(at)) {
                 printer.put("=");
-                printer.conditionally(|printer| printer.expression(default, Precedence::Choice));
+                printer.expression(default, Precedence::Choice);
             }
         });
         self.put(")");
@@ -376,8 +335,7 @@ impl Printer {
     /// Prints an expression, between parentheses where it binds less tightly than its surroundings need.
     fn expression(&mut self, expression: &ast::Expr<'_>, least: Precedence) {
         let binding = binding(expression);
-        let operation = operation(expression);
-        self.part(range(expression), operation, |printer| {
+        self.part(range(expression), |printer| {
             printer.put(if binding < least { "(" } else { "" });
             printer.bare(expression);
             printer.put(if binding < least { ")" } else { "" });
@@ -420,7 +378,7 @@ impl Printer {
                     self.expression(&it.left, binding);
                     self.put(word);
                     let right = if binding == Precedence::Or { Precedence::And } else { Precedence::Not };
-                    self.conditionally(|printer| printer.expression(&it.right, right));
+                    self.expression(&it.right, right);
                 }
                 BinOpKind::Pow => {
                     self.expression(&it.left, Precedence::Power);
@@ -453,12 +411,12 @@ impl Printer {
                 }
             }
             Expr::IfExpr(it) => {
-                self.conditionally(|printer| printer.expression(&it.true_expr, Precedence::Or));
+                self.expression(&it.true_expr, Precedence::Or);
                 self.put(" if ");
                 self.expression(&it.test_expr, Precedence::Or);
                 if let Some(otherwise) = &it.false_expr {
                     self.put(" else ");
-                    self.conditionally(|printer| printer.expression(otherwise, Precedence::Choice));
+                    self.expression(otherwise, Precedence::Choice);
                 }
             }
             Expr::Filter(it) => {
@@ -606,72 +564,6 @@ fn binding(expression: &ast::Expr<'_>) -> Precedence {
             Precedence::Filter
         }
         Expr::Var(_) | Expr::Const(_) | Expr::GetAttr(_) | Expr::GetItem(_) | Expr::Call(_) => Precedence::Postfix,
-    }
-}
-
-/// Filters that look into a text that they get, or depend on its length.
-const CONTENT_FILTERS: &[&str] =
-    &["attr", "batch", "first", "float", "format", "int", "last", "max", "min", "round", "slice"];
-
-fn operation(expression: &ast::Expr<'_>) -> Operation {
-    use ast::{BinOpKind, Expr};
-    let is_typed = match expression {
-        Expr::GetAttr(it) => is_input(expression) || is_part_of_input(&it.expr),
-        Expr::GetItem(it) if is_text(&it.subscript_expr) => is_input(expression) || is_part_of_input(&it.expr),
-        Expr::UnaryOp(it) => is_defined(&it.expr),
-        Expr::BinOp(it) => {
-            let is_arithmetic =
-                !matches!(it.op, BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Rem | BinOpKind::Pow);
-            is_arithmetic && is_defined(&it.left) && is_defined(&it.right)
-        }
-        Expr::Filter(_) => is_defined(expression),
-        _ => false,
-    };
-    if is_typed { Operation::Typed } else { Operation::Other }
-}
-
-fn is_text(expression: &ast::Expr<'_>) -> bool {
-    matches!(expression, ast::Expr::Const(it) if it.value.as_str().is_some())
-}
-
-/// Whether it is `inputs.NAME`.
-fn is_input(expression: &ast::Expr<'_>) -> bool {
-    let base = match expression {
-        ast::Expr::GetAttr(it) => &it.expr,
-        ast::Expr::GetItem(it) if is_text(&it.subscript_expr) => &it.expr,
-        _ => return false,
-    };
-    matches!(base, ast::Expr::Var(name) if name.id == "inputs")
-}
-
-/// Whether it is `inputs.NAME` or a part of that, which no type has.
-fn is_part_of_input(expression: &ast::Expr<'_>) -> bool {
-    is_input(expression)
-        || match expression {
-            ast::Expr::GetAttr(it) => is_part_of_input(&it.expr),
-            ast::Expr::GetItem(it) if is_text(&it.subscript_expr) => is_part_of_input(&it.expr),
-            _ => false,
-        }
-}
-
-/// Whether an expression has a value, whatever the inputs are, and no operation that looks into texts made it.
-fn is_defined(expression: &ast::Expr<'_>) -> bool {
-    use ast::{CallArg, Expr};
-    match expression {
-        Expr::Const(_) => true,
-        Expr::GetAttr(_) | Expr::GetItem(_) => is_input(expression),
-        Expr::List(it) => it.items.iter().all(is_defined),
-        Expr::BinOp(it) if folded(it.op).is_some() => is_defined(&it.left) && is_defined(&it.right),
-        Expr::Filter(it) => {
-            let arguments = |argument: &CallArg<'_>| match argument {
-                CallArg::Pos(value) | CallArg::Kwarg(_, value) => is_defined(value),
-                CallArg::PosSplat(_) | CallArg::KwargSplat(_) => false,
-            };
-            !CONTENT_FILTERS.contains(&it.name)
-                && it.expr.as_ref().is_some_and(is_defined)
-                && it.args.iter().all(arguments)
-        }
-        _ => false,
     }
 }
 

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use minijinja::Environment;
 use minijinja::machinery::{ast, parse};
 
-use super::check::TemplateChecker;
+use super::check::{Includer, TemplateChecker, TextHost};
+use super::check_context::{CheckContext, MAX_FINDINGS};
 use super::exports::{Exports, exports};
 use super::instrument::InstrumentedTemplate;
+use super::job_dir::{JobDir, PromptFileError};
+use super::name_check::TextRole;
 use super::scopes::VisibleNames;
 use super::syntax_errors::{SyntaxError, find_errors};
-use super::tag_limits::find_oversized_tag;
+use super::tags::find_oversized_tag;
+use super::texts::{Template, TemplateText, Templates, TextOrigin};
 use super::type_check::{TypeError, type_errors};
-use super::{
-    JobDir, PromptFileError, Template, TemplateText, TemplateVariables, Templates, TextOrigin, UsedInputs, environment,
-    value_placement,
-};
+use super::variables::TemplateVariables;
 use crate::diagnostic::{Diagnostic, SourceSpan};
 use crate::yaml::Node;
 
@@ -29,55 +29,24 @@ const MAX_WALKS: usize = 2_000;
 /// How many names of variables all those walks may begin with together.
 const MAX_VISIBLE: usize = 1_000_000;
 
-/// How many findings are kept: more than anyone is shown.
-const MAX_FINDINGS: usize = 110;
-
-/// What a text is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TextRole {
-    /// A system prompt, whose words weigh more than others.
-    System,
-    /// A prompt.
-    Prompt,
-    /// A command of bash, in which every value is quoted.
-    Command,
-    /// What says whether something is done.
-    Condition,
-}
-
-/// Takes a job's texts, and finds everything that is wrong with them.
+/// Loads and checks the texts of a job.
 #[derive(Debug)]
 pub struct Loader<'a> {
-    pub(super) names: &'a TemplateVariables,
-    pub(super) environment: Environment<'static>,
-    pub(super) used_inputs: UsedInputs,
-    /// What is known of each input that the job declares.
-    declared: HashMap<&'a str, DeclaredInput>,
+    context: CheckContext<'a>,
     folder: Option<&'a JobDir>,
     templates: Templates,
     file_errors: BTreeMap<String, PromptFileError>,
-    /// What each text defines, where that is known.
+    /// The names that each text defines; `None` where that isn't known.
     exports: BTreeMap<String, Option<Exports>>,
-    findings: Vec<Diagnostic>,
     walked: BTreeSet<VisitedText>,
-    /// How often a file was walked because another text includes it.
+    /// How often a file was checked because another text includes it.
     walks: usize,
-    /// The names that each file was last walked with, and how many there were in all.
+    /// The names that each file last saw.
     last_visible: HashMap<(String, TextRole), Arc<VisibleNames>>,
+    /// The number of names that all walks have seen together.
     visible: usize,
-    /// There were too many, which is said once.
+    /// Whether a limit on walks was exceeded, which is reported once.
     has_too_many_walks: bool,
-    /// How often something was found.
-    found: usize,
-    /// An input whose text strangers can write and that templates see.
-    pub(super) untrusted: Option<&'a str>,
-}
-
-/// What a job says of an input.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct DeclaredInput {
-    pub(super) is_secret: bool,
-    pub(super) is_untrusted: bool,
 }
 
 /// A text, and what it can see: walking it twice with the same would find the same.
@@ -91,54 +60,30 @@ struct VisitedText {
 impl<'a> Loader<'a> {
     /// Begins with no texts. Without a folder, as for a job from standard input, every file is an error.
     pub fn new(folder: Option<&'a JobDir>, names: &'a TemplateVariables) -> Self {
-        let mut declared: HashMap<&str, DeclaredInput> = HashMap::new();
-        declared.extend(names.inputs.iter().map(|name| (name.as_str(), DeclaredInput::default())));
-        for name in &names.secret {
-            declared.entry(name).or_default().is_secret = true;
-        }
-        for name in &names.untrusted {
-            declared.entry(name).or_default().is_untrusted = true;
-        }
-        let mut untrusted = names.untrusted.iter().map(String::as_str);
-        let untrusted = untrusted.find(|name| declared.get(name).is_some_and(|declared| !declared.is_secret));
         Self {
-            names,
-            environment: environment(),
-            used_inputs: UsedInputs::default(),
-            declared,
+            context: CheckContext::new(names),
             folder,
             templates: Templates::default(),
             file_errors: BTreeMap::new(),
             exports: BTreeMap::new(),
-            findings: Vec::new(),
             walked: BTreeSet::new(),
             walks: 0,
             last_visible: HashMap::new(),
             visible: 0,
             has_too_many_walks: false,
-            found: 0,
-            untrusted,
         }
     }
 
     /// Takes a text that stands in the job file.
     pub fn text(&mut self, node: &Node, text: &str, role: TextRole) -> Template {
         // What it says can't be read, so that nothing can be said to be unused.
-        self.used_inputs.is_incomplete |= node.is_placeholder() || node.is_incomplete();
+        self.context.used_inputs.is_incomplete |= node.is_placeholder() || node.is_incomplete();
         // No file can have such a name, so that no include can reach it.
         let name = format!("\0{}", self.templates.texts.len());
         let text = TemplateText { text: text.into(), origin: TextOrigin::of_node(node) };
-        self.templates.texts.insert(name.clone(), text.clone());
+        self.templates.texts.insert(name.clone(), text);
         self.walk(&name, role, Arc::default(), &[]);
-        let is_command = role == TextRole::Command;
-        let found = self.found;
-        if is_command && !self.templates.invalid.contains(&name) {
-            value_placement::check(self, &text);
-        }
-        if self.found > found {
-            self.templates.invalid.insert(name.clone());
-        }
-        Template { name, is_command }
+        Template { name }
     }
 
     /// Takes a prompt that stands in a file below the job's folder. `None`, and a finding at `place`, where it can't be
@@ -147,7 +92,7 @@ impl<'a> Loader<'a> {
         match self.read(path) {
             Ok(()) => {
                 self.walk(path, role, Arc::default(), &[]);
-                Some(Template { name: path.to_owned(), is_command: false })
+                Some(Template { name: path.to_owned() })
             }
             Err(fault) => {
                 self.report_file_error(path, place, &fault);
@@ -158,99 +103,13 @@ impl<'a> Loader<'a> {
 
     /// The texts and what is wrong with them; those in which something is wrong can't be rendered.
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
-        self.templates.used_inputs = self.used_inputs;
-        (self.templates, self.findings)
-    }
-
-    /// A file that was read.
-    pub(super) fn loaded_text(&self, path: &str) -> Option<TemplateText> {
-        self.templates.texts.get(path).cloned()
-    }
-
-    /// What the job says of an input; `None` where it has none of that name.
-    pub(super) fn declared(&self, input: &str) -> Option<DeclaredInput> {
-        self.declared.get(input).copied()
-    }
-
-    /// What a file defines for those that import it, where that is known.
-    pub(super) fn exports(&self, path: &str) -> Option<Exports> {
-        self.exports.get(path).cloned().flatten()
-    }
-
-    /// Takes in something that makes no text wrong.
-    pub(super) fn report_warning(&mut self, finding: Diagnostic) {
-        let same = |other: &Diagnostic| {
-            other.span.range == finding.span.range && Arc::ptr_eq(&other.span.source, &finding.span.source)
-        };
-        if !self.is_full() && !self.findings.iter().any(same) {
-            self.findings.push(finding);
-        }
-    }
-
-    /// Whether looking further makes no difference.
-    pub(super) fn is_full(&self) -> bool {
-        self.findings.len() >= MAX_FINDINGS
-    }
-
-    pub(super) fn report(&mut self, finding: Diagnostic) {
-        self.found += 1;
-        // Whoever misspells a name is read on after it.
-        let is_of_a_name = finding.code.starts_with("un") && finding.code != "unreadable-file";
-        self.used_inputs.is_incomplete |= self.is_full() || !(is_of_a_name || finding.code == "secret-in-template");
-        let same = |other: &Diagnostic| {
-            other.code == finding.code
-                && other.span.range == finding.span.range
-                && Arc::ptr_eq(&other.span.source, &finding.span.source)
-        };
-        if !self.is_full() && !self.findings.iter().any(same) {
-            self.findings.push(finding);
-        }
-    }
-
-    /// Follows one include. Whether the file is there; where it isn't, that is a finding unless `optional`.
-    pub(super) fn include(
-        &mut self,
-        path: &str,
-        place: SourceSpan,
-        optional: bool,
-        from: &mut TemplateChecker,
-    ) -> bool {
-        if self.has_too_many_walks {
-            return true;
-        }
-        if from.include_stack.iter().any(|name| name == path) {
-            let route =
-                from.include_stack.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
-            let route = route.chain([format!("`{path}`")]).collect::<Vec<_>>().join(", ");
-            self.report(
-                Diagnostic::error("include-cycle", place, format!("`{path}` includes itself"))
-                    .help(format!("these files include each other in turn: {route}")),
-            );
-            return true;
-        }
-        match self.read(path) {
-            Ok(()) => {
-                let (role, visible) = (from.role, from.visible());
-                let key = (path.to_owned(), role);
-                if self.last_visible.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {
-                    self.propagate_finding(path);
-                } else {
-                    self.last_visible.insert(key, visible.clone());
-                    self.walk(path, role, visible, &from.include_stack);
-                }
-                true
-            }
-            Err(PromptFileError::Missing) if optional => false,
-            Err(fault) => {
-                self.report_file_error(path, place, &fault);
-                false
-            }
-        }
+        self.templates.used_inputs = self.context.used_inputs;
+        (self.templates, self.context.findings)
     }
 
     /// What was found in a text counts for those that include it, too.
     fn propagate_finding(&mut self, name: &str) {
-        self.found += usize::from(self.templates.invalid.contains(name));
+        self.context.found += usize::from(self.templates.invalid.contains(name));
     }
 
     fn walk(&mut self, name: &str, role: TextRole, visible: Arc<VisibleNames>, trail: &[String]) {
@@ -266,15 +125,15 @@ impl<'a> Loader<'a> {
                 let place = text.origin.place(0..0);
                 let message = format!("files include each other in more than {MAX_WALKS} ways");
                 let finding = Diagnostic::error("too-many-includes", place, message);
-                self.report(finding.help("include fewer files from one another"));
+                self.context.report(finding.help("include fewer files from one another"));
             }
             return;
         }
-        let found = self.found;
+        let found = self.context.found;
         let visible = visit.visible.clone();
         self.walked.insert(visit);
         self.walk_text(name, text, role, &visible, trail);
-        if self.found > found || self.has_too_many_walks {
+        if self.context.found > found || self.has_too_many_walks {
             self.templates.invalid.insert(name.to_owned());
         }
     }
@@ -282,14 +141,14 @@ impl<'a> Loader<'a> {
     fn walk_text(&mut self, name: &str, text: TemplateText, role: TextRole, visible: &VisibleNames, trail: &[String]) {
         if let Some((range, why)) = find_oversized_tag(&text.text) {
             let finding = Diagnostic::error("template-syntax", text.origin.place(range), format!("template: {why}"));
-            self.report(finding.help("break it into several tags or blocks"));
+            self.context.report(finding.help("break it into several tags or blocks"));
             return;
         }
         match parse(&text.text, name, Default::default()) {
             Ok(ast::Stmt::Template(root)) => {
                 self.templates.instrumented.insert(name.to_owned(), InstrumentedTemplate::new(&root.children));
                 self.exports.insert(name.to_owned(), exports(&root.children));
-                for TypeError { range, message } in type_errors(&root.children, &self.names.types) {
+                for TypeError { range, message } in type_errors(&root.children, &self.context.names.types) {
                     let place = text.origin.place(range);
                     let same = |other: &Diagnostic| {
                         other.span.range == place.range && Arc::ptr_eq(&other.span.source, &place.source)
@@ -303,13 +162,13 @@ impl<'a> Loader<'a> {
                     }
                 }
                 let trail = trail.iter().cloned().chain([name.to_owned()]).collect();
-                TemplateChecker::new(text.origin, role, visible, trail).template(self, &root.children);
+                TemplateChecker::new(self, text.origin, role, visible, trail).template(&root.children);
             }
             Ok(_) => {}
             Err(error) => {
                 for SyntaxError { range, message, help } in find_errors(&text.text, &error) {
                     let finding = Diagnostic::error("template-syntax", text.origin.place(range), message);
-                    self.report(finding.help(help));
+                    self.context.report(finding.help(help));
                 }
             }
         }
@@ -360,6 +219,49 @@ impl<'a> Loader<'a> {
             PromptFileError::Unreadable(why) => Diagnostic::error("unreadable-file", place, format!("`{path}` {why}"))
                 .help("name a regular file of at most 1 MiB, saved as UTF-8 text"),
         };
-        self.report(finding);
+        self.context.report(finding);
+    }
+}
+
+impl<'a> TextHost<'a> for Loader<'a> {
+    fn context(&mut self) -> &mut CheckContext<'a> {
+        &mut self.context
+    }
+
+    fn exports(&self, path: &str) -> Option<Exports> {
+        self.exports.get(path).cloned().flatten()
+    }
+
+    fn include(&mut self, path: &str, place: SourceSpan, optional: bool, from: Includer<'_>) -> bool {
+        if self.has_too_many_walks {
+            return true;
+        }
+        if from.stack.iter().any(|name| name == path) {
+            let route = from.stack.iter().filter(|name| !name.starts_with('\0')).map(|name| format!("`{name}`"));
+            let route = route.chain([format!("`{path}`")]).collect::<Vec<_>>().join(", ");
+            self.context.report(
+                Diagnostic::error("include-cycle", place, format!("`{path}` includes itself"))
+                    .help(format!("these files include each other in turn: {route}")),
+            );
+            return true;
+        }
+        match self.read(path) {
+            Ok(()) => {
+                let (role, visible) = (from.role, from.visible);
+                let key = (path.to_owned(), role);
+                if self.last_visible.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {
+                    self.propagate_finding(path);
+                } else {
+                    self.last_visible.insert(key, visible.clone());
+                    self.walk(path, role, visible, from.stack);
+                }
+                true
+            }
+            Err(PromptFileError::Missing) if optional => false,
+            Err(fault) => {
+                self.report_file_error(path, place, &fault);
+                false
+            }
+        }
     }
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use minijinja::Value;
-use minijinja::value::{Enumerator, Object};
 
-use super::{Engine, Template, Templates, TextOrigin, has_tags, value};
+use super::engine::{Engine, value};
+use super::tags::has_tags;
+use super::texts::{Template, TemplateText, Templates, TextOrigin};
+use super::tracked_inputs::TrackedInputs;
 use crate::diagnostic::Diagnostic;
 
 /// Renders texts with what is known of their values, and tells which results hold whatever the others are.
@@ -24,31 +26,6 @@ pub struct PartialRender {
     pub rendered: Result<String, Box<Diagnostic>>,
     /// Whether it will come to the same in a run: no value was looked at that isn't known yet.
     pub is_final: bool,
-    /// Whether it failed where every rendering comes by, in a way in which all values of a type fail if a few do.
-    pub failed_by_type: bool,
-}
-
-/// `inputs`, which takes note of who looks at a value that isn't known.
-#[derive(Debug)]
-pub(super) struct TrackedInputs {
-    values: Value,
-    /// How large they are.
-    pub(super) size: u64,
-    unknown: HashSet<String>,
-    has_read_unknown: AtomicBool,
-}
-
-impl Object for TrackedInputs {
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        if key.as_str().is_some_and(|name| self.unknown.contains(name)) {
-            self.has_read_unknown.store(true, Ordering::Relaxed);
-        }
-        self.values.get_item(key).ok().filter(|value| !value.is_undefined())
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.values.try_iter().map(Iterator::collect).unwrap_or_default())
-    }
 }
 
 impl Templates {
@@ -56,8 +33,7 @@ impl Templates {
     /// [`Self::engine`]; in the place of the inputs in `unknown` something of their type stands in.
     pub fn partial_renderer(&self, values: &serde_json::Value, unknown: HashSet<String>) -> PartialRenderer<'_> {
         let is_shown = |name: &str| {
-            let is_file =
-                |text: &super::TemplateText| has_tags(&text.text) || matches!(text.origin, TextOrigin::File(_));
+            let is_file = |text: &TemplateText| has_tags(&text.text) || matches!(text.origin, TextOrigin::File(_));
             !self.invalid.contains(name) && self.texts.get(name).is_some_and(is_file)
         };
         let size = values["inputs"].to_string().len() as u64;
@@ -81,8 +57,7 @@ impl PartialRenderer<'_> {
     pub fn render(&mut self, template: &Template) -> PartialRender {
         self.inputs.has_read_unknown.store(false, Ordering::Relaxed);
         let rendered = self.engine.render(template);
-        let failed_by_type = self.engine.failed_by_type;
-        PartialRender { rendered, is_final: !self.inputs.has_read_unknown.load(Ordering::Relaxed), failed_by_type }
+        PartialRender { rendered, is_final: !self.inputs.has_read_unknown.load(Ordering::Relaxed) }
     }
 
     /// Whether no steps are left for further texts.

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
 
-use super::partial_render::TrackedInputs;
+use super::tracked_inputs::TrackedInputs;
 
 /// The filters that [`super::guarded`] puts into templates.
 pub(super) const CHECK: &str = "legwork_check";
@@ -213,15 +213,6 @@ impl RenderLimits {
         let size = self.measure(value)?;
         self.charge(size)?;
         minijinja::escape_formatter(out, state, value)
-    }
-
-    /// Takes in a value that is printed as words of a command.
-    pub(super) fn charge_printed(&self, value: &Value) -> Result<bool, Error> {
-        if value.downcast_object_ref::<CountedTextMarker>().is_some() {
-            return Ok(false);
-        }
-        let size = self.measure(value)?;
-        self.charge(size).map(|()| true)
     }
 
     /// Sets an environment's filters, tests and functions to ones that keep to the limits.

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use minijinja::machinery::parse;
 
+use super::tags::{BLOCKS, OTHERS, Tag, TagKind, end_of_raw, first_word, tags};
+
 /// Something that is wrong in a text.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
@@ -18,12 +20,6 @@ const MAX_MISTAKES: usize = 110;
 
 /// How many blocks may be open at once; the parser takes few more.
 const MAX_OPEN: usize = 100;
-
-/// Tags that open a block; `end` and the same word closes it.
-const BLOCKS: &[&str] = &["if", "for", "macro", "call", "filter", "block", "with", "autoescape", "set"];
-
-/// Tags that stand alone or within a block.
-const OTHERS: &[&str] = &["elif", "else", "include", "import", "from", "extends", "do", "raw", "endraw"];
 
 /// What other languages write, and what is written here. Signs are found anywhere in a tag, words at its beginning.
 const FOREIGN_OPERATORS: &[(&str, &str)] = &[
@@ -68,144 +64,6 @@ const FOREIGN_TAGS: &[(&str, &str)] = &[
 ];
 
 const RAW: &str = "braces that aren't meant as a template tag go between `{% raw %}` and `{% endraw %}`";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TagKind {
-    Variable,
-    Block,
-    Comment,
-}
-
-/// A tag, from its first brace to its last.
-#[derive(Debug, Clone)]
-struct Tag {
-    kind: TagKind,
-    range: Range<usize>,
-    is_closed: bool,
-}
-
-impl Tag {
-    /// What is between the braces, without the signs that trim blanks.
-    fn content<'a>(&self, text: &'a str) -> &'a str {
-        let whole = &text[self.range.clone()];
-        let end = if self.is_closed { whole.len() - 2 } else { whole.len() };
-        whole[2..end.max(2)].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim()
-    }
-}
-
-/// All tags of a text, in order. What is between `{% raw %}` and `{% endraw %}` has none.
-fn tags(text: &str) -> Vec<Tag> {
-    let mut tags = Vec::new();
-    let mut from = 0;
-    while let Some((start, kind)) = opening(text, from) {
-        let close = match kind {
-            TagKind::Variable => "}}",
-            TagKind::Block => "%}",
-            TagKind::Comment => "#}",
-        };
-        let end = match kind {
-            TagKind::Comment => text[start + 2..].find(close).map(|end| start + 2 + end + 2),
-            _ => end_of_tag(text, start + 2, close),
-        };
-        from = end.unwrap_or(start + 2);
-        let line = text[start..].find('\n').map_or(text.len(), |end| start + end);
-        let shown = opening(text, start + 2).map_or(line, |(next, _)| next.min(line));
-        let tag = Tag { kind, range: start..end.unwrap_or(shown), is_closed: end.is_some() };
-        if kind == TagKind::Block && tag.content(text) == "raw" {
-            from = end_of_raw(text, from).unwrap_or(text.len());
-        }
-        tags.push(tag);
-    }
-    tags
-}
-
-fn opening(text: &str, from: usize) -> Option<(usize, TagKind)> {
-    let found = text.as_bytes()[from..].windows(2).position(|pair| matches!(pair, b"{{" | b"{%" | b"{#"))?;
-    let kind = match text.as_bytes()[from + found + 1] {
-        b'{' => TagKind::Variable,
-        b'%' => TagKind::Block,
-        _ => TagKind::Comment,
-    };
-    Some((from + found, kind))
-}
-
-/// Where a tag ends, texts in quotes and brackets aside. Where it doesn't, another tag begins first, or there is none.
-fn end_of_tag(text: &str, from: usize, close: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let (mut quote, mut depth, mut at) = (None, 0_usize, from);
-    while at < bytes.len() {
-        let byte = bytes[at];
-        match quote {
-            Some(open) if byte == open => quote = None,
-            Some(_) if byte == b'\\' => at += 1,
-            Some(_) => {}
-            None if depth == 0 && bytes[at..].starts_with(close.as_bytes()) => return Some(at + 2),
-            None if matches!(&bytes[at..], [b'{', b'{' | b'%' | b'#', ..]) => break,
-            None if matches!(byte, b'"' | b'\'') => quote = Some(byte),
-            None if matches!(byte, b'{' | b'[' | b'(') => depth += 1,
-            None if matches!(byte, b'}' | b']' | b')') => depth = depth.saturating_sub(1),
-            None => {}
-        }
-        at += 1;
-    }
-    // A quote or bracket may be what is missing.
-    let end = from + text[from..].find(close)?;
-    let next = opening(text, from).map_or(text.len(), |(next, _)| next);
-    (end < next).then_some(end + 2)
-}
-
-fn end_of_raw(text: &str, from: usize) -> Option<usize> {
-    let mut at = from;
-    loop {
-        let start = at + text[at..].find("{%")?;
-        let end = start + 2 + text[start + 2..].find("%}")? + 2;
-        if text[start + 2..end - 2].trim_matches(['-', '+', ' ', '\n', '\t', '\r']) == "endraw" {
-            return Some(start);
-        }
-        at = start + 2;
-    }
-}
-
-/// The first tag of a text, if it would be one in a template: what other languages write between such braces isn't.
-pub fn first_tag(text: &str) -> Option<Range<usize>> {
-    let is_tag = |tag: &Tag| {
-        let content = tag.content(text);
-        tag.is_closed
-            && match tag.kind {
-                TagKind::Variable => parse(&text[tag.range.clone()], "", Default::default()).is_ok(),
-                TagKind::Block => {
-                    let word = first_word(content);
-                    BLOCKS.contains(&word.strip_prefix("end").unwrap_or(word)) || OTHERS.contains(&word)
-                }
-                // `${#array[@]}` and `${name#}` are bash's.
-                TagKind::Comment => {
-                    let inside = &text[tag.range.start + 2..tag.range.end - 2];
-                    inside.starts_with(char::is_whitespace) && inside.ends_with(char::is_whitespace)
-                }
-            }
-    };
-    tags(text).into_iter().find(is_tag).map(|tag| tag.range)
-}
-
-/// A text with a word of the same length for each value and blanks for each comment; `None` where it has other tags.
-pub fn without_tags(text: &str) -> Option<String> {
-    let mut plain = text.to_owned();
-    for tag in tags(text) {
-        let filler = match tag.kind {
-            TagKind::Variable => "x",
-            TagKind::Comment => " ",
-            TagKind::Block => return None,
-        };
-        let width = tag.range.len();
-        plain.replace_range(tag.range, &filler.repeat(width));
-    }
-    Some(plain)
-}
-
-fn first_word(content: &str) -> &str {
-    let end = content.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(content.len());
-    &content[..end]
-}
 
 /// All mistakes of a text that the parser refuses with this error.
 pub(super) fn find_errors(text: &str, error: &minijinja::Error) -> Vec<SyntaxError> {
@@ -437,6 +295,7 @@ fn without_strings(content: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stray_tags;
     use super::*;
 
     fn found(text: &str) -> Vec<(String, String, String)> {
@@ -484,28 +343,6 @@ mod tests {
     }
 
     #[test]
-    fn what_other_languages_write_is_no_tag() {
-        for text in [
-            "docker ps --format {{.Names}}",
-            "echo ${#name} ${name#}",
-            "awk '{{print $1}}'",
-            "find -exec x {{}}",
-            "^[a-z]{2,{3}}$",
-            "a {b,c} {%Y-%m} }}",
-        ] {
-            assert_eq!(first_tag(text), None, "{text}");
-        }
-        for (text, tag) in [
-            ("a {{ inputs.x }} b", "{{ inputs.x }}"),
-            ("{{.Dir}} {{ x }}", "{{ x }}"),
-            ("{% if a %}", "{% if a %}"),
-            ("{#- no -#} {# note #}", "{# note #}"),
-        ] {
-            assert_eq!(first_tag(text).map(|range| &text[range]), Some(tag), "{text}");
-        }
-    }
-
-    #[test]
     fn no_text_is_too_odd() {
         let pieces =
             ["{{", "}}", "{%", "%}", "{#", "#}", "'", "\"", "(", "}", "if", "endif", "raw", "endraw", " ", "ü", "\\"];
@@ -516,7 +353,7 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
             }
-            first_tag(&text);
+            stray_tags(&text);
             if let Err(error) = parse(&text, "", Default::default()) {
                 let found = find_errors(&text, &error);
                 assert!(!found.is_empty());

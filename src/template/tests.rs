@@ -1,6 +1,11 @@
 use serde_json::{Value, json};
 
+use std::collections::BTreeMap;
+
+use super::engine::{environment, value};
+use super::instrument::InstrumentedTemplate;
 use super::*;
+use crate::diagnostic::{Diagnostic, Source};
 use crate::yaml::{self, Spanned};
 
 fn names() -> TemplateVariables {
@@ -235,7 +240,7 @@ fn guards_change_nothing() {
         let guarded = InstrumentedTemplate::new(&root.children);
         let templates =
             Templates { instrumented: BTreeMap::from([("text".to_owned(), guarded)]), ..Templates::default() };
-        let template = Template { name: "text".to_owned(), is_command: false };
+        let template = Template { name: "text".to_owned() };
         let rendered = templates.engine(&values).render(&template);
         let shown = &templates.instrumented["text"].text;
         failed.extend(rendered.as_ref().err().map(|finding| (text, finding.message.clone())));
@@ -247,7 +252,7 @@ fn guards_change_nothing() {
 /// Each of these would take all memory, all time or the stack.
 #[test]
 fn no_text_takes_all_memory_or_time() {
-    for text in include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/greedy_templates.txt")).lines() {
+    for text in include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oversized_templates.txt")).lines() {
         let Err(finding) = render(text, &values("x")) else { panic!("{text}") };
         assert_eq!(finding.code, "render-failed", "{text}");
     }

@@ -6,31 +6,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use minijinja::machinery::ast::{self, BinOpKind, CallArg, Expr, Stmt};
+use minijinja::machinery::ast::{self, BinOpKind, CompareOpKind, Expr, Stmt, UnaryOpKind};
 
-/// What kind of value an expression has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueType {
-    /// A text, a path included.
-    Text,
-    /// A whole number or another.
-    Number,
-    /// `true` or `false`.
-    Boolean,
-    /// A list of texts.
-    List,
-}
-
-impl ValueType {
-    fn noun(self) -> &'static str {
-        match self {
-            Self::Text => "a text",
-            Self::Number => "a number",
-            Self::Boolean => "a boolean",
-            Self::List => "a list",
-        }
-    }
-}
+use super::syntax_tree::{bodies, declared_macro, names_in_target, names_set, range};
+use super::variables::ValueType;
 
 /// An operation that fails for every value of its operands' types.
 #[derive(Debug)]
@@ -59,56 +38,20 @@ struct NameCounts<'a> {
 }
 
 impl<'a> NameCounts<'a> {
-    fn target(&mut self, target: &Expr<'a>) {
-        match target {
-            Expr::Var(name) => *self.counts.entry(name.id).or_default() += 1,
-            Expr::List(it) => it.items.iter().for_each(|item| self.target(item)),
-            Expr::Tuple(it) => it.items.iter().for_each(|item| self.target(item)),
-            _ => {}
-        }
+    fn count(&mut self, name: &'a str) {
+        *self.counts.entry(name).or_default() += 1;
     }
 
     fn statements(&mut self, statements: &[Stmt<'a>]) {
         for statement in statements {
-            match statement {
-                Stmt::Template(it) => self.statements(&it.children),
-                Stmt::ForLoop(it) => {
-                    self.target(&it.target);
-                    self.statements(&it.body);
-                    self.statements(&it.else_body);
-                }
-                Stmt::IfCond(it) => {
-                    self.statements(&it.true_body);
-                    self.statements(&it.false_body);
-                }
-                Stmt::WithBlock(it) => {
-                    it.assignments.iter().for_each(|(target, _)| self.target(target));
-                    self.statements(&it.body);
-                }
-                Stmt::Set(it) => self.target(&it.target),
-                Stmt::SetBlock(it) => {
-                    self.target(&it.target);
-                    self.statements(&it.body);
-                }
-                Stmt::AutoEscape(it) => self.statements(&it.body),
-                Stmt::FilterBlock(it) => self.statements(&it.body),
-                Stmt::Block(it) => self.statements(&it.body),
-                Stmt::Import(it) => self.target(&it.name),
-                Stmt::FromImport(it) => {
-                    it.names.iter().for_each(|(name, alias)| self.target(alias.as_ref().unwrap_or(name)));
-                }
-                Stmt::Macro(it) => self.declared(it),
-                Stmt::CallBlock(it) => self.declared(&it.macro_decl),
-                Stmt::Extends(_) | Stmt::Include(_) => self.has_files = true,
-                Stmt::EmitExpr(_) | Stmt::EmitRaw(_) | Stmt::Do(_) => {}
+            names_set(statement).into_iter().for_each(|name| self.count(name));
+            if let Some(declared) = declared_macro(statement) {
+                self.count(declared.name);
+                declared.args.iter().flat_map(names_in_target).for_each(|name| self.count(name));
             }
+            self.has_files |= matches!(statement, Stmt::Extends(_) | Stmt::Include(_));
+            bodies(statement).into_iter().for_each(|body| self.statements(body));
         }
-    }
-
-    fn declared(&mut self, declared: &ast::Macro<'a>) {
-        *self.counts.entry(declared.name).or_default() += 1;
-        declared.args.iter().for_each(|argument| self.target(argument));
-        self.statements(&declared.body);
     }
 }
 
@@ -121,7 +64,7 @@ struct TypeChecker<'a, 'i> {
 
 impl<'a> TypeChecker<'a, '_> {
     fn report(&mut self, expression: &Expr<'_>, message: String) {
-        self.found.push(TypeError { range: super::instrument::range(expression), message });
+        self.found.push(TypeError { range: range(expression), message });
     }
 
     /// Takes note of the type of a name that is set here and nowhere else.
@@ -233,7 +176,11 @@ impl<'a> TypeChecker<'a, '_> {
                 op => {
                     self.check_used(&it.left);
                     self.check_used(&it.right);
-                    if let (Some(left), Some(right)) = (self.value_type(&it.left), self.value_type(&it.right))
+                    let (left, right) = (self.value_type(&it.left), self.value_type(&it.right));
+                    if let (BinOpKind::In, Some(kind @ (ValueType::Number | ValueType::Boolean))) = (op, right) {
+                        self.report(expression, format!("`in` can't look into {}", kind.noun()));
+                    }
+                    if let (Some(left), Some(right)) = (left, right)
                         && let Some(verb) = mismatch(op, left, right)
                     {
                         let (left, right) = (left.noun(), right.noun());
@@ -256,9 +203,24 @@ impl<'a> TypeChecker<'a, '_> {
                     _ => self.check_used(value),
                 }
                 let kind = self.value_type(value);
-                if let ("join" | "length" | "count", Some(ValueType::Number | ValueType::Boolean)) = (it.name, kind) {
-                    let shown = kind.map_or("", ValueType::noun);
-                    self.report(expression, format!("the filter `{}` can't take {shown}", it.name));
+                if let Some(kind) = kind.filter(|kind| filter_refuses(it.name, *kind)) {
+                    self.report(expression, format!("the filter `{}` can't take {}", it.name, kind.noun()));
+                }
+            }
+            Expr::UnaryOp(it) => {
+                self.check_inspected(&it.expr);
+                if matches!(it.op, UnaryOpKind::Neg)
+                    && let Some(kind @ (ValueType::Text | ValueType::List)) = self.value_type(&it.expr)
+                {
+                    self.report(expression, format!("{} can't be negated", kind.noun()));
+                }
+            }
+            Expr::Compare(it) => {
+                let is_member_test = |op: CompareOpKind| matches!(op, CompareOpKind::In | CompareOpKind::NotIn);
+                for op in it.ops.iter().filter(|it| is_member_test(it.op)) {
+                    if let Some(kind @ (ValueType::Number | ValueType::Boolean)) = self.value_type(&op.expr) {
+                        self.report(expression, format!("`in` can't look into {}", kind.noun()));
+                    }
                 }
             }
             _ => {}
@@ -292,7 +254,7 @@ impl<'a> TypeChecker<'a, '_> {
             },
             Expr::Filter(it) => match it.name {
                 "upper" | "lower" | "trim" | "title" | "capitalize" | "join" | "string" => Some(ValueType::Text),
-                "length" | "count" | "int" | "float" if has_no_default(&it.args) => Some(ValueType::Number),
+                "length" | "count" | "int" | "float" if it.args.is_empty() => Some(ValueType::Number),
                 _ => None,
             },
             _ => None,
@@ -313,8 +275,15 @@ fn mismatch(op: BinOpKind, left: ValueType, right: ValueType) -> Option<&'static
     }
 }
 
-fn has_no_default(arguments: &[CallArg<'_>]) -> bool {
-    arguments.is_empty()
+/// Whether a filter fails for every value of a type.
+fn filter_refuses(name: &str, kind: ValueType) -> bool {
+    match name {
+        "items" | "dictsort" => true,
+        "batch" | "count" | "first" | "join" | "last" | "length" | "list" | "map" | "max" | "min" | "reverse"
+        | "slice" | "sort" | "unique" => matches!(kind, ValueType::Number | ValueType::Boolean),
+        "abs" | "round" => matches!(kind, ValueType::Text | ValueType::List),
+        _ => false,
+    }
 }
 
 fn is_inputs(expression: &Expr<'_>) -> bool {

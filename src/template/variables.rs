@@ -1,8 +1,6 @@
-//! The variables that a template may use.
+//! The variables that templates may use, and the inputs that they do use.
 
-use std::collections::HashMap;
-
-use super::ValueType;
+use std::collections::{HashMap, HashSet};
 
 /// The names that a job's templates know.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +25,11 @@ const MAX_SUGGESTED: usize = 200;
 const MAX_LISTED: usize = 30;
 
 impl TemplateVariables {
+    /// Whether it is the name of a variable with parts.
+    pub(super) fn is_root(name: &str) -> bool {
+        name == "inputs" || Self::parts(name).is_some_and(|parts| !parts.is_empty())
+    }
+
     /// The variables that can be written alone.
     pub(super) fn roots<'a>() -> impl Iterator<Item = &'a str> {
         std::iter::once("inputs").chain(BUILTIN_VARIABLES.iter().map(|(name, _)| *name))
@@ -52,5 +55,58 @@ impl TemplateVariables {
             whole.into_iter().chain(parts.iter().map(move |part| format!("`{root}.{part}`")))
         });
         inputs.chain(fixed).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The inputs that the texts of a job name.
+#[derive(Debug, Default)]
+pub struct UsedInputs {
+    pub(super) inputs: HashSet<String>,
+    /// `inputs` is used as a whole, or by names that are only known when the text is rendered.
+    pub(super) all: bool,
+    /// Some text couldn't be checked to its end.
+    pub(super) is_incomplete: bool,
+}
+
+impl UsedInputs {
+    /// Whether a text uses the input.
+    pub fn has(&self, input: &str) -> bool {
+        self.all || self.inputs.contains(input)
+    }
+
+    /// Whether every text was checked to its end, so that the other inputs are certainly unused.
+    pub fn is_complete(&self) -> bool {
+        !self.is_incomplete
+    }
+
+    pub(super) fn add(&mut self, input: &str) {
+        if !self.inputs.contains(input) {
+            self.inputs.insert(input.to_owned());
+        }
+    }
+}
+
+/// The type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// A text or a path.
+    Text,
+    /// An integer or another number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A list of texts.
+    List,
+}
+
+impl ValueType {
+    /// The type with its article.
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::Number => "a number",
+            Self::Boolean => "a boolean",
+            Self::List => "a list",
+        }
     }
 }

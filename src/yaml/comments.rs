@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser};
 
-use super::parse::{clamp_range, options};
-use super::{syntax_recovery, utf8};
+use super::limits::{MAX_BYTES, clamp_range, parser_options};
+use super::syntax_recovery;
 use crate::diagnostic::{Source, SourceSpan};
 
 /// What marks such a comment.
@@ -16,7 +16,7 @@ const DIRECTIVE_PREFIX: &str = "legwork:";
 /// a comment, in quotes or in a text behind `|`, is none. Where the syntax is wrong, what can't be read has none.
 pub fn directive_comments(source: &Arc<Source>) -> Vec<SourceSpan> {
     let text = &source.text;
-    if !text.contains(DIRECTIVE_PREFIX) || text.len() > utf8::MAX_BYTES || text.contains('\0') {
+    if !text.contains(DIRECTIVE_PREFIX) || text.len() > MAX_BYTES || text.contains('\0') {
         return Vec::new();
     }
     let spans = match marked(text) {
@@ -30,7 +30,7 @@ pub fn directive_comments(source: &Arc<Source>) -> Vec<SourceSpan> {
 }
 
 fn marked(text: &str) -> Result<Vec<Range<usize>>, ()> {
-    let mut options = options();
+    let mut options = parser_options();
     options.emit_comments = true;
     let mut found = Vec::new();
     for event in Parser::new_from_str_with_options(text, options) {

@@ -7,11 +7,10 @@ use serde::de::Visitor;
 
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::decode_recovery::NodeDeserializer;
-use super::node::NODE;
-use super::scalar::{self, Scalar};
+use super::node::{Content, NODE};
+use super::scalar::{self, Scalar, Style};
 use super::serde_access::{EnumVariant, ListAccess, MappingAccess};
 use super::spanned::SPANNED;
-use super::tree::{Content, Style};
 use crate::diagnostic::strip_typographic_quotes;
 
 /// What a count expects that may be unlimited (a `Deserialize` written by hand says so itself).

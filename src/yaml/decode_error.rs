@@ -25,11 +25,15 @@ pub(super) enum DecodeError {
 
 /// A finding without its place.
 #[derive(Debug)]
-pub(super) struct ErrorDetail {
-    pub(super) code: &'static str,
-    pub(super) message: String,
-    pub(super) help: Option<String>,
-    pub(super) fix: Option<String>,
+pub struct ErrorDetail {
+    /// The rule's code.
+    pub code: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The text to put in the place of what is wrong.
+    pub fix: Option<String>,
 }
 
 impl ErrorDetail {

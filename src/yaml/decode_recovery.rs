@@ -13,9 +13,8 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::findings::Findings;
-use super::tree::{Content, Tree};
-use super::{Decoded, Node};
-use crate::diagnostic::{Diagnostic, Fix, SourceSpan};
+use super::node::{Content, Node, Tree};
+use crate::diagnostic::{Diagnostic, Fix, Severity, SourceSpan};
 
 /// Rounds that one decoding may take.
 const MAX_ROUNDS: u64 = 1000;
@@ -23,6 +22,45 @@ const MAX_ROUNDS: u64 = 1000;
 const MAX_WORK: u64 = 20_000_000;
 /// How many made-up values may lie in one another (a type may hold itself).
 const MAX_PLACEHOLDER_DEPTH: u8 = 8;
+
+/// A decoded value with its findings.
+#[derive(Debug)]
+pub struct Decoded<T> {
+    /// The value; partial if [`Self::gaps`] isn't empty, absent if nothing could be read.
+    pub value: Option<T>,
+    /// The findings, sorted by place; at most 100, then one that counts the rest.
+    pub findings: Vec<Diagnostic>,
+    /// Where the value has placeholders, or lacks parts of the text. Findings about these places are noise.
+    pub gaps: Vec<SourceSpan>,
+}
+
+impl<T> Decoded<T> {
+    /// The value, if it has no errors. Take the findings first if warnings matter.
+    ///
+    /// # Errors
+    /// All findings, if one of them is an error.
+    pub fn into_result(self) -> Result<T, Vec<Diagnostic>> {
+        match self.value {
+            Some(value) if !self.findings.iter().any(|finding| finding.severity == Severity::Error) => Ok(value),
+            _ => Err(self.findings),
+        }
+    }
+}
+
+impl Node {
+    /// Decodes this part alone. Within a `Deserialize`, use [`Self::decode_nested`].
+    pub fn decode<T: DeserializeOwned>(&self) -> Decoded<T> {
+        decode(self, Findings::default())
+    }
+
+    /// Decodes this part and adds the findings to those of the decoding under way (see [`report`]). The value may be
+    /// partial.
+    pub fn decode_nested<T: DeserializeOwned>(&self) -> Option<T> {
+        let decoded = self.decode();
+        decoded.findings.into_iter().for_each(report);
+        decoded.value
+    }
+}
 
 thread_local! {
     /// What hand-written `Deserialize`s report, for each decoding under way.
@@ -226,7 +264,8 @@ impl<'a> NodeDeserializer<'a> {
             DecodeError::PartDropped => self.drop_node(),
             DecodeError::Missing(key) if self.is_value_dropped(key) => self.drop_node(),
             DecodeError::Missing(key) => {
-                if !hole && !self.session.tree().is_incomplete(self.index) {
+                let is_misplaced = || (self.session.tree().hints.is_misplaced)(&self.node(), key);
+                if !hole && !self.session.tree().is_incomplete(self.index) && !is_misplaced() {
                     let message = format!("required key `{key}` is missing");
                     let finding =
                         Diagnostic::error("missing-key", self.session.tree().place_for_missing(self.index), message);
@@ -276,8 +315,11 @@ impl<'a> NodeDeserializer<'a> {
     }
 
     /// A finding at this node; where it is an alias, with what the alias stands for.
-    pub(super) fn finding(self, said: ErrorDetail) -> Diagnostic {
+    pub(super) fn finding(self, mut said: ErrorDetail) -> Diagnostic {
         let tree = self.session.tree();
+        if !self.session.is_full() {
+            (tree.hints.complete_error)(&self.node(), &mut said);
+        }
         let mut finding = Diagnostic::error(said.code, tree.place(self.index), said.message);
         finding.help = said.help;
         let target = tree.resolve_alias(self.index);

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::MAX_FINDINGS;
+use super::limits::MAX_FINDINGS;
 use crate::diagnostic::{Diagnostic, OmittedFindings};
 
 /// How many are kept before the sorting.

@@ -20,6 +20,7 @@ mod decode;
 mod decode_error;
 mod decode_recovery;
 mod findings;
+mod limits;
 mod node;
 mod parse;
 mod parse_messages;
@@ -31,7 +32,6 @@ mod spanned;
 mod syntax_recovery;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod unicode_spaces;
 mod utf8;
 mod writer;
@@ -44,16 +44,16 @@ use self::parse::ParseOutcome;
 
 pub use comments::directive_comments;
 pub use decode::{EXPECTED_AMOUNT, EXPECTED_COUNT};
-pub use decode_error::coded_error;
-pub use decode_recovery::report;
-pub use node::{Node, NodeKind};
+pub use decode_error::{ErrorDetail, coded_error};
+pub use decode_recovery::{Decoded, report};
+pub use limits::MAX_BYTES;
+pub use node::{FormatHints, KeyAliases, NO_HINTS, Node, NodeKind};
 pub use scalar_spans::ScalarSpanMap;
 pub use spanned::Spanned;
-pub use tree::KeyAliases;
-pub use utf8::{MAX_BYTES, read_bytes};
+pub use utf8::read_bytes;
 pub use writer::to_yaml;
 
-use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan, rule};
+use crate::diagnostic::{Rule, Source, rule};
 
 /// What can be wrong with a file that is read, before anybody asks what it means. Numbers out of their range are a
 /// lint's, too.
@@ -78,51 +78,17 @@ pub const RULES: &[Rule] = &[
     rule!(Error "invalid-value"),
 ];
 
-/// How deep lists and mappings may lie in one another, aliases followed.
-const MAX_DEPTH: usize = 64;
-/// How many nodes a file may have.
-const MAX_NODES: usize = 250_000;
-/// How many nodes (and 32-byte pieces of text) a file may have once aliases are followed.
-const MAX_EXPANDED: u64 = 1_000_000;
-/// How many findings are shown; one more says how many there are beyond.
-const MAX_FINDINGS: usize = 100;
-
-/// What came of reading: a value, findings, or a partial value with findings.
-#[derive(Debug)]
-pub struct Decoded<T> {
-    /// The value; partial where [`Self::holes`] isn't empty, absent where nothing could be made of the text.
-    pub value: Option<T>,
-    /// What is wrong, sorted by place; at most 100, then one that counts the rest.
-    pub findings: Vec<Diagnostic>,
-    /// Where the value holds made-up parts, or lacks parts that the text has. What a check says about these places
-    /// is noise.
-    pub gaps: Vec<SourceSpan>,
-}
-
-impl<T> Decoded<T> {
-    /// The value, if nothing at all is wrong with it. Take the findings first if warnings matter.
-    ///
-    /// # Errors
-    /// All findings, where one of them is an error.
-    pub fn into_result(self) -> Result<T, Vec<Diagnostic>> {
-        match self.value {
-            Some(value) if !self.findings.iter().any(|finding| finding.severity == Severity::Error) => Ok(value),
-            _ => Err(self.findings),
-        }
-    }
-}
-
 /// Reads a source's one document, and finds everything that is wrong with its syntax and structure.
 pub fn read<T: DeserializeOwned>(source: &Arc<Source>) -> Decoded<T> {
-    read_with(source, &[])
+    read_with(source, &NO_HINTS)
 }
 
-/// As [`read`]. An unknown key that has a synonym among those that its mapping can have, and lacks, counts as that one,
-/// as a misspelt one does.
-pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, synonyms: KeyAliases) -> Decoded<T> {
-    let ParseOutcome { tree, found, gaps: holes } = parse::parse_document(source, synonyms);
-    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), gaps: holes } };
+/// Like [`read`], with hints about the file's format. An unknown key with an alias counts as the key that it stands for,
+/// as a misspelled one does.
+pub fn read_with<T: DeserializeOwned>(source: &Arc<Source>, hints: &'static FormatHints) -> Decoded<T> {
+    let ParseOutcome { tree, found, gaps } = parse::parse_document(source, hints);
+    let Some(tree) = tree else { return Decoded { value: None, findings: found.finish(), gaps } };
     let mut decoded = decode_recovery::decode(&Node::root(tree), found);
-    decoded.gaps.extend(holes);
+    decoded.gaps.extend(gaps);
     decoded
 }

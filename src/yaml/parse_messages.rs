@@ -1,11 +1,10 @@
-//! What the parser refuses, in words for the author of a file.
+//! The YAML parser's errors in words for the author of a file.
 
 use std::sync::Arc;
 
 use granit_parser::ErrorKind;
 
-use super::MAX_DEPTH;
-use super::parse::{FLATTEN, clamp_range};
+use super::limits::{FLATTEN, MAX_DEPTH, clamp_range};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
 /// The parser's error as a finding at the character where it occurred.
@@ -36,6 +35,28 @@ pub(super) fn is_tab_error(kind: &ErrorKind) -> bool {
     )
 }
 
+/// Whether an escape in a double-quoted string is wrong.
+pub(super) fn is_escape_error(kind: &ErrorKind) -> bool {
+    kind == &ErrorKind::UnknownQuotedScalarEscape
+        || matches!(
+            kind,
+            ErrorKind::InvalidQuotedScalarHexEscape
+                | ErrorKind::InvalidUnicodeEscape
+                | ErrorKind::InvalidLowSurrogateHexEscape
+                | ErrorKind::InvalidLowSurrogate
+                | ErrorKind::MissingLowSurrogate
+                | ErrorKind::UnpairedLowSurrogate
+        )
+}
+
+/// A line that is no entry.
+pub(super) fn missing_key(place: SourceSpan) -> Diagnostic {
+    Diagnostic::error("yaml-syntax", place, NO_KEY.0).help(NO_KEY.1)
+}
+
+const NO_KEY: (&str, &str) =
+    ("this is neither a key nor part of the value before it", "write `key: value`, or indent the line");
+
 /// Our own message, where we have a better one, and what to do.
 fn message_and_help(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) {
     const QUOTE_COLON: &str = "put a value that holds `: ` in quotes";
@@ -47,19 +68,13 @@ fn message_and_help(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) 
             ours("a `:` isn't allowed here"),
             Some("close the bracket or quote before it, or quote the text around it"),
         ),
-        ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => (
-            ours("this is neither a key nor part of the value before it"),
-            Some("write `key: value`, or indent the line"),
-        ),
+        ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => (ours(NO_KEY.0), Some(NO_KEY.1)),
         ErrorKind::ExpectedBlockMappingKey => (
             ours("expected a key of the mapping"),
             Some("check the indentation and the quotes; a value that starts with `{` or `[` needs quotes"),
         ),
-        ErrorKind::UnclosedQuotedScalar => {
-            (ours("this quote is never closed"), Some("close it; within single quotes, write `'` twice"))
-        }
         ErrorKind::InvalidQuotedScalarIndent => (
-            ours("this line stands in a quoted string but isn't indented"),
+            ours("this line is part of a quoted string but isn't indented"),
             Some("close the quote before it, or indent the line"),
         ),
         ErrorKind::UnclosedFlowCollection { open } => {
@@ -69,41 +84,36 @@ fn message_and_help(kind: &ErrorKind) -> (Option<String>, Option<&'static str>) 
             (Some(format!("this `{open}` is closed by `{close}`")), Some("close each bracket by one of its own kind"))
         }
         ErrorKind::UnexpectedCharacter { character: '`' } => {
-            (ours("no value starts with a backtick"), Some("put the value in quotes"))
+            (ours("a value can't start with a backtick"), Some("put the value in quotes"))
         }
         ErrorKind::UnexpectedCharacter { character } => {
-            (Some(format!("no value starts with `{character}`")), Some("put the value in quotes"))
+            (Some(format!("a value can't start with `{character}`")), Some("put the value in quotes"))
         }
         ErrorKind::UnknownQuotedScalarEscape => (
             ours("unknown escape in a double-quoted string"),
-            Some("double the backslash, or use single quotes, which know no escapes"),
+            Some("double the backslash, or use single quotes, which have no escapes"),
         ),
-        ErrorKind::InvalidQuotedScalarHexEscape
-        | ErrorKind::InvalidUnicodeEscape
-        | ErrorKind::InvalidLowSurrogateHexEscape
-        | ErrorKind::InvalidLowSurrogate
-        | ErrorKind::MissingLowSurrogate
-        | ErrorKind::UnpairedLowSurrogate => (
-            ours("this escape in a double-quoted string stands for no character"),
-            Some("double the backslash, or use single quotes, which know no escapes"),
+        kind if is_escape_error(kind) => (
+            ours("invalid escape in a double-quoted string"),
+            Some("double the backslash, or use single quotes, which have no escapes"),
         ),
         ErrorKind::MissingAnchorOrAliasName => {
-            (ours("a name must follow this character"), Some("put a string that starts with `&` or `*` in quotes"))
+            (ours("a name must follow this `&` or `*`"), Some("put a string that starts with `&` or `*` in quotes"))
         }
         ErrorKind::InvalidBlockScalarHeader => (
-            ours("the text of a block begins on the next line"),
-            Some("break the line behind `|` or `>`, or put a string that starts with them in quotes"),
+            ours("a block text must start on the next line"),
+            Some("break the line after `|` or `>`, or put a string that starts with them in quotes"),
         ),
         ErrorKind::BlockSequenceEntryNotAllowed | ErrorKind::BlockEntryInFlowCollection => (
-            ours("no list can begin here"),
-            Some("begin it on a line of its own, or put a string that starts with `- ` in quotes"),
+            ours("a list can't start here"),
+            Some("start it on a line of its own, or put a string that starts with `- ` in quotes"),
         ),
         ErrorKind::MappingKeyNotAllowed => {
-            (ours("no key can begin here"), Some("put a string that starts with `? ` in quotes"))
+            (ours("a key can't start here"), Some("put a string that starts with `? ` in quotes"))
         }
         ErrorKind::MissingTagUri | ErrorKind::UnclosedVerbatimTag | ErrorKind::InvalidTagTerminator => {
             (ours("this isn't a tag"), Some("put a string that starts with `!` in quotes"))
         }
-        _ => (None, Some("check the indentation, quotes and brackets here and in the line before")),
+        _ => (None, Some("check the indentation, quotes and brackets here and in the line above")),
     }
 }

@@ -1,32 +1,33 @@
-//! What the holes that syntax errors leave have taken away, as far as the lines around them tell.
+//! Which values, items and entries a gap in the text took away, so that they aren't reported as missing.
 
 use std::ops::Range;
 
+use super::node::{Content, NodeData};
 use super::syntax_recovery::RecoveryGap;
-use super::tree::{Content, NodeData};
 use crate::diagnostic::Source;
 
-/// Whether the value behind a key that has none is gone: the key is followed by a hole that isn't beside the key.
-pub(super) fn is_value_in_gap(holes: &[RecoveryGap], source: &Source, text: &str, key: &Range<usize>) -> bool {
+/// Whether a key has no value because it is in a gap: a gap follows the key, and doesn't start with another key of the same
+/// level.
+pub(super) fn is_value_in_gap(gaps: &[RecoveryGap], source: &Source, text: &str, key: &Range<usize>) -> bool {
     let is_filler = |letter: char| matches!(letter, ' ' | '\t' | '\r' | '\n' | ':');
-    holes.iter().filter(|hole| hole.span.start >= key.end).any(|hole| {
-        let between = &text[key.end..hole.span.start];
+    gaps.iter().filter(|gap| gap.span.start >= key.end).any(|gap| {
+        let between = &text[key.end..gap.span.start];
         // A tab hides how deep the line was.
-        let has_tab = source.text[hole.span.clone()].trim_start_matches(' ').starts_with('\t');
+        let has_tab = source.text[gap.span.clone()].trim_start_matches(' ').starts_with('\t');
         between.trim_matches(is_filler).is_empty()
             && (has_tab
                 || !between.contains('\n')
-                || column(text, hole.span.start) > column(text, key.start)
-                || !is_entry(source.text[hole.span.clone()].lines().next().unwrap_or_default()))
+                || column(text, gap.span.start) > column(text, key.start)
+                || !is_entry(source.text[gap.span.clone()].lines().next().unwrap_or_default()))
     })
 }
 
-/// Whether an item that is nothing, at a place, is gone: a hole stands where it should.
-pub(super) fn is_item_in_gap(holes: &[RecoveryGap], text: &str, at: usize) -> bool {
+/// Whether an empty list item is empty because its value is in a gap.
+pub(super) fn is_item_in_gap(gaps: &[RecoveryGap], text: &str, at: usize) -> bool {
     let is_filler = |letter: char| matches!(letter, ' ' | '\t' | '-');
-    holes.iter().any(|hole| {
-        let between = &text[hole.span.start.min(at)..hole.span.start.max(at)];
-        let same_line = between.len() <= hole.span.len() || at <= hole.span.start;
+    gaps.iter().any(|gap| {
+        let between = &text[gap.span.start.min(at)..gap.span.start.max(at)];
+        let same_line = between.len() <= gap.span.len() || at <= gap.span.start;
         same_line && between.trim_matches(is_filler).is_empty()
     })
 }
@@ -42,72 +43,36 @@ fn column(text: &str, at: usize) -> usize {
     at - text[..at].rfind(['\n', '\r']).map_or(0, |end| end + 1)
 }
 
-/// Marks the lists and mappings that the lost lines may have belonged to: of those that were open there, the ones that
-/// begin in a line's own column, else the nearest on both sides.
-pub(super) fn mark_incomplete(entries: &mut [NodeData], root: u32, holes: &[RecoveryGap], source: &Source) {
-    for hole in holes {
-        let open = open_at(entries, root, hole.span.start);
-        let columns: Vec<(usize, u32)> =
-            open.iter().map(|index| (column(&source.text, entries[*index as usize].span.start), *index)).collect();
-        let within = open.iter().rev().find(|index| entries[**index as usize].span.end >= hole.span.end);
-        if let Some(index) = within.filter(|index| is_flow(&entries[**index as usize], source)) {
-            entries[*index as usize].is_incomplete = true;
-            continue;
-        }
-        for column in columns_of(hole, source) {
-            let Some(column) = column else {
-                open.iter().for_each(|index| entries[*index as usize].is_incomplete = true);
-                continue;
-            };
-            let exact = columns.iter().filter(|(own, _)| *own == column);
-            let below = columns.iter().filter(|(own, _)| *own < column).max_by_key(|(own, _)| *own);
-            let above = columns.iter().filter(|(own, _)| *own > column).min_by_key(|(own, _)| *own);
-            let mut nearest: Vec<u32> = exact.map(|(_, index)| *index).collect();
-            if nearest.is_empty() {
-                nearest.extend(below.into_iter().chain(above).map(|(_, index)| *index));
-            }
-            for index in nearest {
-                entries[index as usize].is_incomplete = true;
-            }
+/// Marks the lists and mappings that a gap may have taken entries from: the innermost one around it if that is between
+/// brackets, else all that are open where its lines start.
+pub(super) fn mark_incomplete(nodes: &mut [NodeData], root: u32, gaps: &[RecoveryGap], source: &Source) {
+    for gap in gaps {
+        let open = open_at(nodes, root, gap.span.start);
+        let around =
+            open.iter().rev().map(|index| *index as usize).find(|index| nodes[*index].span.end >= gap.span.end);
+        if let Some(flow) = around.filter(|index| source.text[nodes[*index].span.clone()].starts_with(['[', '{'])) {
+            nodes[flow].is_incomplete = true;
+        } else if is_wgap_lines(gap, source) {
+            open.into_iter().for_each(|index| nodes[index as usize].is_incomplete = true);
         }
     }
 }
 
-fn is_flow(entry: &NodeData, source: &Source) -> bool {
-    source.text[entry.span.clone()].starts_with(['[', '{'])
-}
-
-/// The columns in which the lines of a hole begin, where that says anything: a tab, dash, quote or bracket may be what
-/// is wrong. The first line counts only where nothing stands before the hole.
-fn columns_of(hole: &RecoveryGap, source: &Source) -> Vec<Option<usize>> {
-    let start = hole.span.start - column(&source.text, hole.span.start);
-    let mark = if start == 0 && source.text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-    let start = (start + mark).min(hole.span.start);
-    let is_whole = source.text[start..hole.span.start].trim().is_empty();
-    let mut columns: Vec<Option<usize>> = source.text[start..hole.span.end]
-        .split(['\n', '\r'])
-        .skip(usize::from(!is_whole))
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| {
-            let text = line.trim_start_matches(' ');
-            (!text.starts_with(['\t', '-', '"', '\'', '[', ']', '{', '}'])).then(|| line.len() - text.len())
-        })
-        .collect();
-    columns.sort_unstable();
-    columns.dedup();
-    columns
+fn is_wgap_lines(gap: &RecoveryGap, source: &Source) -> bool {
+    let start = gap.span.start - column(&source.text, gap.span.start);
+    source.text[start..gap.span.start].trim().is_empty() || source.text[gap.span.clone()].trim().contains(['\n', '\r'])
 }
 
 /// The lists and mappings that were open at a place, the outermost first.
-fn open_at(entries: &[NodeData], root: u32, at: usize) -> Vec<u32> {
+fn open_at(nodes: &[NodeData], root: u32, at: usize) -> Vec<u32> {
     let mut open = Vec::new();
     let mut current = root;
     loop {
-        let last = match &entries[current as usize].content {
+        let last = match &nodes[current as usize].content {
             Content::Mapping(pairs) => {
-                pairs.iter().rev().find(|(key, _)| starts_by(entries, *key, at)).map(|(_, value)| *value)
+                pairs.iter().rev().find(|(key, _)| starts_by(nodes, *key, at)).map(|(_, value)| *value)
             }
-            Content::List(items) => items.iter().rev().copied().find(|part| starts_by(entries, *part, at)),
+            Content::List(items) => items.iter().rev().copied().find(|part| starts_by(nodes, *part, at)),
             _ => return open,
         };
         open.push(current);
@@ -118,6 +83,6 @@ fn open_at(entries: &[NodeData], root: u32, at: usize) -> Vec<u32> {
     }
 }
 
-fn starts_by(entries: &[NodeData], part: u32, at: usize) -> bool {
-    entries[part as usize].span.start <= at
+fn starts_by(nodes: &[NodeData], part: u32, at: usize) -> bool {
+    nodes[part as usize].span.start <= at
 }

@@ -11,6 +11,16 @@ pub(super) enum Scalar {
     String,
 }
 
+/// How a scalar is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Single,
+    Double,
+    Literal,
+    Folded,
+}
+
 /// What an unquoted, untagged scalar means.
 pub(super) fn plain(text: &str) -> Scalar {
     match text {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tree::Style;
+use super::scalar::Style;
 use crate::diagnostic::SourceSpan;
 
 /// A stretch of decoded text and the source that it comes from.

@@ -9,8 +9,8 @@ use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAcc
 use super::decode_error::{DecodeError, ErrorDetail};
 use super::decode_recovery::NodeDeserializer;
 use super::findings::excerpt;
+use super::node::{Content, KeyGuess};
 use super::scalar::Scalar;
-use super::tree::{Content, KeyGuess};
 use crate::diagnostic::Suggestion;
 
 /// The items of a list.

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
+use super::limits::MAX_BYTES;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
-
-/// The most bytes that a file may have: 4 MiB. Read one byte more than this, and [`read_bytes`] does the rest.
-pub const MAX_BYTES: usize = 4 << 20;
 
 /// Checks that a file's bytes are text: not too many, UTF-8, no NUL. The reader itself reports other control characters.
 ///

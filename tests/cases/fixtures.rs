@@ -1,4 +1,4 @@
-//! What a case's workspace is made of, and what its run is kept from.
+//! The workspace of a case, and what its run can't reach.
 
 use super::{JOB, case, leftover_files, run, test};
 use crate::support::test_folder::TestFolder;
@@ -16,7 +16,7 @@ fn with_command(job: &str, command: &str, expect: &str) -> TestFolder {
 }
 
 #[test]
-fn names_of_gits_own_links_and_modes_are_kept() {
+fn git_file_names_links_and_modes_are_kept() {
     let command = "touch said names; ls -A | sort > names; ./run.sh > said; cat link >> said";
     let folder =
         with_command(JOB, command, "failed_calls: 0\nfiles: { names: snapshot, said: { is: \"ran\\nhi\" } }\n");
@@ -30,20 +30,20 @@ fn names_of_gits_own_links_and_modes_are_kept() {
 }
 
 #[test]
-fn a_repository_is_made_the_same_each_time() {
+fn a_repository_is_created_deterministically() {
     let command =
         "git log --format='%H %an %s%d' > log; git status --short > status; cat old 2>&1 | head -n 1 > old.txt; true";
     let expect = "failed_calls: 0\nfiles: { log: snapshot, status: { is: '?? a.txt\n\n?? log\n\n?? status' } }\ngit:\n\
                   - { message: One, folder: first, tag: v1 }\n- { message: 'Two; $(three)', folder: second, remove: [old] }\n";
     let folder = with_command(JOB, command, expect);
     folder.write("jobs/tests/job/one/first/old", "x\n").write("jobs/tests/job/one/second/new", "y\n");
-    // Nothing of this machine's own configuration counts.
+    // This machine's own configuration has no effect.
     std::fs::write(
         folder.home().join(".gitconfig"),
         "[user]\nname = me\n[commit]\ngpgSign = true\n[init]\ndefaultBranch = x\n",
     )
     .unwrap();
-    run(&folder, &["--accept"]).assert_code(0).assert_stdout_contains("renewed");
+    run(&folder, &["--accept"]).assert_code(0).assert_stdout_contains("updated");
     let log = folder.read("jobs/tests/job/one/expect/log");
     let lines: Vec<&str> = log.lines().map(|line| &line[41..]).collect();
     assert_eq!(lines, ["legwork test Two; $(three) (HEAD -> main)", "legwork test One (tag: v1)"]);
@@ -72,17 +72,14 @@ fn no_key_and_no_network_reaches_a_case() {
         return crate::support::report_skipped("bubblewrap doesn't work here");
     }
     ended.assert_code(0);
-    // Without a script or a record there is no way around --offline.
+    // Without a script or a record, nothing bypasses --offline.
     folder.write("job.yaml", JOB);
     let ended = folder.legwork(&["run", "job.yaml", "--offline"]).env("ANTHROPIC_API_KEY", "sk-x").run();
-    ended
-        .assert_code(2)
-        .assert_stderr_contains("is reached over the network, and --offline forbids that")
-        .assert_stderr_contains("--model replay/FILE");
+    ended.assert_code(2).assert_stderr_contains("needs the network").assert_stderr_contains("--model replay/FILE");
 }
 
 #[test]
-fn a_case_that_takes_too_long_is_ended_with_all_that_it_started() {
+fn a_case_that_times_out_is_killed_with_its_processes() {
     let folder = with_command(JOB, "touch begun; sleep 600", "timeout: 1s\n");
     let ended = run(&folder, &[]);
     ended.assert_code(1).assert_stdout_contains("it took longer than 1 s");
@@ -90,7 +87,7 @@ fn a_case_that_takes_too_long_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn a_workspace_that_cant_be_made_fails_its_case() {
+fn a_workspace_that_cannot_be_created_fails_its_case() {
     let folder = with_command(JOB, "true", "git: [{ message: a }, { message: b, remove: [nothing] }]\n");
     let ended = run(&folder, &[]);
     ended

@@ -1,9 +1,9 @@
-//! Cases that are run several times, and those that don't come out the same.
+//! Cases that are run several times, and those with varying results.
 
 use super::{case, leftover_files, run, test, with_case};
 use crate::support::test_folder::TestFolder;
 
-/// A case whose commands count how often they ran, in a file beside all workspaces, and write that down.
+/// A case whose commands count their runs in a file outside of all workspaces, and write the number down.
 fn counting_case(expect: &str) -> TestFolder {
     let folder = with_case("max_turns: 3\n");
     let counter = folder.home().join("counter");
@@ -24,7 +24,7 @@ fn run_count(folder: &TestFolder) -> usize {
 const NO_SANDBOX: &str = "--sandbox=off";
 
 #[test]
-fn a_case_is_run_as_often_as_is_asked_for() {
+fn repeat_runs_a_case_several_times() {
     let folder = counting_case("files: { a.txt: exists }\n");
     run(&folder, &[NO_SANDBOX]).assert_code(0);
     assert_eq!(run_count(&folder), 1);
@@ -35,7 +35,7 @@ fn a_case_is_run_as_often_as_is_asked_for() {
 }
 
 #[test]
-fn a_case_that_comes_out_otherwise_is_flaky() {
+fn a_case_with_varying_outcomes_is_flaky() {
     let folder = counting_case("files: { a.txt: { is: '1' } }\n");
     let ended = run(&folder, &[NO_SANDBOX, "--repeat", "5"]);
     ended
@@ -58,7 +58,7 @@ fn a_case_that_comes_out_otherwise_is_flaky() {
 }
 
 #[test]
-fn a_case_that_fails_each_time_is_not_flaky() {
+fn a_case_that_always_fails_is_not_flaky() {
     let folder = counting_case("max_turns: 1\n");
     let ended = run(&folder, &[NO_SANDBOX, "--repeat", "3"]);
     ended.assert_code(1).assert_stdout_contains("the parent took 2 turns, not at most 1").assert_not_printed("flaky");
@@ -66,14 +66,14 @@ fn a_case_that_fails_each_time_is_not_flaky() {
 }
 
 #[test]
-fn a_snapshot_that_is_never_the_same_is_not_accepted() {
+fn a_snapshot_that_varies_is_not_accepted() {
     let folder = counting_case("files: { a.txt: snapshot }\n");
     let before = folder.list();
     let ended = run(&folder, &[NO_SANDBOX, "--accept"]);
     ended.assert_code(1).assert_stdout_contains("the case is flaky: expect/a.txt isn't the same in run 1 and run 2");
-    ended.assert_stdout_contains("    -1\n    +2\n").assert_not_printed("renewed");
+    ended.assert_stdout_contains("    -1\n    +2\n").assert_not_printed("updated");
     assert_eq!(folder.list(), before);
-    // One that it had is another in one run of two.
+    // An existing snapshot differs in one of two runs.
     folder.write("jobs/tests/job/one/expect/a.txt", "4\n");
     run(&folder, &[NO_SANDBOX, "--accept"])
         .assert_code(1)
@@ -82,6 +82,6 @@ fn a_snapshot_that_is_never_the_same_is_not_accepted() {
     let folder = counting_case("text: { snapshot: true }\n");
     run(&folder, &[NO_SANDBOX, "--accept", "--repeat", "3"])
         .assert_code(0)
-        .assert_stdout_contains("renewed jobs/tests/job/one/text.md");
+        .assert_stdout_contains("updated jobs/tests/job/one/text.md");
     assert_eq!(run_count(&folder), 3);
 }

@@ -1,4 +1,4 @@
-//! What the command line asks for, and what becomes of the outputs.
+//! Command-line options of `test`, and its outputs.
 
 use rustix::process::Signal;
 
@@ -6,7 +6,7 @@ use super::{SCRIPT, case, leftover_files, run, test, with_case};
 use crate::support::test_folder::TestFolder;
 
 #[test]
-fn cases_are_named_in_every_way() {
+fn cases_can_be_selected_by_file_folder_and_name() {
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "max_turns: 3\n");
     folder.write("jobs/other.yaml", super::JOB.replacen("model", "name: another\nmodel", 1));
@@ -15,7 +15,7 @@ fn cases_are_named_in_every_way() {
     folder
         .write(&of_other("workspace/a.txt"), "hi\n")
         .write(&of_other("workspace/tests/job/x/expect.yaml"), "no case\n");
-    // Somebody else's tests.
+    // Tests of other programs.
     folder.write("src/tests/unit/data/input.yaml", "x: 1\n");
     let count = |arguments: &[&str]| {
         let ended = run(&folder, arguments);
@@ -35,12 +35,12 @@ fn cases_are_named_in_every_way() {
 }
 
 #[test]
-fn no_case_is_an_error() {
+fn it_is_an_error_if_there_are_no_cases() {
     let folder = TestFolder::new();
     run(&folder, &[])
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("there is no case in .")
+        .assert_stderr_contains("no test cases found in .")
         .assert_stderr_contains("--save-case");
     folder.write("jobs/job.yaml", super::JOB).write("jobs/tests/job/README.md", "");
     run(&folder, &[]).assert_code(2).assert_stderr_contains("there is no case in jobs");
@@ -50,7 +50,7 @@ fn no_case_is_an_error() {
     run(&folder, &["--jobs", "0"]).assert_code(2);
 }
 
-/// The elements of a document, in order, with their attributes; fails where it isn't well-formed.
+/// The elements of an XML document, in order, with their attributes. Panics if it isn't well-formed.
 fn elements(xml: &str) -> Vec<(String, String)> {
     assert!(xml.chars().all(|letter| letter >= ' ' || letter == '\n' || letter == '\t'), "{xml:?}");
     let body = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").expect("a declaration");
@@ -82,7 +82,7 @@ fn elements(xml: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn junit_is_what_ci_systems_read() {
+fn junit_reports_have_the_form_that_ci_systems_read() {
     let folder = with_case("max_turns: 3\n");
     case(&folder, "two", "text: { is: \"\\e[31m]]>&<b>\\\"\\a\" }\nmax_turns: 1\n");
     let ended = run(&folder, &["--format", "junit"]);
@@ -98,7 +98,7 @@ fn junit_is_what_ci_systems_read() {
 }
 
 #[test]
-fn a_signal_ends_all_and_leaves_nothing() {
+fn a_signal_ends_all_cases_and_leaves_no_files() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let folder = with_case("max_turns: 3\n");
         let begun = folder.at("begun");
@@ -118,7 +118,7 @@ fn a_signal_ends_all_and_leaves_nothing() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let folder = with_case("max_turns: 3\n");
     for number in 0..3 {
         case(&folder, &format!("more-{number}"), "max_turns: 3\n");
@@ -130,9 +130,9 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_record_is_a_case_too() {
+fn a_record_can_be_a_case() {
     let folder = with_case("failed_calls: 0\nmax_turns: 3\nfiles: { a.txt: { is: hello } }\n");
-    // A path of the recorded workspace means the fresh copy.
+    // A path of the recorded workspace stands for the fresh copy.
     let path = folder.at("a.txt").display().to_string();
     folder.write("a.txt", "hi\n").write("script.yaml", SCRIPT.replace("path: a.txt", &format!("path: {path}")));
     let ended = folder.legwork(&["run", "jobs/job.yaml", "--model", "replay/script.yaml"]).run();
@@ -140,7 +140,7 @@ fn a_record_is_a_case_too() {
     for name in ["events.jsonl", "subagents/helper-1.events.jsonl"] {
         folder.write(&format!("jobs/tests/job/one/record/{name}"), record.file(name));
     }
-    run(&folder, &[]).assert_code(3).assert_stderr_contains("this case has a script and a record");
+    run(&folder, &[]).assert_code(3).assert_stderr_contains("this case has both a script and a record");
     std::fs::remove_file(folder.at("jobs/tests/job/one/script.yaml")).unwrap();
     folder.write("a.txt", "untouched\n");
     run(&folder, &[]).assert_code(0);

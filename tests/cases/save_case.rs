@@ -1,4 +1,4 @@
-//! `legwork run --save-case`: what a real run becomes.
+//! `legwork run --save-case`: a real run becomes a case.
 
 use serde_json::json;
 
@@ -44,7 +44,7 @@ fn a_real_run_becomes_a_case_that_passes() {
         .assert_code(0)
         .assert_stdout("Done.\n")
         .assert_stderr_contains("case:   jobs/tests/job/real (4 files in its workspace)")
-        .assert_stderr_contains("left out .env: its name is that of a file with secrets")
+        .assert_stderr_contains("skipped .env: may contain secrets")
         .assert_stderr_contains("secret inputs aren't in it, a stand-in takes their place: token");
     assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
     let at = |name: &str| folder.read(&format!("jobs/tests/job/real/{name}"));
@@ -72,7 +72,7 @@ fn a_real_run_becomes_a_case_that_passes() {
     // The name must be new.
     let before = folder.list();
     let ended = save(&folder, "real").anthropic(&server).args(["--set", "token=hunter2-hunter2"]).run();
-    ended.assert_code(2).assert_stderr_contains("jobs/tests/job/real is there already");
+    ended.assert_code(2).assert_stderr_contains("jobs/tests/job/real already exists");
     save(&folder, "No!")
         .anthropic(&server)
         .args(["--set", "token=hunter2-hunter2"])
@@ -83,20 +83,20 @@ fn a_real_run_becomes_a_case_that_passes() {
 }
 
 #[test]
-fn what_isnt_the_same_again_is_said() {
+fn differences_of_the_new_case_are_reported() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let random = json!({ "command": "head -c 16 /dev/urandom | od -An -tx1 > random.txt" });
     let ended = saved(&folder, [Answer::calls(&[("bash", random)]), Answer::text("Done.")]);
     ended
         .assert_code(0)
-        .assert_stderr_contains("the saved case doesn't pass")
+        .assert_stderr_contains("the saved case fails")
         .assert_stderr_contains("random.txt isn't what expect/random.txt says");
     run(&folder, &[]).assert_code(1);
 }
 
 #[test]
-fn a_run_that_ended_otherwise_makes_a_case_of_that() {
+fn a_run_with_another_outcome_becomes_a_case_that_expects_it() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB.replace("max_turns: 5", "max_turns: 1"));
     let look = || Answer::calls(&[("read_file", json!({ "path": "gone" }))]);
@@ -107,14 +107,14 @@ fn a_run_that_ended_otherwise_makes_a_case_of_that() {
 }
 
 #[test]
-fn a_run_that_no_script_repeats_makes_no_case() {
+fn a_run_that_a_script_cannot_repeat_is_not_saved() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);
     let server = Server::start(ScriptedAgents::of([Answer::status(401)]));
     let ended = save(&folder, "real").anthropic(&server).run();
     ended
         .assert_code(5)
-        .assert_stderr_contains("no case was saved: the run ended `provider_rejected`, which no script repeats");
+        .assert_stderr_contains("no case was saved: a script can't reproduce the outcome `provider_rejected`");
     assert!(!folder.exists("jobs/tests"));
     assert_eq!(leftover_files(&folder), Vec::<String>::new());
 }

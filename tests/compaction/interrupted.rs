@@ -1,4 +1,4 @@
-//! Runs that are killed around the moments at which room is made, and go on as if nothing had happened.
+//! Runs that are killed around compaction, and resume as if nothing had happened.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A job that reads, thinks aloud and is summed up twice, answered from a script.
+/// A job that reads, thinks and is summarized twice, from a script.
 fn scripted() -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -30,7 +30,7 @@ fn scripted() -> TestFolder {
     folder
 }
 
-/// What is the same in a run that was never cut off.
+/// What must equal an uninterrupted run.
 fn comparable_parts(ended: &ProgramOutput) -> (Value, Vec<Value>, Vec<Value>) {
     let record = ended.run_folder();
     let result = record.result();
@@ -39,7 +39,7 @@ fn comparable_parts(ended: &ProgramOutput) -> (Value, Vec<Value>, Vec<Value>) {
 }
 
 #[test]
-fn a_run_that_is_killed_after_any_event_makes_room_as_it_did() {
+fn a_run_killed_after_any_event_compacts_the_same_way() {
     let whole = scripted();
     let ended = whole.legwork(&["run", "job.yaml"]).run();
     ended.assert_code(0).assert_stdout("All is read.\n");
@@ -60,7 +60,7 @@ fn a_run_that_is_killed_after_any_event_makes_room_as_it_did() {
 }
 
 #[test]
-fn what_a_resumed_run_sends_is_what_it_would_have_sent() {
+fn a_resumed_run_sends_the_same_requests() {
     let sent = |kill: Option<u64>| -> (Vec<Value>, Vec<String>) {
         let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
         let place = folder.path().display().to_string();
@@ -100,7 +100,7 @@ fn what_a_resumed_run_sends_is_what_it_would_have_sent() {
     }
 }
 
-/// A request's body without the numbers in the calls' ids, which count what a server was asked.
+/// A request's body without the numbers in the ids of calls, which depend on the server's count of requests.
 fn without_ids(request: &Request) -> String {
     let body = String::from_utf8(request.bytes().to_vec()).unwrap();
     let mut parts = body.split("toolu_");
@@ -108,7 +108,7 @@ fn without_ids(request: &Request) -> String {
     parts.fold(first, |text, part| text + "toolu" + part.trim_start_matches(|letter: char| letter.is_ascii_digit()))
 }
 
-/// A model whose answers depend on the conversation alone.
+/// A model whose replies depend only on the conversation.
 fn by_turn() -> impl Fn(&Request) -> Answer + Send + Sync {
     move |request: &Request| {
         let is_over = request.prompt().contains("Summary 2");
@@ -127,7 +127,7 @@ fn by_turn() -> impl Fn(&Request) -> Answer + Send + Sync {
 }
 
 #[test]
-fn a_summary_that_was_being_written_is_asked_for_again() {
+fn an_interrupted_summary_is_requested_again() {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let reads = reader(12);
     let hangs = AtomicBool::new(true);
@@ -152,7 +152,7 @@ fn a_summary_that_was_being_written_is_asked_for_again() {
     assert!(record.result()["usage"]["output_tokens"].as_u64().unwrap() > 600, "what was reserved counts");
 }
 
-/// Where two texts part.
+/// The position at which two texts differ.
 fn first_difference(now: &str, then: &str) -> (String, String) {
     let at = now.chars().zip(then.chars()).take_while(|(now, then)| now == then).count();
     let from = |text: &str| text.chars().skip(at.saturating_sub(60)).take(200).collect();

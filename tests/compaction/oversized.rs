@@ -1,4 +1,4 @@
-//! Summaries that are none, or more than was asked for; prompts and results that are too long from the beginning.
+//! Invalid or oversized summaries, and prompts and results that are too long from the start.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A long run whose every summary is this one.
+/// A long run that always gets this summary.
 fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>) {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let (reads, summary) = (reader(9), summary.clone());
@@ -25,16 +25,16 @@ fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>)
 }
 
 #[test]
-fn what_was_said_before_a_refusal_is_no_summary() {
+fn text_before_a_refusal_is_not_a_summary() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text("First I read the").stop("refusal"));
     assert!(summed_up.is_empty());
     ended.assert_code(4).assert_stderr_contains("and the summary that was asked for was refused");
-    assert!(ended.run_folder().transcript().contains("_The summary that was asked for was refused_"));
+    assert!(ended.run_folder().transcript().contains("_Compaction failed: the summary was refused_"));
     assert!(ended.run_folder().file("report.html").contains("the summary that was asked for was refused"));
 }
 
 #[test]
-fn a_call_in_the_place_of_a_summary_is_none() {
+fn a_tool_call_is_not_a_summary() {
     let call = Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
     let (_folder, ended, summed_up) = run_with_summary(&call);
     assert!(summed_up.is_empty());
@@ -51,7 +51,7 @@ fn a_summary_that_is_cut_says_so() {
 }
 
 #[test]
-fn a_summary_longer_than_was_asked_for_is_bounded() {
+fn a_summary_that_is_too_long_is_truncated() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text(&"many words ".repeat(4_000)));
     ended.assert_code(0);
     let longest = summed_up.iter().map(|event| event["summary"].as_str().unwrap().len()).max().unwrap();
@@ -59,7 +59,7 @@ fn a_summary_longer_than_was_asked_for_is_bounded() {
 }
 
 #[test]
-fn a_prompt_that_nobody_has_counted_yet_is_judged_by_the_provider() {
+fn an_uncounted_prompt_is_sent_to_the_provider() {
     let folder = folder("{ name: openai-chat/x, context: 100000 }", "");
     let ask = |words: usize| {
         folder.write("prompt.txt", "words and ".repeat(words));
@@ -70,7 +70,7 @@ fn a_prompt_that_nobody_has_counted_yet_is_judged_by_the_provider() {
     let (ended, requests) = ask(30_000);
     ended.assert_code(0);
     assert_eq!(requests, 1, "its 300 kB may be 75,000 tokens");
-    // One that can't fit isn't sent, for there are servers that would cut it without a word.
+    // A request that can't fit isn't sent, because some servers would truncate it silently.
     let (ended, requests) = ask(70_000);
     ended
         .assert_code(4)
@@ -80,7 +80,7 @@ fn a_prompt_that_nobody_has_counted_yet_is_judged_by_the_provider() {
 }
 
 #[test]
-fn what_no_shortening_was_enough_for_is_shortened_further() {
+fn truncation_continues_until_the_prompt_fits() {
     for (model, _) in MODELS {
         let model = match model.split_once('/') {
             Some((provider @ ("anthropic" | "gemini"), _)) => format!("{provider}/nonesuch-1"),

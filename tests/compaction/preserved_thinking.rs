@@ -1,4 +1,4 @@
-//! Models that take their thinking back only behind the very messages it was produced behind, as Claude's newer ones do
+//! Models that accept their thinking only after the messages that it was produced for, as newer Claude models do
 //! (<https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks>).
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{events_of_type, folder, reader_with_signatures, run, tokens, with_window};
 use crate::support::server::{Answer, Checks, Request, Server};
 
-/// What a server with that check knows: the prefix under which it issued each signature.
+/// The state of a server with that check: the prefix for which it issued each signature.
 #[derive(Default)]
 struct PrefixCheck(Mutex<HashMap<String, Value>>);
 
@@ -21,7 +21,8 @@ fn content(message: &Value) -> &[Value] {
     message["content"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What precedes a block: system prompt, tools and messages without thinking and marks, and the thinking before it.
+/// What precedes a block: system prompt, tools and messages without thinking and cache marks, and the thinking before
+/// it.
 fn prefix(request: &Request, message: usize, block: usize) -> Value {
     let body = request.body();
     let before = request.messages().iter().enumerate().take(message + 1).flat_map(|(at, sent)| {
@@ -52,7 +53,7 @@ impl PrefixCheck {
         signature
     }
 
-    /// The API's answer to a request with thinking that was issued behind something else.
+    /// The API's answer to a request with thinking that was issued for another prefix.
     fn refusal(&self, request: &Request) -> Option<Answer> {
         let issued = self.0.lock().unwrap();
         for (at, message) in request.messages().iter().enumerate() {
@@ -72,7 +73,7 @@ impl PrefixCheck {
     }
 }
 
-/// A server that checks prefixes, and how many requests it refused.
+/// A server that checks prefixes, and the number of requests that it rejected.
 fn server(turns: usize, checks: Checks) -> (Server, Arc<Mutex<usize>>) {
     let check = Arc::new(PrefixCheck::default());
     let refused = Arc::new(Mutex::new(0));
@@ -93,11 +94,11 @@ fn thinking_in(request: &Request) -> usize {
 }
 
 #[test]
-fn thinking_behind_messages_that_have_changed_is_left_out() {
+fn thinking_after_changed_messages_is_dropped() {
     for (model, knows) in [
         ("anthropic/claude-opus-5-5", true),
         ("openai-chat/anthropic/claude-sonnet-5.5", true),
-        // A deployment may have any name; the refusal says what is to be left out.
+        // A deployment can have any name; the error says what has to be left out.
         ("anthropic/my-deployment", false),
         ("openai-chat/my-deployment", false),
     ] {
@@ -113,14 +114,14 @@ fn thinking_behind_messages_that_have_changed_is_left_out() {
         );
         assert_eq!(*refused.lock().unwrap() == 0, knows, "{model}");
         let requests = server.finish();
-        // What comes after the change is sent back as ever.
+        // What comes after the change is sent back as usual.
         assert!(requests.iter().any(|request| thinking_in(request) > 1), "{model}");
     }
 }
 
-/// Models without the check keep all of it: older ones of Claude's refuse a turn that lost its thinking.
+/// Models without the check keep all thinking: older Claude models reject a turn that lost its thinking.
 #[test]
-fn other_models_get_their_thinking_back_behind_a_summary() {
+fn other_models_keep_their_thinking_after_a_summary() {
     for model in ["anthropic/claude-haiku-4-5", "openai-chat/some-model"] {
         let folder = folder(&with_window(model), "");
         let server = Server::start(super::reader(20));
@@ -133,7 +134,7 @@ fn other_models_get_their_thinking_back_behind_a_summary() {
 }
 
 #[test]
-fn a_run_that_goes_on_after_room_was_made_leaves_the_same_thinking_out() {
+fn a_resumed_run_drops_the_same_thinking_after_compaction() {
     let model = with_window("anthropic/claude-opus-5-5");
     let whole = folder(&model, "");
     let (first, _) = server(20, Checks::All);

@@ -1,4 +1,4 @@
-//! What the window leaves for a reply, and windows that only a server knows.
+//! The space that the context window leaves for a reply, and windows that only a server knows.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn folder(model: &str, max_tokens: u64) -> TestFolder {
     folder
 }
 
-/// One turn that reads, with so many words and tokens in its reply, then the end.
+/// One turn that reads, with a reply of this many words and tokens, then the end.
 fn reader(words: usize, output: u64) -> impl Fn(&Request) -> Answer + Send + Sync {
     move |request: &Request| match request.turn() {
         0 => {
@@ -29,11 +29,11 @@ fn reader(words: usize, output: u64) -> impl Fn(&Request) -> Answer + Send + Syn
 }
 
 #[test]
-fn a_reply_that_takes_most_of_the_window_leaves_a_shorter_one() {
+fn a_reply_allowance_shrinks_with_the_window() {
     const WINDOW: u64 = 6_000;
     for (model, _) in MODELS {
         let folder = folder(&format!("{{ name: {model}, context: {WINDOW} }}"), 5_000);
-        // The first reply alone is more than the window has beside the longest one.
+        // The first reply alone is larger than the window minus the longest reply.
         let server = Server::start(reader(2_200, 3_300));
         let ended = run(&folder, &server);
         ended.assert_code(0).assert_stdout("All is read.\n");
@@ -51,7 +51,7 @@ fn a_reply_that_takes_most_of_the_window_leaves_a_shorter_one() {
 }
 
 #[test]
-fn a_reply_that_is_cut_where_the_window_ends_is_asked_for_once_more() {
+fn a_reply_cut_at_the_end_of_the_window_is_retried_once() {
     let folder = folder("{ name: anthropic/claude-haiku-4-5, context: 6000 }", 5_000);
     let cut = Server::start(|request: &Request| match request.turn() {
         0 => Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]).then_text(&"words ".repeat(1_500)),
@@ -65,7 +65,7 @@ fn a_reply_that_is_cut_where_the_window_ends_is_asked_for_once_more() {
     folder.legwork(&["replay", "latest"]).run().assert_code(0);
 }
 
-/// A server with a window that refuses what prompt and reply could take together beyond it.
+/// A server that rejects requests whose prompt and longest reply don't fit into its window.
 fn server_with_window(
     window: u64,
     says: fn(&Request, u64) -> String,
@@ -78,7 +78,7 @@ fn server_with_window(
 }
 
 #[test]
-fn a_window_that_a_server_names_is_known_from_then_on() {
+fn a_context_window_from_an_error_is_remembered() {
     let words = |request: &Request, window: u64| {
         let (prompt, reply) = (tokens(request), request.max_tokens());
         format!(
@@ -112,7 +112,7 @@ fn a_window_that_a_server_names_is_known_from_then_on() {
 }
 
 #[test]
-fn a_server_that_names_another_window_each_time_is_not_asked_for_ever() {
+fn a_server_that_keeps_changing_its_window_is_not_retried_forever() {
     let folder = folder("openai-chat/local", 8_000);
     let server = server_with_window(
         0,

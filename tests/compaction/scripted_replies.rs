@@ -1,4 +1,4 @@
-//! Scripts, cases and edited plans of conversations in which room was made.
+//! Scripts, cases and edited plans of conversations with compaction.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use super::{WINDOW, events_of_type, reader};
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// A job that answers from a script, with a window, and its script: two long turns, a summary, one more turn, the end.
+/// A job that runs from a script, with a context window, and its script: two long turns, a summary, one more turn,
+/// the end.
 fn scripted(summary: &Value) -> TestFolder {
     let folder = TestFolder::new();
     folder.write(
@@ -27,7 +28,10 @@ fn scripted(summary: &Value) -> TestFolder {
 fn a_script_has_the_summary_among_its_replies() {
     let folder = scripted(&json!({ "text": "The first two are done." }));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("summed up but for the last turn");
+    ended
+        .assert_code(0)
+        .assert_stdout("Over.\n")
+        .assert_stderr_contains("conversation summarized except for the last turn");
     let summed_up = events_of_type(&ended.run_folder(), "context_compacted");
     assert_eq!(summed_up.len(), 1);
     assert_eq!((&summed_up[0]["summary"], &summed_up[0]["kept_turns"]), (&json!("The first two are done."), &json!(1)));
@@ -36,14 +40,17 @@ fn a_script_has_the_summary_among_its_replies() {
 }
 
 #[test]
-fn a_script_may_say_where_a_summary_was_made() {
+fn a_script_can_mark_where_a_summary_was_made() {
     let folder = scripted(&json!({ "text": "Done so far.", "kept_turns": 2 }));
-    // Without a window nothing else leads to a summary.
+    // Without a context window, nothing else leads to a summary.
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("summed up but for the last 2 turns");
+    ended
+        .assert_code(0)
+        .assert_stdout("Over.\n")
+        .assert_stderr_contains("conversation summarized except for the last 2 turns");
     assert_eq!(events_of_type(&ended.run_folder(), "context_compacted")[0]["kept_turns"], 2);
-    // A record as a script says it too.
+    // Scripts made from records have the same form.
     let path = format!("replay/{}", ended.run_folder().path().display());
     let again = folder.legwork(&["run", "job.yaml", "--model", &path]).run();
     again.assert_code(0).assert_stdout("Over.\n");
@@ -54,7 +61,7 @@ fn a_script_may_say_where_a_summary_was_made() {
 }
 
 #[test]
-fn a_saved_case_of_such_a_run_passes() {
+fn a_saved_case_with_compaction_passes() {
     let folder = super::folder(&super::with_window("anthropic/claude-haiku-4-5"), "");
     let server = Server::start(reader(12));
     std::fs::create_dir_all(folder.home().join("tmp")).unwrap();
@@ -63,7 +70,7 @@ fn a_saved_case_of_such_a_run_passes() {
     ended.assert_code(0).assert_stderr_contains("case:   ");
     assert!(!ended.stderr.contains("doesn't pass"), "{}", ended.stderr);
     assert!(!events_of_type(&ended.run_folder(), "context_compacted").is_empty());
-    assert!(folder.read("tests/job/long/script.yaml").contains("keeps_turns: 1"));
+    assert!(folder.read("tests/job/long/script.yaml").contains("kept_turns: 1"));
     folder
         .legwork(&["test"])
         .env("TMPDIR", folder.home().join("tmp"))
@@ -73,7 +80,7 @@ fn a_saved_case_of_such_a_run_passes() {
 }
 
 #[test]
-fn an_edited_job_says_where_room_would_be_made_otherwise() {
+fn replay_of_an_edited_job_reports_a_different_compaction() {
     let folder = scripted(&json!({ "text": "The first two are done." }));
     folder.legwork(&["run", "job.yaml"]).run().assert_code(0);
     let job = folder.read("job.yaml");
@@ -95,14 +102,17 @@ fn a_reply_in_a_script_can_fill_the_window() {
     folder.write("replies.yaml", replies.to_string());
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("asks again: the reply was cut");
+    ended
+        .assert_code(0)
+        .assert_stdout("Over.\n")
+        .assert_stderr_contains("reply discarded, asking again: the reply was cut");
     assert_eq!(events_of_type(&ended.run_folder(), "context_compacted")[0]["summary"], "Two are done.");
     folder.write("job.yaml", folder.read("job.yaml") + "compaction: off\n");
-    folder.legwork(&["run", "job.yaml"]).run().assert_code(4).assert_not_printed("summed up");
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(4).assert_not_printed("conversation summarized");
 }
 
 #[test]
-fn nothing_happens_where_all_fits() {
+fn nothing_is_compacted_if_the_conversation_fits() {
     let folder = super::folder("{ name: anthropic/claude-haiku-4-5, context: 1000000 }", "");
     let server = Server::start(reader(6));
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
@@ -110,13 +120,13 @@ fn nothing_happens_where_all_fits() {
     let requests = server.finish();
     assert!(requests.iter().map(|request| super::tokens(request)).max() > Some(WINDOW));
     assert!(events_of_type(&ended.run_folder(), "results_truncated").is_empty());
-    // The window of a known model is in the table.
+    // The context window of a known model is in the table.
     let dry = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
     dry.assert_code(0).assert_stdout_contains("compaction  summary");
 }
 
 #[test]
-fn what_a_file_was_when_it_was_read_is_known_after_a_summary() {
+fn file_versions_are_remembered_after_a_summary() {
     let folder = super::folder(&super::with_window("anthropic/claude-haiku-4-5"), "");
     folder.write("job.yaml", folder.read("job.yaml").replace("todo]", "todo, edit_file, bash]"));
     let reads = reader(9);

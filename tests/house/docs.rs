@@ -1,30 +1,25 @@
-//! What the README, the jobs and the schemas promise is what the program does.
+//! What README.md, the book, the jobs and the schemas say is what the program does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::source::{files, read, root};
 use crate::support::test_folder::TestFolder;
 
-/// The commands that the program itself names.
-fn commands() -> BTreeSet<String> {
-    let help = TestFolder::new().legwork(&["--help"]).run();
-    help.assert_code(0).assert_stderr("");
-    let listed = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
-    // A line that is indented further goes on with the text above it.
-    let names = listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(ToOwned::to_owned).collect()
+/// README.md and the pages of the book, by their paths.
+fn documents() -> BTreeMap<PathBuf, String> {
+    let pages = files("docs/src").into_iter().filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let documents: BTreeMap<PathBuf, String> =
+        pages.chain([PathBuf::from("README.md")]).map(|path| (path.clone(), read(path))).collect();
+    assert!(documents.len() > 15, "only {} documents", documents.len());
+    documents
 }
 
-/// The commands in the first column of a table whose head is `command`.
-fn commands_in(text: &str) -> BTreeSet<String> {
-    let rows = text.lines().skip_while(|line| !line.starts_with("| command ")).skip(2);
-    let cells = rows.take_while(|line| line.starts_with('|')).filter_map(|row| row.split('|').nth(1));
-    let spans = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    let names = spans.filter_map(|span| span.trim_start_matches("legwork ").split_whitespace().next());
-    names.filter(|name| !name.starts_with('-')).map(ToOwned::to_owned).collect()
+/// The pages of rules have blocks that are wrong on purpose. `explain` has its own test for them.
+fn is_rule_page(path: &Path) -> bool {
+    path.starts_with("docs/src/rules")
 }
 
 /// The insides of code blocks in one of these languages.
@@ -42,43 +37,229 @@ fn code_blocks(text: &str, languages: &[&str]) -> Vec<String> {
     found
 }
 
+/// The text without code blocks.
+fn prose(text: &str) -> String {
+    let mut in_block = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        in_block ^= fence;
+        !in_block && !fence
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// A call of legwork: the command, and its long options.
+#[derive(Debug, PartialEq)]
+struct Call {
+    command: String,
+    options: Vec<String>,
+}
+
+/// The calls of legwork in lines of a shell, a workflow or a session.
+fn calls(block: &str) -> Vec<Call> {
+    let mut found = Vec::new();
+    let lines = block.replace("\\\n", " ").replace("cargo run -- ", "legwork ");
+    for part in lines.lines().flat_map(|line| line.split(" # ").next()).flat_map(|line| line.split(['|', ';', '&'])) {
+        let mut words = part.split_whitespace().skip_while(|word| {
+            matches!(*word, "$" | "-" | "run:" | "if" | "!")
+                || word.split_once('=').is_some_and(|(name, _)| !name.contains('-'))
+        });
+        if words.next() != Some("legwork") {
+            continue;
+        }
+        let Some(command) = words.next().filter(|word| !word.starts_with('-')) else { continue };
+        let options = words.take_while(|word| *word != "--").filter(|word| word.starts_with("--"));
+        let options = options.map(|word| word.split_once('=').map_or(word, |(name, _)| name).to_owned());
+        found.push(Call { command: command.to_owned(), options: options.collect() });
+    }
+    found
+}
+
+/// The commands that the program itself names, each with its help.
+fn commands() -> BTreeMap<String, String> {
+    let help = TestFolder::new().legwork(&["--help"]).run();
+    help.assert_code(0).assert_stderr("");
+    let listed = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    // A line that is indented further continues the line above it.
+    let names = listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
+    let with_help = |name: &str| (name.to_owned(), TestFolder::new().legwork(&[name, "--help"]).run().stdout);
+    names.filter(|name| *name != "help").map(with_help).collect()
+}
+
+#[test]
+fn every_command_in_the_documentation_exists() {
+    let commands = commands();
+    assert!(commands.contains_key("run") && commands.contains_key("validate"), "{:?}", commands.keys());
+    let mut shown = BTreeSet::new();
+    for (path, text) in documents() {
+        let blocks = code_blocks(&text, &["sh", "bash", "console", "yaml", "text"]);
+        for call in blocks.iter().flat_map(|block| calls(block)) {
+            let Some(help) = commands.get(&call.command) else {
+                panic!("{}: there is no `legwork {}`", path.display(), call.command);
+            };
+            for option in &call.options {
+                let known = help.split(|letter: char| letter.is_whitespace() || ",[]=".contains(letter));
+                assert!(
+                    known.into_iter().any(|word| word == option),
+                    "{}: `legwork {}` has no {option}",
+                    path.display(),
+                    call.command
+                );
+            }
+            shown.insert(call.command);
+        }
+    }
+    assert!(shown.len() > 8, "only {shown:?} are shown in examples");
+}
+
 /// Whether YAML is a whole job: not a script, a workflow, or a piece of a job.
 fn is_job(text: &str) -> bool {
     serde_yaml::from_str::<Value>(text).is_ok_and(|value| value["parent"]["prompt"] != Value::Null)
 }
 
 #[test]
-fn the_readme_lists_the_commands_that_there_are() {
-    let readme = read("README.md");
-    let commands = commands();
-    assert!(commands.contains("run") && commands.contains("validate"), "{commands:?}");
-    assert_eq!(commands_in(&readme), commands, "the table of commands in README.md, and `legwork --help`");
-    for block in code_blocks(&readme, &["sh", "bash", "console", "yaml"]) {
-        for line in block.lines() {
-            let line = line.trim_start().trim_start_matches("$ ").trim_start_matches("- run: ");
-            let Some(name) = line.strip_prefix("legwork ").and_then(|rest| rest.split_whitespace().next()) else {
-                continue;
-            };
-            assert!(name.starts_with('-') || commands.contains(name), "README.md: there is no `legwork {name}`");
+fn every_job_in_the_documentation_is_valid() {
+    let mut count = 0;
+    for (path, text) in documents() {
+        let blocks = code_blocks(&text, &["yaml"]).into_iter().filter(|text| is_job(text));
+        for job in blocks.filter(|_| !is_rule_page(&path)) {
+            let folder = TestFolder::new();
+            for (_, rest) in job.match_indices("file: ").map(|(at, found)| job.split_at(at + found.len())) {
+                let file: String =
+                    rest.chars().take_while(|letter| !letter.is_whitespace() && !"},".contains(*letter)).collect();
+                folder.write(&file, "Be brief.\n");
+            }
+            folder.write("example.yaml", &job);
+            let ended = folder.legwork(&["validate", "example.yaml"]).run();
+            assert!(ended.exited_with(0), "{}: {}{}", path.display(), ended.stdout, ended.stderr);
+            count += 1;
+        }
+    }
+    assert!(count > 15, "only {count} jobs in README.md and the book");
+}
+
+/// A provider that examples of prices name.
+const PROVIDERS: &str = "[providers.local]\napi = \"openai-chat\"\nbase_url = \"http://127.0.0.1:8080/v1\"\n";
+
+#[test]
+fn every_data_block_in_the_documentation_can_be_read() {
+    for (path, text) in documents() {
+        for block in code_blocks(&text, &["json"]) {
+            let error = serde_json::from_str::<Value>(&block).err();
+            assert!(error.is_none(), "{}: {error:?}\n{block}", path.display());
+        }
+        for block in code_blocks(&text, &["yaml"]).iter().filter(|_| !is_rule_page(&path)) {
+            let error = serde_yaml::from_str::<Value>(block).err();
+            assert!(error.is_none(), "{}: {error:?}\n{block}", path.display());
+        }
+        for block in code_blocks(&text, &["toml"]) {
+            let folder = TestFolder::new();
+            let file = if block.starts_with("[models.") { "prices" } else { "providers" };
+            // Prices can name the providers of another example.
+            folder
+                .write("config/legwork/providers.toml", PROVIDERS)
+                .write(&format!("config/legwork/{file}.toml"), &block);
+            folder.write(
+                "job.yaml",
+                "model: anthropic/claude-haiku-4-5\nparent: { prompt: x, tools: [] }\nlimits: { cost_usd: 1 }\n",
+            );
+            let ended = folder.legwork(&["validate", "job.yaml"]).env("XDG_CONFIG_HOME", folder.at("config")).run();
+            assert!(ended.exited_with(0), "{}: {}{}", path.display(), ended.stdout, ended.stderr);
         }
     }
 }
 
-#[test]
-fn every_job_in_the_readme_is_valid() {
-    let jobs: Vec<String> =
-        code_blocks(&read("README.md"), &["yaml"]).into_iter().filter(|text| is_job(text)).collect();
-    assert!(!jobs.is_empty(), "README.md shows no job");
-    for job in jobs {
-        let folder = TestFolder::new();
-        for (_, rest) in job.match_indices("file: ").map(|(at, found)| job.split_at(at + found.len())) {
-            let path: String =
-                rest.chars().take_while(|letter| !letter.is_whitespace() && !"},".contains(*letter)).collect();
-            folder.write(&path, "Be brief.\n");
+/// The targets of links and images, without those on the web.
+fn links(text: &str) -> Vec<String> {
+    // What is in backticks is no link.
+    let shown: String = prose(text).split('`').step_by(2).collect();
+    let targets = shown.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let targets = targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"));
+    targets.map(ToOwned::to_owned).collect()
+}
+
+/// The ids that mdBook and GitHub give to the headings of a page.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let page = prose(text);
+    for heading in
+        page.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')))
+    {
+        let id: String = heading
+            .trim()
+            .to_lowercase()
+            .chars()
+            .filter_map(|letter| match letter {
+                ' ' => Some('-'),
+                letter if letter.is_alphanumeric() || "-_".contains(letter) => Some(letter),
+                _ => None,
+            })
+            .collect();
+        let mut unique = id.clone();
+        let mut count = 0;
+        while !found.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{id}-{count}");
         }
-        folder.write("example.yaml", &job);
-        folder.legwork(&["validate", "example.yaml"]).run().assert_code(0);
     }
+    found
+}
+
+#[test]
+fn every_link_in_the_documentation_leads_somewhere() {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (path, text) in documents() {
+        for link in links(&text) {
+            count += 1;
+            let (file, anchor) =
+                link.split_once('#').map_or((link.as_str(), None), |(file, anchor)| (file, Some(anchor)));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            // Nothing outside of docs/src is on the book's site.
+            let leaves_the_book =
+                path.starts_with("docs") && target.components().any(|part| part.as_os_str() == "..") && {
+                    let resolved = root().join(&target).canonicalize().unwrap_or_default();
+                    !resolved.starts_with(root().join("docs/src").canonicalize().unwrap())
+                };
+            let is_there = root().join(&target).exists() && !leaves_the_book;
+            let has_anchor = || anchor.is_none_or(|anchor| anchors(&read(&target)).contains(anchor));
+            if !is_there || !has_anchor() {
+                wrong.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(count > 100, "only {count} links");
+    assert!(wrong.is_empty(), "no such page or heading:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary() {
+    let listed: BTreeSet<PathBuf> =
+        links(&read("docs/src/SUMMARY.md")).iter().map(|link| Path::new("docs/src").join(link)).collect();
+    for path in documents().into_keys().filter(|path| path.starts_with("docs/src") && !path.ends_with("SUMMARY.md")) {
+        assert!(listed.contains(&path), "docs/src/SUMMARY.md doesn't list {}", path.display());
+    }
+}
+
+#[test]
+fn contributing_names_files_that_exist() {
+    let page = read("docs/src/contributing.md");
+    let folders = ["src/", "tests/", "benches/", "fuzz/", "jobs/", "schemas/", "docs/", ".ci/"];
+    let spans = page.split('`').skip(1).step_by(2);
+    let paths =
+        spans.filter(|span| folders.iter().any(|folder| span.starts_with(folder)) && !span.contains([' ', '*']));
+    // Capitals stand for a name, as in `src/tools/NAME.rs`.
+    let paths: Vec<&str> = paths.filter(|path| !path.contains(char::is_uppercase)).collect();
+    assert!(paths.len() > 15, "only {paths:?}");
+    for path in paths {
+        assert!(root().join(path).exists(), "docs/src/contributing.md: there is no {path}");
+    }
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 200, "README.md has {lines} lines: the rest belongs in the book");
 }
 
 #[test]
@@ -99,7 +280,7 @@ fn every_job_of_the_repository_is_valid() {
 }
 
 #[test]
-fn the_schemas_are_those_of_the_types() {
+fn the_schemas_are_up_to_date() {
     for (arguments, file) in [
         (["schema"].as_slice(), "schemas/job.schema.json"),
         (&["schema", "script"], "schemas/script.schema.json"),
@@ -114,12 +295,17 @@ fn the_schemas_are_those_of_the_types() {
 }
 
 #[test]
-fn papers_are_read_as_they_are_meant() {
-    let text = "| command | does |\n|---|---|\n| `legwork run JOB` | runs, `--x` |\n| `legwork init`, `schema` | `y` |\n\n\
-                | command | z |\n```yaml\na: 1\n```\ntext\n```\nno\n```\n";
-    assert_eq!(commands_in(text), ["init", "run", "schema"].map(String::from).into());
-    assert_eq!(code_blocks(text, &["yaml"]), ["a: 1\n"]);
+fn markdown_is_read_correctly() {
+    let text = "# A `b`: c_d\n## A b c_d\n[x](y.md#a) `[z](n)` [w\nv](https://z)\n```yaml\na: [b](c)\n# No\n```\n![p](q.svg)\n```\nno\n```\n";
+    assert_eq!(code_blocks(text, &["yaml"]), ["a: [b](c)\n# No\n"]);
+    assert_eq!(links(text), ["y.md#a", "q.svg"]);
+    assert_eq!(anchors(text), ["a-b-c_d", "a-b-c_d-1"].map(String::from).into());
     assert!(is_job("model: a/b\nparent: { prompt: x, tools: [] }"));
     assert!(!is_job("parent:\n  - text: x"));
     assert!(!is_job("on: push\njobs: {}"));
+    let block = "$ KEY=... legwork run a.yaml --set x=y --jobs=2 # --no\ncat x | legwork test \\\n  --repeat 3\n\
+                 - run: legwork show > legwork.xml\nlegwork --version\ncargo run -- diff a b\nlegwork isn't --this\n";
+    let found: Vec<String> =
+        calls(block).iter().map(|call| format!("{} {}", call.command, call.options.join(" "))).collect();
+    assert_eq!(found, ["run --set --jobs", "test --repeat", "show ", "diff ", "isn't --this"]);
 }

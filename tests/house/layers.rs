@@ -1,125 +1,107 @@
-//! A module uses only what stands to its left.
+//! A module uses only modules above it in `src/lib.rs`, files don't use each other in a circle, and no provider uses
+//! another.
 
-use super::source::{SourceFile, sources};
+use std::collections::BTreeSet;
 
-/// The layers of the design, from left to right.
-const LAYERS: [&str; 31] = [
-    "text",
-    "message",
-    "diagnostic",
-    "git",
-    "workspace",
-    "yaml",
-    "toml_file",
-    "template",
-    "json_schema",
-    "job",
-    "redaction",
-    "pricing",
-    "sandbox",
-    "process",
-    "tools",
-    "providers",
-    "lints",
-    "plan",
-    "event",
-    "schema",
-    "error",
-    "cases",
-    "formats",
-    "record",
-    "workspace_changes",
-    "budget",
+use super::file_graph::FileGraph;
+use super::source::{read, sources};
+
+/// Modules of `src/` whose files may still be in a cycle. This list only gets shorter.
+const MODULES_WITH_CYCLES: &[&str] = &[
     "agent",
-    "checks",
-    "run",
-    "replay",
+    "budget",
+    "cases",
     "cli",
+    "event",
+    "formats",
+    "job",
+    "json_schema",
+    "lints",
+    "pricing",
+    "providers",
+    "record",
+    "redaction",
+    "run",
+    "sandbox",
+    "template",
+    "yaml",
 ];
 
-fn layer(name: &str) -> Option<usize> {
-    LAYERS.iter().position(|known| *known == name)
+/// Providers that still use the folder of another one. This list only gets shorter.
+const PROVIDERS_THAT_USE_OTHERS: &[&str] = &["anthropic", "gemini", "openai_chat"];
+
+/// The modules of `src/lib.rs` from top to bottom. The order is the order of the layers.
+fn layers() -> Vec<String> {
+    let lines = read("src/lib.rs");
+    let names = lines.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    names.map(ToOwned::to_owned).collect()
 }
 
-/// The names that follow a path to the crate's root in this file: `crate::name`, `crate::{name, other::{..}}`, and
-/// as many `super::` as lead up to it.
-fn used_modules(file: &SourceFile) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let up = "super::".repeat(file.module.len());
-    let mut paths = vec!["crate::"];
-    if !up.is_empty() {
-        paths.push(&up);
-    }
-    for path in paths {
-        for (at, _) in file.code.match_indices(path) {
-            let before = &file.code[..at];
-            if before.ends_with("super::") || before.ends_with(|last: char| last.is_alphanumeric() || last == '_') {
-                continue;
-            }
-            let line = before.matches('\n').count() + 1;
-            found.extend(first_names(&file.code[at + path.len()..]).into_iter().map(|name| (line, name)));
-        }
-    }
-    found
-}
-
-/// The first names of a tree of uses: one, or one for each branch in braces.
-fn first_names(tree: &str) -> Vec<String> {
-    let name = |text: &str| {
-        text.trim_start().chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
-    };
-    let Some(inside) = tree.strip_prefix('{') else { return vec![name(tree)] };
-    let (mut depth, mut start, mut names) = (1, 0, Vec::new());
-    for (at, letter) in inside.char_indices() {
-        match letter {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 || (depth == 1 && letter == ',') {
-            names.push(name(&inside[start..at]));
-            start = at + 1;
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    names
+/// The module of `src/` that a file belongs to: `tools` for `src/tools/bash/mod.rs`.
+fn top_module(path: &str) -> &str {
+    path.trim_start_matches("src/").split('/').next().unwrap_or_default().trim_end_matches(".rs")
 }
 
 #[test]
 fn every_module_has_a_layer() {
+    let layers = layers();
     for file in sources() {
         let Some(top) = file.module.first() else { continue };
-        assert!(layer(top).is_some(), "{} is in no layer: what is it?", file.path.display());
+        assert!(layers.contains(top), "{}: `{top}` isn't in src/lib.rs", file.path.display());
     }
 }
 
 #[test]
-fn a_module_uses_only_what_stands_to_its_left() {
-    let mut wrong = Vec::new();
-    for file in sources() {
-        let Some(own) = file.module.first().and_then(|top| layer(top)) else { continue };
-        for (line, name) in used_modules(&file) {
-            if layer(&name).is_some_and(|used| used > own) {
-                wrong.push(format!("{}:{line}: {} uses {name}", file.path.display(), LAYERS[own]));
-            }
+fn a_module_uses_only_modules_above_it() {
+    let layers = layers();
+    let layer = |path: &str| layers.iter().position(|name| name == top_module(path));
+    let graph = FileGraph::of_the_source();
+    let upward = graph.edges().filter(|edge| layer(edge.to) > layer(edge.from) && layer(edge.from).is_some());
+    let upward: Vec<String> =
+        upward.map(|edge| format!("{} uses {} of {}", edge.from, edge.names.join(", "), edge.to)).collect();
+    assert!(upward.is_empty(), "src/lib.rs has the used module below the one that uses it:\n{}", upward.join("\n"));
+}
+
+#[test]
+fn no_two_files_use_each_other() {
+    let graph = FileGraph::of_the_source();
+    let (mut report, mut count) = (String::new(), 0);
+    for cycle in graph.cycles() {
+        let files: BTreeSet<&str> = cycle.iter().map(|edge| edge.from).collect();
+        if files.iter().all(|file| MODULES_WITH_CYCLES.contains(&top_module(file))) {
+            continue;
+        }
+        count += 1;
+        report += &format!("\n{} files use each other:\n", files.len());
+        for edge in cycle {
+            report += &format!("  {} uses {} of {}\n", edge.from, edge.names.join(", "), edge.to);
         }
     }
-    assert!(wrong.is_empty(), "to the right of itself:\n{}", wrong.join("\n"));
+    assert!(count == 0, "{count} cycles between files of src/\n{report}");
 }
 
 #[test]
-fn every_form_of_use_is_seen() {
-    let file = |module: &[&str], code: &str| SourceFile {
-        path: "x.rs".into(),
-        module: module.iter().map(ToString::to_string).collect(),
-        code: code.to_owned(),
+fn no_provider_uses_another() {
+    // A provider is a folder with the file that implements the trait.
+    let sources = sources();
+    let providers: BTreeSet<&str> = sources
+        .iter()
+        .filter(|file| file.module.len() == 2 && file.module[0] == "providers")
+        .filter(|file| super::registries::implements(&file.code, "Provider"))
+        .map(|file| file.module[1].as_str())
+        .collect();
+    assert!(providers.len() >= 5, "only {providers:?} implement Provider");
+    let provider = |path: &str| {
+        let name = path.strip_prefix("src/providers/")?.split('/').next()?.trim_end_matches(".rs").to_owned();
+        providers.contains(name.as_str()).then_some(name)
     };
-    let names = |file: SourceFile| used_modules(&file).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
-    assert_eq!(names(file(&["plan"], "use crate::job::{Keep, Network};")), ["job"]);
-    assert_eq!(names(file(&["plan"], "use crate::{\n job::{Keep, Network},\n run,\n};")), ["job", "run", ""]);
-    assert_eq!(names(file(&["plan"], "fn f(x: crate::cli::Y) {} use mycrate::run;")), ["cli"]);
-    assert_eq!(names(file(&["plan"], "use super::run;")), ["run"]);
-    assert_eq!(names(file(&["tools", "bash"], "use super::Tool; use super::super::run;")), ["run"]);
+    let graph = FileGraph::of_the_source();
+    let mut wrong = Vec::new();
+    for edge in graph.edges() {
+        let (Some(from), Some(to)) = (provider(edge.from), provider(edge.to)) else { continue };
+        if from != to && !PROVIDERS_THAT_USE_OTHERS.contains(&from.as_str()) {
+            wrong.push(format!("{} uses {} of {}", edge.from, edge.names.join(", "), edge.to));
+        }
+    }
+    assert!(wrong.is_empty(), "what providers share belongs in a file of its own:\n{}", wrong.join("\n"));
 }

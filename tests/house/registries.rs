@@ -45,7 +45,7 @@ fn table_of<'a>(code: &'a str, table: &str) -> Option<&'a str> {
 }
 
 /// Whether there is an `impl Kind for`, with or without parameters.
-fn implements(code: &str, kind: &str) -> bool {
+pub(super) fn implements(code: &str, kind: &str) -> bool {
     code.lines().map(str::trim_start).any(|line| {
         line.starts_with("impl")
             && line.split_once(" for ").is_some_and(|(head, _)| head.ends_with(&format!(" {kind}")))

@@ -44,17 +44,26 @@ pub(crate) struct SourceFile {
     pub(crate) code: String,
 }
 
+impl SourceFile {
+    /// A file by its path below the repository, from source without comments and literals.
+    pub(crate) fn new(path: impl Into<PathBuf>, code: &str) -> SourceFile {
+        let path = path.into();
+        let mut module: Vec<String> =
+            path.with_extension("").iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
+        module.pop_if(|last| last == "mod" || last == "lib" || last == "main");
+        SourceFile { path, module, code: blank_tests(code) }
+    }
+}
+
 /// Every source file but those of modules that exist only in tests.
 pub(crate) fn sources() -> Vec<SourceFile> {
     let rust = files("src").into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
     let (mut all, mut only_tests) = (Vec::new(), Vec::new());
     for path in rust {
         let code = blank_comments_and_literals(&read(&path));
-        let mut module: Vec<String> =
-            path.with_extension("").iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
-        module.pop_if(|last| last == "mod" || last == "lib" || last == "main");
-        only_tests.extend(test_modules(&code).map(|name| [module.as_slice(), &[name]].concat()));
-        all.push(SourceFile { path, module, code: blank_tests(&code) });
+        let file = SourceFile::new(path, &code);
+        only_tests.extend(test_modules(&code).map(|name| [file.module.as_slice(), &[name]].concat()));
+        all.push(file);
     }
     all.retain(|file| !only_tests.iter().any(|tests: &Vec<String>| file.module.starts_with(tests)));
     all
@@ -159,7 +168,7 @@ fn blank_tests(code: &str) -> String {
 }
 
 #[test]
-fn words_and_tests_are_left_out_of_the_code() {
+fn comments_literals_and_tests_are_blanked() {
     let text = r##"
 use crate::job; // crate::cli
 /* crate::cli /* nested */ crate::cli */

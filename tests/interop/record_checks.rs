@@ -1,4 +1,4 @@
-//! What holds of every record, whoever answered.
+//! Invariants of every record, whoever the model was.
 
 use serde_json::{Value, json};
 
@@ -13,14 +13,14 @@ fn journals(record: &RunFolder) -> Vec<Vec<Value>> {
     std::iter::once(record.events()).chain(subagents.map(|id| record.events_of(id))).collect()
 }
 
-/// The values of all events of that kind, over all agents.
+/// The values of all events of a kind, over all agents.
 pub(super) fn events(record: &RunFolder, kind: &str) -> Vec<Value> {
     let all = journals(record).into_iter().flatten();
     all.filter(|event| event["type"] == kind).map(|event| event["data"].clone()).collect()
 }
 
-/// The record is whole, its usage is the sum of its replies', it can be made again from its journals, and replays as equal.
-/// Returns the result.
+/// Asserts that the record is complete, that its usage is the sum of its replies', that it can be rebuilt from its
+/// journals, and that it replays as equal. Returns the result.
 #[track_caller]
 pub(super) fn assert_complete(folder: &TestFolder, ended: &ProgramOutput) -> Value {
     let record = ended.run_folder();
@@ -33,7 +33,7 @@ pub(super) fn assert_complete(folder: &TestFolder, ended: &ProgramOutput) -> Val
     }
     for retrying in events(&record, "retrying") {
         for (name, total) in sum.as_object_mut().expect("counts") {
-            *total = json!(total.as_u64().unwrap_or(0) + retrying["retry"]["spent"][name].as_u64().expect("a count"));
+            *total = json!(total.as_u64().unwrap_or(0) + retrying["retry"]["usage"][name].as_u64().expect("a count"));
         }
     }
     assert_eq!(result["usage"], sum, "usage adds up\n{}", ended.full_output());

@@ -1,4 +1,4 @@
-//! A server in Python that holds each request against the official SDKs' own types and makes its replies of them.
+//! A Python server that validates each request against the official SDKs' types and builds its replies from them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ subagents:
 limits: { tokens: 100000 }
 ";
 
-/// The server; it ends with this value, or with the test's process.
+/// The server. It ends when this value is dropped, or with the test's process.
 struct SdkServer {
     child: Child,
     url: String,
@@ -34,7 +34,7 @@ impl SdkServer {
     fn start() -> Option<Self> {
         let python = std::env::var_os("LEGWORK_PYTHON")?;
         let mut child = Command::new(python)
-            .arg(root().join("tests/counterparties/server.py"))
+            .arg(root().join("tests/interop/server.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -56,7 +56,7 @@ impl Drop for SdkServer {
 #[test]
 fn the_same_job_runs_against_servers_of_the_official_types() {
     let Some(server) = SdkServer::start() else {
-        report_skipped("LEGWORK_PYTHON names no Python that has the packages of tests/counterparties/requirements.txt");
+        report_skipped("LEGWORK_PYTHON names no Python that has the packages of tests/interop/requirements.txt");
         return;
     };
     for model in MODELS {
@@ -72,7 +72,7 @@ fn the_same_job_runs_against_servers_of_the_official_types() {
         ended.assert_code(0).assert_stdout("Heard: a says alpha; b says beta\n").assert_not_printed("a-key-for-anyone");
         let result = assert_complete(&folder, &ended);
         let told: [&Value; 4] = ["outcome", "turns", "tool_calls", "usage"].map(|name| &result[name]);
-        // Seven replies of 20 tokens, 30 from a cache, 10 into it, and 9 of output.
+        // Seven replies of 20 input tokens, 30 from a cache, 10 into it, and 9 output tokens.
         let usage =
             json!({"input_tokens": 140, "output_tokens": 63, "cache_read_tokens": 210, "cache_write_tokens": 70});
         assert_eq!(told, [&json!("completed"), &json!(3), &json!(4), &usage], "{model}");

@@ -1,4 +1,4 @@
-//! What an agent has read, it knows after a resumption.
+//! An agent remembers after a resume which files it has read.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn program(folder: &TestFolder, line: &[&str]) -> Program {
     folder.legwork(line).arg("--set-env").arg("token=T").env("T", "hush-hush-hush")
 }
 
-/// Runs up to the end of the second call.
+/// Runs to the end of the second call.
 fn begin(folder: &TestFolder, by_subagent: bool) {
     let events = if by_subagent { "14" } else { "10" };
     let run = program(folder, &["run", "job.yaml", "--model", "replay/replies.yaml"]);
@@ -51,7 +51,7 @@ fn begin(folder: &TestFolder, by_subagent: bool) {
     assert_eq!(cut.signal(), Some(9), "{}", cut.stderr);
 }
 
-/// What the two edits were told.
+/// The results of the two edits.
 fn edit_results(folder: &TestFolder, by_subagent: bool) -> Vec<String> {
     let record = latest(folder);
     let events = if by_subagent { record.events_of("a-1") } else { record.events() };
@@ -60,7 +60,7 @@ fn edit_results(folder: &TestFolder, by_subagent: bool) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
+fn editing_a_file_that_changed_since_it_was_read_is_refused_after_a_resume() {
     for by_subagent in [false, true] {
         for name in ["read.txt", "written.txt"] {
             let folder = interrupted_run(by_subagent);
@@ -75,15 +75,15 @@ fn a_file_that_changed_since_it_was_read_is_refused_after_a_resumption() {
 }
 
 #[test]
-fn a_file_that_stayed_is_edited_after_a_resumption() {
+fn an_unchanged_file_can_be_edited_after_a_resume() {
     let folder = interrupted_run(false);
     program(&folder, &["resume", "latest"]).run().assert_code(0);
     assert_eq!([folder.read("read.txt"), folder.read("written.txt")], ["new, and hush-hush\n", "new\n"]);
 }
 
-/// A digest would let a reader of the record try out what the secret is.
+/// A digest would let a reader of the record guess the secret.
 #[test]
-fn nothing_is_kept_of_a_file_that_holds_a_secret() {
+fn files_with_secrets_are_not_stored() {
     let folder = interrupted_run(false);
     let seen = |folder: &TestFolder| -> Vec<Value> {
         let finished = latest(folder).events().into_iter().filter(|event| event["type"] == "call_finished");

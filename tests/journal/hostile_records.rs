@@ -1,4 +1,4 @@
-//! Records that were made to hurt whoever reads them.
+//! Records that are built to harm their readers.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: replay/r.yaml\nparent: { prompt: Go., tools: [task] }\nsubagents: { a: { tools: [] } }\n";
 
-/// A run with one subagent that has ended.
+/// A finished run with one subagent.
 fn ended() -> TestFolder {
     let folder = TestFolder::new();
     let script = json!({
@@ -65,7 +65,7 @@ fn an_id_that_is_a_path_is_refused() {
     for reader in READING_COMMANDS {
         let refused = folder.legwork(reader).run();
         refused.assert_not_printed("panicked").assert_stderr_contains("is not an agent's id");
-        // These show what there is.
+        // These commands show what there is.
         let shows = reader == ["show", "latest"] || reader[0] == "diff";
         assert!(shows || !refused.exited_with(0), "{reader:?}");
     }
@@ -84,7 +84,7 @@ fn a_link_named_subagents_is_not_followed() {
 }
 
 #[test]
-fn a_committed_link_does_not_take_records_jobs_or_cases_elsewhere() {
+fn a_committed_link_does_not_redirect_records_jobs_or_cases() {
     let folder = ended();
     let outside = folder.home().join("outside");
     std::fs::create_dir(&outside).unwrap();
@@ -104,13 +104,13 @@ fn a_committed_link_does_not_take_records_jobs_or_cases_elsewhere() {
             .legwork(command)
             .run()
             .assert_code(2)
-            .assert_stderr_contains("leads out of")
+            .assert_stderr_contains("is a symbolic link to")
             .assert_stderr_contains("outside");
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{link}");
         std::fs::remove_file(folder.at(link)).unwrap();
         let _ = std::fs::remove_dir_all(folder.at("runs"));
     }
-    // A link to nothing would be filled in elsewhere.
+    // A dangling link would create a file elsewhere.
     std::fs::create_dir_all(folder.at("runs")).unwrap();
     symlink(outside.join("ignore"), folder.at("runs/.gitignore")).unwrap();
     folder.legwork(&["run", "job.yaml"]).run().assert_code(0);

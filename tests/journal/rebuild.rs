@@ -1,4 +1,4 @@
-//! Everything in the record but the journals follows from the journals.
+//! Everything in the record except the journals can be rebuilt from the journals.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Every file of a record but its journals, and the workspace's start, byte for byte.
+/// Every file of a record except its journals and the baseline of the workspace, byte for byte.
 fn artifacts(record: &RunFolder) -> BTreeMap<String, Vec<u8>> {
     let journals = journals(record);
     let names = record.files().into_iter().filter(|name| !journals.contains(name) && name != "workspace.start");
@@ -22,7 +22,7 @@ fn rebuild(folder: &TestFolder) -> ProgramOutput {
     folder.legwork(&["show", "latest", "--rebuild"]).run()
 }
 
-/// Takes everything away that can be made again, has it made, and compares.
+/// Removes everything that can be rebuilt, has it rebuilt, and compares.
 fn assert_rebuilt(folder: &TestFolder, files: &[&str]) {
     let record = latest(folder);
     let before = artifacts(&record);
@@ -55,7 +55,7 @@ const ALL: &[&str] = &[
 ];
 
 #[test]
-fn a_record_comes_back_byte_for_byte() {
+fn a_record_is_rebuilt_byte_for_byte() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     assert_rebuilt(&folder, ALL);
@@ -64,7 +64,7 @@ fn a_record_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn the_record_of_a_run_that_went_on_comes_back() {
+fn the_record_of_a_resumed_run_is_rebuilt() {
     for after in [9, 17, 25, 33] {
         let folder = prepared();
         folder.legwork(RUN).env("LEGWORK_KILL_AFTER", after.to_string()).run();
@@ -74,7 +74,7 @@ fn the_record_of_a_run_that_went_on_comes_back() {
 }
 
 #[test]
-fn a_record_comes_back_without_the_subagents_journals() {
+fn a_record_is_rebuilt_without_the_subagent_journals() {
     let folder = prepared();
     folder.write("job.yaml", format!("{JOB}keep: never\n"));
     folder.legwork(RUN).run().assert_code(0);
@@ -83,7 +83,7 @@ fn a_record_comes_back_without_the_subagents_journals() {
 }
 
 #[test]
-fn what_a_provider_or_a_signal_ended_comes_back_with_its_costs() {
+fn runs_ended_by_a_provider_or_a_signal_are_rebuilt_with_their_costs() {
     let folder = folder_with("parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\n");
     let answer = |text: &str| Answer::text(text).usage(1_234_567, 7_919).cache(77_777, 333);
     let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.prompt().as_str() {
@@ -109,7 +109,7 @@ fn what_a_provider_or_a_signal_ended_comes_back_with_its_costs() {
 }
 
 #[test]
-fn what_was_edited_is_put_right() {
+fn edited_artifacts_are_rebuilt() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
@@ -126,9 +126,9 @@ fn what_was_edited_is_put_right() {
     assert_eq!(artifacts(&record), before);
 }
 
-/// A run that was cut off, without `plan.json` and `job.yaml`.
+/// An interrupted run without `plan.json` and `job.yaml`.
 #[test]
-fn a_run_goes_on_from_its_journals_alone() {
+fn a_run_resumes_from_its_journals_alone() {
     let folder = prepared();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "17").run();
     let record = latest(&folder);
@@ -145,7 +145,7 @@ fn a_run_goes_on_from_its_journals_alone() {
 }
 
 #[test]
-fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it() {
+fn a_changed_journal_is_reported_with_its_line_and_nothing_is_rebuilt() {
     for name in ["events.jsonl", "subagents/worker-2.events.jsonl"] {
         let folder = prepared();
         folder.legwork(RUN).run().assert_code(0);
@@ -167,7 +167,7 @@ fn a_journal_that_was_changed_is_named_with_its_line_and_nothing_is_made_from_it
 }
 
 #[test]
-fn a_torn_tail_is_said_and_what_stands_before_it_is_used() {
+fn a_torn_tail_is_reported_and_the_rest_is_used() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let record = latest(&folder);
@@ -184,12 +184,12 @@ fn a_torn_tail_is_said_and_what_stands_before_it_is_used() {
     assert!(record.transcript().starts_with("# job: not finished"));
     // The run itself has the rest.
     folder.legwork(&["resume", "latest"]).run().assert_code(0).assert_stdout("All\n\ndone: `x`.\n");
-    // It had ended: its start isn't kept any more, and what it has changed is in the journal.
+    // The run had ended: its baseline isn't kept any more, and its changes are in the journal.
     assert_rebuilt(&folder, ALL);
 }
 
 #[test]
-fn nothing_is_made_again_while_the_run_goes_on_nor_before_it_began() {
+fn nothing_is_rebuilt_while_the_run_is_active_or_before_it_started() {
     let folder = folder_with("parent: { prompt: Go., tools: [] }\n");
     let server = Server::start(|_: &Request| Answer::empty().hang());
     let running = folder.legwork(&["run", "job.yaml"]).anthropic(&server).spawn();

@@ -1,4 +1,4 @@
-//! Every line is as the schema says, and a line that isn't is found.
+//! Every line matches the schema, and a line that doesn't is found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ fn all_lines(folder: &TestFolder) -> Vec<Value> {
     journals(&record).iter().flat_map(|name| checked_lines(name, &record.file(name))).collect()
 }
 
-/// A run whose provider throttles, cuts, and refuses, then goes on to its last turn.
+/// A run whose provider throttles, cuts and rejects, and which then reaches its turn limit.
 fn run_with_provider_errors() -> Vec<Value> {
     let folder = folder_with("parent: { prompt: Go., tools: [bash], max_turns: 3 }\n");
     let call = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
@@ -38,7 +38,7 @@ fn run_with_provider_errors() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run with subagents side by side that is cut off and goes on.
+/// A run with parallel subagents that is interrupted and resumes.
 fn resumed_run() -> Vec<Value> {
     let folder = prepared();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "17").run();
@@ -46,7 +46,7 @@ fn resumed_run() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A subagent that a limit of the tree ends.
+/// A subagent that a limit of the whole run ends.
 fn run_at_limit() -> Vec<Value> {
     let folder = folder_with("parent: { prompt: Go., tools: [task] }\nlimits: { tool_calls: 2 }\n");
     let server = Server::start(|request: &Request| match (request.prompt().as_str(), request.can_call_tools()) {
@@ -58,7 +58,7 @@ fn run_at_limit() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run that goes on after a limit of the tree had ended it, its subagent, and a call.
+/// A run that resumes after a limit of the whole run had ended it, its subagent, and a call.
 fn run_with_raised_limit() -> Vec<Value> {
     let folder = TestFolder::new();
     let glob = |pattern: &str| json!({ "tool": "glob", "input": { "pattern": pattern } });
@@ -85,7 +85,7 @@ fn run_with_checks() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// A run that outgrows its window: a result is shortened, and then what went before is summed up.
+/// A run that exceeds its context window: a result is truncated, and then earlier messages are summarized.
 fn compacted_run() -> Vec<Value> {
     let folder = TestFolder::new();
     let job = "model: { name: replay/replies.yaml, context: 4000 }\nparent: { prompt: Go., tools: [read_file], max_tokens: 400 }\n";
@@ -100,7 +100,7 @@ fn compacted_run() -> Vec<Value> {
     all_lines(&folder)
 }
 
-/// The types that the schema knows.
+/// The event types in the schema.
 fn types() -> BTreeSet<String> {
     let schema = TestFolder::new().legwork(&["schema", "events"]).run().json();
     let types = schema["properties"]["type"]["enum"].as_array().unwrap();
@@ -137,7 +137,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         spoilt("an unknown field of the data", &|line| line["data"]["colour"] = json!("red"));
         spoilt("an unknown type", &|line| line["type"] = json!("painted"));
         for field in line["data"].as_object().unwrap().keys() {
-            // What need not be there isn't written where it is nothing.
+            // Optional fields aren't written if they are empty.
             let optional = [
                 "child",
                 "file_version",
@@ -176,7 +176,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
     }
 }
 
-/// The version that another legwork's record has.
+/// The version in another legwork's record.
 fn write_other_format(folder: &TestFolder, format: u64) {
     let path = folder.at("runs/job/latest/events.jsonl");
     let journal = std::fs::read_to_string(&path).unwrap();
@@ -189,7 +189,7 @@ fn write_other_format(folder: &TestFolder, format: u64) {
 }
 
 #[test]
-fn a_record_of_another_format_is_refused_everywhere() {
+fn records_of_other_formats_are_rejected_by_every_command() {
     let folder = prepared();
     folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "12").run();
     write_other_format(&folder, 1);
@@ -209,7 +209,7 @@ fn a_record_of_another_format_is_refused_everywhere() {
 }
 
 #[test]
-fn a_result_of_another_format_is_refused() {
+fn results_of_other_formats_are_rejected() {
     let folder = prepared();
     folder.legwork(RUN).run().assert_code(0);
     let path = folder.at("runs/job/latest/result.json");

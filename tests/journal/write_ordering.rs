@@ -1,4 +1,4 @@
-//! What is about to happen is on the disk before it happens, what happened is written after it: for the parent and for
+//! The start of an effect is on the disk before the effect, and its end is written after it, for the parent and for
 //! subagents.
 
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{JOB, RUN, journals, latest, prepared};
 use crate::support::journal::checked_lines;
 use crate::support::test_folder::TestFolder;
 
-/// Each agent that has an effect, and the command that has it.
+/// Each agent that has an effect, and the command with that effect.
 const SIDE_EFFECTS: [(&str, &str, &str); 3] = [
     ("events.jsonl", "one", "echo one >> log"),
     ("subagents/worker-1.events.jsonl", "a", "echo a >> log"),
@@ -19,13 +19,13 @@ const SIDE_EFFECTS: [(&str, &str, &str); 3] = [
 struct FailureCounts {
     /// The line before the effect was torn, and there was no effect.
     torn: usize,
-    /// The line was whole, its flush failed, and there was no effect.
+    /// The line was complete, its flush failed, and there was no effect.
     unflushed: usize,
-    /// The effect was there, and its end couldn't be written.
+    /// The effect happened, and its end couldn't be written.
     without_end: usize,
 }
 
-/// The whole lines of a journal, and whether a torn one follows.
+/// The complete lines of a journal, and whether a torn one follows.
 fn complete_lines(folder: &TestFolder, name: &str) -> (Vec<Value>, bool) {
     let record = latest(folder);
     if !record.has(name) {
@@ -56,12 +56,13 @@ fn count_failures(folder: &TestFolder, shown: &mut [FailureCounts; 3]) {
     }
 }
 
-/// Runs with a disk that fails from this operation on: what was seen, and how many torn tails were cut off. `None`
-/// where the run has so few operations.
+/// Runs with a disk that fails from this operation on. Returns what was seen and how many torn tails were cut off, or
+/// `None` if the run has fewer operations.
 fn with_failure_at(operation: u64) -> Option<([FailureCounts; 3], usize)> {
     let mut shown: [FailureCounts; 3] = Default::default();
     let folder = prepared();
-    // One subagent after the other: so the same operation is the same write in every run, and none is missed.
+    // The subagents run one after the other, so the same operation is the same write in every run, and none is
+    // missed.
     folder.write("job.yaml", JOB.replace("limits: {", "limits: { parallel_subagents: 1,"));
     let failed = folder.legwork(RUN).env("LEGWORK_FAIL_AT", operation.to_string()).run();
     if failed.stderr.contains("\ncompleted: ") {
@@ -85,7 +86,7 @@ fn with_failure_at(operation: u64) -> Option<([FailureCounts; 3], usize)> {
 }
 
 #[test]
-fn an_intent_is_flushed_before_the_effect_and_the_end_written_after_it() {
+fn call_starts_are_flushed_before_the_call_and_its_end_is_written_after_it() {
     let threads: Vec<_> = (1..=4)
         .map(|first| std::thread::spawn(move || (first..300).step_by(4).map_while(with_failure_at).collect::<Vec<_>>()))
         .collect();

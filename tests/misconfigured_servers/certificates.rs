@@ -1,9 +1,9 @@
-//! Certificates that do not hold, and the wrong scheme.
+//! Invalid certificates, and the wrong scheme.
 
 use super::*;
 
 #[test]
-fn a_certificate_that_does_not_hold_says_why() {
+fn an_invalid_certificate_is_explained() {
     let trusting = |model: &str, certificate: &str| {
         run_against(model, "https", tls::start(certificate, "{}")).env("SSL_CERT_FILE", tls::file("authority.pem"))
     };
@@ -28,7 +28,7 @@ fn a_certificate_that_does_not_hold_says_why() {
 }
 
 #[test]
-fn a_private_authoritys_certificate_holds_where_it_is_known() {
+fn a_private_authority_can_be_trusted() {
     let reply = r#"{"object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]}"#;
     for (certificate, known) in [("right.pem", "authority.pem"), ("self-signed.pem", "self-signed.pem")] {
         let program = run_against("openai-chat/some-model", "https", tls::start(certificate, reply));
@@ -36,12 +36,12 @@ fn a_private_authoritys_certificate_holds_where_it_is_known() {
     }
 }
 
-/// A server that knows no TLS, and says in its own words that it didn't understand.
+/// A server without TLS that answers with its own error.
 fn plaintext_server() -> SocketAddr {
     fixed_reply_server(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 }
 
-/// A server that speaks TLS and says nothing to what is none: it closes the connection.
+/// A server with TLS that closes the connection if it gets anything else.
 fn silent_tls_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -60,7 +60,7 @@ fn silent_tls_server() -> SocketAddr {
     address
 }
 
-/// What answers anything with these bytes.
+/// A server that answers everything with these bytes.
 fn fixed_reply_server(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -74,12 +74,12 @@ fn fixed_reply_server(answer: &'static [u8]) -> SocketAddr {
 }
 
 #[test]
-fn the_wrong_scheme_is_named() {
+fn the_wrong_scheme_is_reported() {
     for (model, _) in MODELS {
         let program = run_against(model, "https", plaintext_server()).env("SSL_CERT_FILE", tls::file("authority.pem"));
         let ended = program.expect_outcome(5, "provider_rejected");
         ended.assert_stderr_contains("speaks no TLS").assert_stderr_contains("write http:// instead of https://");
-        // What a TLS server says to a request in clear text: an alert, or where it is kind, a page.
+        // The answer of a TLS server to a plain-text request: an alert or, on some servers, a page.
         let alert = Answer::raw([21, 3, 3, 0, 2, 2, 50].as_slice());
         run_with_any_answer(model, alert)
             .assert_stderr_contains("speaks no HTTP")
@@ -88,7 +88,7 @@ fn the_wrong_scheme_is_named() {
         ended.assert_stderr_contains("speaks TLS").assert_stderr_contains("write https:// instead of http:// into");
 
         run_with_any_answer(model, Answer::raw("SSH-2.0-OpenSSH_9.6\r\n")).assert_stderr_contains("speaks no HTTP");
-        // One that knows our side of TLS by another name, or in another version.
+        // A server certificate for another name, or another version of TLS.
         let refusing = fixed_reply_server(&[21, 3, 3, 0, 2, 2, 112]);
         let program = run_against(model, "https", refusing).env("SSL_CERT_FILE", tls::file("authority.pem"));
         program

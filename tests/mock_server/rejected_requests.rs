@@ -1,8 +1,8 @@
-//! What the server that stands in for a provider refuses, as the provider would.
+//! Requests that the test server rejects, as the provider would.
 
 use super::*;
 
-/// What the server says of requests that each open a conversation.
+/// The server's errors for requests that each start a conversation.
 fn violations(change: impl FnOnce(&mut Value)) -> Vec<String> {
     let server = Server::start(|_: &Request| Answer::text("good"));
     let mut body = ask(&[user("go")]);
@@ -14,7 +14,7 @@ fn violations(change: impl FnOnce(&mut Value)) -> Vec<String> {
 }
 
 #[test]
-fn a_body_that_the_api_would_refuse_is_refused() {
+fn bodies_that_the_api_rejects_are_rejected() {
     type Change = fn(&mut Value);
     let history = |body: &mut Value, more: Value| {
         body["messages"] = more;
@@ -89,7 +89,7 @@ fn a_body_that_the_api_would_refuse_is_refused() {
 }
 
 #[test]
-fn a_head_that_the_api_would_refuse_is_refused() {
+fn headers_that_the_api_rejects_are_rejected() {
     let good = [
         "POST /v1/messages HTTP/1.1",
         "host: x",
@@ -126,7 +126,7 @@ fn a_head_that_the_api_would_refuse_is_refused() {
     assert!(server.take_violations()[0].contains("not a request line"));
 }
 
-/// What the server says of a second request, after a first one that asks `go` was answered.
+/// The server's error for a second request, after the first one, `go`, was answered.
 fn violations_of_second_request(answer: Answer, messages: &[Value]) -> Vec<String> {
     let server = Server::start(move |request: &Request| match request.number {
         0 => answer.clone(),
@@ -138,7 +138,7 @@ fn violations_of_second_request(answer: Answer, messages: &[Value]) -> Vec<Strin
 }
 
 #[test]
-fn a_conversation_that_does_more_than_grow_is_refused() {
+fn a_conversation_that_changes_earlier_messages_is_rejected() {
     let calls = json!([call("toolu_a"), call("toolu_b")]);
     let results = json!([result("toolu_a", "1"), result("toolu_b", "2")]);
     let good = [user("go"), assistant(calls.clone()), user(results.clone())];
@@ -157,17 +157,17 @@ fn a_conversation_that_does_more_than_grow_is_refused() {
     let dropped = [user("go"), assistant(calls), user(results)];
     let signed = answer_with_two_calls().thinking("hm", "c2ln");
     assert!(violations_of_second_request(signed, &dropped)[0].contains("a reply came back changed"));
-    // A thought can't be the last block.
+    // Thinking can't be the last block.
     let thought = json!({"type": "thinking", "thinking": "hm", "signature": "c2ln"});
     let silent = [user("go"), assistant(json!([thought, {"type": "text", "text": "-"}])), user("well?")];
     assert_eq!(violations_of_second_request(Answer::empty().thinking("hm", "c2ln"), &silent), [""; 0]);
-    // Blank text can't be sent back; a second agent may have the same prompt.
+    // Blank text can't be sent back; a second agent can have the same prompt.
     assert_eq!(violations_of_second_request(answer_with_two_calls().then_text(""), &dropped), [""; 0]);
     assert_eq!(violations_of_second_request(answer_with_two_calls(), &dropped[..1]), [""; 0]);
 }
 
 #[test]
-fn a_whole_answer_is_asked_for_once_and_a_setup_stays() {
+fn a_complete_reply_is_requested_once_and_the_setup_is_constant() {
     let turns = [user("go"), assistant(json!([call("toolu_a")])), user(json!([result("toolu_a", "1")]))];
     let answers = |request: &Request| match request.turn() {
         0 => Answer::empty().then_call_as("toolu_a", "bash", &json!({"command": "true"})),
@@ -190,7 +190,7 @@ fn a_whole_answer_is_asked_for_once_and_a_setup_stays() {
 }
 
 #[test]
-fn a_paused_reply_goes_on_in_the_same_message() {
+fn a_paused_reply_continues_in_the_same_message() {
     let text = |text: &str| json!({"type": "text", "text": text});
     let script = ScriptedAgents::of([
         Answer::text("one").stop("pause_turn"),
@@ -209,7 +209,7 @@ fn a_paused_reply_goes_on_in_the_same_message() {
 }
 
 #[test]
-fn a_script_knows_its_agents_and_wants_all_of_its_answers_asked_for() {
+fn a_server_script_requires_that_all_replies_are_used() {
     let script = ScriptedAgents::new()
         .agent("list the files", [Answer::text("child")])
         .agent("go", [Answer::text("parent"), Answer::text("never")]);
@@ -226,7 +226,7 @@ fn a_script_knows_its_agents_and_wants_all_of_its_answers_asked_for() {
     assert!(text.contains("1 answers for \"go\" were never asked for"), "{text}");
 }
 
-/// What is wrong with one request after another to one of OpenAI's APIs.
+/// The errors for several requests to one of OpenAI's APIs.
 fn violations_at(path: &str, answer: Answer, requests: &[Value]) -> Vec<String> {
     let server = Server::start(move |_: &Request| answer.clone());
     let mut client = Client::of(&server);
@@ -237,7 +237,7 @@ fn violations_at(path: &str, answer: Answer, requests: &[Value]) -> Vec<String> 
 }
 
 #[test]
-fn chat_completions_are_checked_as_their_api_does() {
+fn chat_completions_requests_are_checked() {
     let path = "/v1/chat/completions";
     let function = json!({"name": "bash", "description": "Runs.", "parameters": {"type": "object"}});
     let good = json!({"model": "m", "max_tokens": 9, "stream": true, "stream_options": {"include_usage": true},
@@ -273,7 +273,7 @@ fn chat_completions_are_checked_as_their_api_does() {
 }
 
 #[test]
-fn responses_are_checked_as_their_api_does() {
+fn responses_requests_are_checked() {
     let path = "/v1/responses";
     let tool = json!({"type": "function", "name": "bash", "description": "Runs.", "parameters": {"type": "object"},
         "strict": false});

@@ -15,13 +15,13 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Where its prompts come from.
+    /// The folder of its prompts.
     pub(crate) fn folder(&self) -> Option<JobDir> {
         JobDir::open(self.path.parent()?).ok()
     }
 }
 
-/// Every good and bad job that there is.
+/// Every valid and invalid job of the repository.
 pub(crate) static FIXTURES: LazyLock<Vec<Fixture>> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut open = vec![root.join("jobs"), root.join("tests/lints")];
@@ -41,7 +41,7 @@ pub(crate) static FIXTURES: LazyLock<Vec<Fixture>> = LazyLock::new(|| {
     found
 });
 
-/// A damage to a text.
+/// A change to a text.
 #[derive(Debug, Clone)]
 pub(crate) enum Damage {
     DeleteLine(Index),
@@ -57,7 +57,7 @@ pub(crate) enum Damage {
     CarriageReturns,
 }
 
-/// What an author means and mistypes, and what YAML and templates are made of.
+/// Typical typos of authors, and the characters of YAML and templates.
 const SNIPPETS: &[&str] = &[
     "ä",
     "😀",
@@ -114,7 +114,7 @@ const SNIPPETS: &[&str] = &[
     "{% raw %}",
 ];
 
-/// Words in the place of a word.
+/// Words that replace a word.
 const WORDS: &str = "
     name description inputs model parent system prompt tools max_turns max_tokens subagents limits cost_usd
     tokens wall_clock tool_calls parallel_subagents env network keep file type default enum secret untrusted
@@ -141,7 +141,7 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Several of them, one after the other.
+/// Applies several of them, one after the other.
 pub(crate) fn apply_all(text: &str, damages: &[Damage]) -> String {
     damages.iter().fold(text.to_owned(), |text, damage| damage.apply(&text))
 }
@@ -196,7 +196,7 @@ fn letter_at(text: &str, at: &Index) -> std::ops::Range<usize> {
     start..start + letter.len_utf8()
 }
 
-/// The word at a letter or before it, or the letter.
+/// The word at or before a character, or the character.
 fn word_at(text: &str, at: &Index) -> std::ops::Range<usize> {
     let letter = letter_at(text, at);
     let is_part = |letter: char| letter.is_alphanumeric() || "_-/".contains(letter);

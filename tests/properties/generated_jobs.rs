@@ -1,8 +1,8 @@
-//! Jobs in which nothing is wrong, made up from the grammar and written in every way that YAML has.
+//! Valid jobs, generated from the grammar and written in all the ways of YAML.
 
 use serde_json::{Map, Value, json};
 
-/// Decisions, from bytes. Where these end, the first choice is taken.
+/// Decisions, read from bytes. When these run out, the first choice is taken.
 pub(crate) struct Choices<'a>(pub(crate) std::slice::Iter<'a, u8>);
 
 impl Choices<'_> {
@@ -22,7 +22,7 @@ impl Choices<'_> {
         of[self.below(of.len())]
     }
 
-    /// Some of them, in their order.
+    /// Some of the items, in order.
     fn pick_some<'t>(&mut self, of: &[&'t str]) -> Vec<&'t str> {
         of.iter().copied().filter(|_| self.flip()).collect()
     }
@@ -51,12 +51,12 @@ const LINES: &[&str] = &[
 
 const COMMANDS: &[&str] = &[
     "true",
-    "echo 'it is' \"$HOME\" # don't\ntest -d {{ workspace }}",
-    "grep -q {{ job.name }} <<'END'\n'\nEND\n",
-    "x={{ run.id }}; [ \"$x\" = {{ ['a b', \"c'd\"] }} ] || echo $((1 + 2)) ${x%.*} {{ run.date }}",
+    "echo 'it is' \"$HOME\" # don't\ntest -d \"$PWD\"",
+    "grep -q '{{.Name}}' <<'END'\n'\nEND\n",
+    "x=$LEGWORK_RUN_ID; [ \"$x\" = 'a b' ] || echo $((1 + 2)) ${x%.*} ${#x} {{}}",
 ];
 
-/// A job.
+/// Generates a job.
 pub(crate) fn job(dice: &mut Choices<'_>) -> Value {
     let mut job = Map::new();
     let inputs = inputs(dice);
@@ -178,7 +178,7 @@ fn agent(dice: &mut Choices<'_>, inputs: &Map<String, Value>, delegates: bool) -
     agent
 }
 
-/// A few lines, with tags that use what there is.
+/// A few lines with tags that use what is defined.
 fn text(dice: &mut Choices<'_>, inputs: &Map<String, Value>) -> String {
     let mut lines = Vec::new();
     for _ in 0..dice.below(5) {
@@ -190,7 +190,7 @@ fn text(dice: &mut Choices<'_>, inputs: &Map<String, Value>) -> String {
     lines.join("\n") + end
 }
 
-/// Text for a place that isn't a template.
+/// Text for a key that isn't a template.
 fn plain_text(dice: &mut Choices<'_>) -> String {
     ["{{ ", "{% ", "{# "].iter().fold(text(dice, &Map::new()), |text, tag| text.replace(tag, ""))
 }
@@ -216,7 +216,7 @@ struct Writer<'a, 'b> {
 }
 
 impl Writer<'_, '_> {
-    /// The entries one below the other; the first stands where the line is, if `begun`.
+    /// The entries one below the other. If `begun`, the first is on the current line.
     fn mapping(&mut self, entries: &Map<String, Value>, indent: usize, begun: bool) {
         for (at, (key, value)) in entries.iter().enumerate() {
             if at > 0 || !begun {
@@ -256,7 +256,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// What follows a key or a dash, to the end of the line or lines. A list below a dash stands further right.
+    /// What follows a key or a dash, to the end of the line or lines. A list below a dash is indented further.
     fn value(&mut self, value: &Value, indent: usize, below_key: bool) {
         let step = 1 + self.dice.below(4);
         let deeper = indent + step;
@@ -321,7 +321,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// A literal or folded scalar, where the text can be one.
+    /// A literal or folded scalar, if the text can be one.
     fn block(&mut self, text: &str, indent: usize, step: usize) -> bool {
         let body = text.trim_end_matches('\n');
         let ends = text.len() - body.len();

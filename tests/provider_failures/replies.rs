@@ -1,4 +1,4 @@
-//! Whole replies that aren't as expected: odd ends, odd calls, too much of either.
+//! Complete replies that are unusual: odd stop reasons, odd calls, too much of either.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,14 +8,14 @@ use super::{FinishedRun, JOB, MAX_TRIES, answers_then, call};
 use crate::runs::folder_with;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 
-/// An answer that stops for that reason, which the API may not know yet.
+/// A reply with this stop reason, which the API may not define yet.
 fn with_stop_reason(answer: Answer, reason: &str) -> Answer {
     let answer = answer.stop(reason);
     if reason == "stop_of_tomorrow" { answer.nonstandard() } else { answer }
 }
 
 #[test]
-fn a_reply_that_is_paused_for_ever_ends_with_the_turns() {
+fn a_reply_that_keeps_pausing_ends_at_the_turn_limit() {
     let server = Server::start(|request: &Request| {
         if request.can_call_tools() {
             Answer::text("Still searching.").stop("pause_turn")
@@ -31,7 +31,7 @@ fn a_reply_that_is_paused_for_ever_ends_with_the_turns() {
 }
 
 #[test]
-fn calls_of_a_reply_run_only_where_it_stopped_for_them() {
+fn calls_run_only_if_the_reply_stopped_for_tool_use() {
     for (stop, code, outcome, requests, runs) in [
         ("tool_use", 0, "completed", 2, true),
         ("end_turn", 0, "completed", 2, true),
@@ -49,7 +49,7 @@ fn calls_of_a_reply_run_only_where_it_stopped_for_them() {
 }
 
 #[test]
-fn half_a_call_in_a_later_turn_is_asked_for_once_more() {
+fn a_truncated_call_is_requested_again_once() {
     let half = || Answer::empty().then_broken_call("bash", "{\"command\": \"touch r").stop("max_tokens");
     let server = Server::start(ScriptedAgents::of([call("true"), half(), call("true"), half(), Answer::text("Over.")]));
     let ran = FinishedRun::against(&server);
@@ -63,7 +63,7 @@ fn half_a_call_in_a_later_turn_is_asked_for_once_more() {
 }
 
 #[test]
-fn a_last_answer_of_an_unknown_kind_of_end_is_an_answer() {
+fn a_final_reply_with_an_unknown_stop_reason_is_an_answer() {
     for stop in ["stop_sequence", "stop_of_tomorrow"] {
         let server = Server::start(ScriptedAgents::of([with_stop_reason(Answer::text("There."), stop)]));
         FinishedRun::against(&server).assert_outcome(0, "completed").ended.assert_stdout("There.\n");
@@ -76,7 +76,7 @@ fn a_last_answer_of_an_unknown_kind_of_end_is_an_answer() {
 }
 
 #[test]
-fn a_reply_of_nothing_is_an_end_without_words_where_something_was_done() {
+fn an_empty_reply_ends_the_run_only_after_tool_calls() {
     let server = answers_then(vec![], Answer::empty());
     let ran = FinishedRun::against(&server);
     ran.assert_outcome(75, "provider_failed")
@@ -100,7 +100,7 @@ fn a_reply_of_nothing_is_an_end_without_words_where_something_was_done() {
 }
 
 #[test]
-fn calls_with_one_id_are_all_answered_under_ids_of_their_own() {
+fn calls_with_duplicate_ids_get_unique_ids() {
     let twins = |text: &str| {
         Answer::empty()
             .then_call_as("same", "bash", &json!({"command": format!("echo {text} 1 | tee -a ran")}))
@@ -117,7 +117,7 @@ fn calls_with_one_id_are_all_answered_under_ids_of_their_own() {
 }
 
 #[test]
-fn a_hundred_calls_of_one_reply_are_answered_in_their_order() {
+fn a_hundred_calls_in_one_reply_are_answered_in_order() {
     let folder = folder_with(
         "parent:\n  prompt: Go.\n  tools: [read_file, write_file, task]\nsubagents:\n  child: { tools: [] }\n",
     );
@@ -148,7 +148,7 @@ fn a_hundred_calls_of_one_reply_are_answered_in_their_order() {
 }
 
 #[test]
-fn an_input_over_several_lines_is_one_line_of_the_journal() {
+fn a_multiline_input_is_one_line_of_the_journal() {
     let input = "{\n  \"command\":\r\n    \"touch ran\"\n}\n";
     let server = Server::start(ScriptedAgents::of([
         Answer::empty().then_broken_call("bash", input),
@@ -161,7 +161,7 @@ fn an_input_over_several_lines_is_one_line_of_the_journal() {
 }
 
 #[test]
-fn an_input_nested_ten_thousand_deep_is_told_and_never_runs() {
+fn an_input_nested_ten_thousand_levels_deep_is_an_error() {
     let deep = |open: &str, close: &str| format!("{{\"command\": {}1{}}}", open.repeat(10_000), close.repeat(10_000));
     for input in [deep("[", "]"), deep("{\"a\":", "}"), deep("[", "")] {
         let server = Server::start(ScriptedAgents::of([
@@ -181,7 +181,7 @@ fn an_input_nested_ten_thousand_deep_is_told_and_never_runs() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn an_input_of_fifty_megabytes_is_told_and_not_kept() {
+fn an_input_of_fifty_megabytes_is_an_error_and_not_stored() {
     let folder = folder_with(JOB);
     let pid = Arc::new(OnceLock::new());
     let peak = Arc::new(OnceLock::new());

@@ -12,11 +12,11 @@ use crate::runs::folder_with;
 use crate::support::server::{Answer, EventTransform, Request, ScriptedAgents, Server};
 
 #[test]
-fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
+fn a_cut_stream_is_discarded_and_retried() {
     let cut_before = Mutex::new(HashSet::new());
     let cuts_seen = Arc::new(AtomicUsize::new(0));
     let cuts_made = Arc::clone(&cuts_seen);
-    // Each turn is a reply that is first cut in another place, and then comes whole.
+    // In each turn, the reply is first cut at another place and then sent completely.
     let server = Server::start(move |request: &Request| {
         let turn = request.turn();
         let answer = Answer::text("Working on it.")
@@ -24,7 +24,8 @@ fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
             .then_call_as(&format!("toolu_{turn:03}"), "bash", &json!({"command": format!("echo {turn} >>ran")}))
             .usage(100, 10);
         let ends = answer.event_ends(request);
-        // Before all events; in the middle of each, before its last byte, and behind it. Behind the last but one it is whole.
+        // Before all events; within each event, before its last byte, and after it. After the last but one event it
+        // is complete.
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let in_events = starts.zip(&ends).flat_map(|(start, end)| [usize::midpoint(start, *end), end - 1, *end]);
         let mut cuts: Vec<usize> = std::iter::once(0).chain(in_events).collect();
@@ -44,7 +45,7 @@ fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
     assert_eq!(ran.retries().len(), cuts);
     let once_each: String = (0..cuts).map(|turn| format!("{turn}\n")).collect();
     assert_eq!(ran.folder.read("ran"), once_each, "no tool of a dropped reply ran");
-    // A cut before the end of the first event is a reply of which nothing is known; it has four cuts.
+    // A cut before the end of the first event gives a reply without any usage; there are four such cuts.
     let known = 2 * cuts + 1 - 3;
     let result = ran.result();
     assert_eq!(result["usage"]["input_tokens"], 100 * known);
@@ -55,7 +56,7 @@ fn a_stream_cut_anywhere_is_dropped_whole_and_asked_for_again() {
 }
 
 #[test]
-fn an_error_in_a_stream_means_what_its_kind_means() {
+fn errors_in_a_stream_are_classified_by_type() {
     for (kind, code, outcome, requests) in [
         ("overloaded_error", 75, "provider_failed", MAX_TRIES),
         ("rate_limit_error", 75, "provider_failed", MAX_TRIES),
@@ -86,14 +87,14 @@ fn text(event: &[u8]) -> String {
 }
 
 #[test]
-fn every_form_that_the_standard_allows_is_read() {
+fn every_event_stream_syntax_is_accepted() {
     let forms: [EventTransform; 6] = [
         |event| event.iter().map(|byte| if *byte == b'\n' { b'\r' } else { *byte }).collect(),
         |event| text(event).replace('\n', "\r\n").into_bytes(),
-        // The data over several lines: line ends between its tokens.
+        // The data over several lines, with line ends between its tokens.
         |event| text(event).replace(",\"", "\ndata: ,\ndata:\"").into_bytes(),
         |event| [b": a comment\n:\nid: 7\nretry: 1\nunknown\n", event].concat(),
-        // The name behind the data, and no space behind the colons.
+        // The name after the data, and no space after the colons.
         |event| {
             let lines: Vec<String> = text(event).lines().rev().map(|line| line.replacen(": ", ":", 1)).collect();
             format!("{}\n\n", lines.join("\n").trim_start()).into_bytes()
@@ -113,7 +114,7 @@ fn every_form_that_the_standard_allows_is_read() {
     }
 }
 
-/// A call that comes after a reply's own end is no part of it, even in the same packet.
+/// A call after the end of the reply isn't part of it, even in the same packet.
 #[test]
 fn a_call_after_the_end_of_the_reply_does_not_run() {
     let form: EventTransform = |event| {
@@ -152,7 +153,7 @@ fn a_call_after_the_end_of_the_reply_does_not_run() {
 }
 
 #[test]
-fn a_stream_that_lacks_only_its_last_event_is_whole() {
+fn a_stream_without_its_last_event_is_complete() {
     let form: EventTransform =
         |event| if event.starts_with(b"event: message_stop") { Vec::new() } else { event.to_vec() };
     let answers = [call("echo once >>ran"), Answer::text("There.")].map(|answer| answer.transform_events(form));
@@ -164,10 +165,10 @@ fn a_stream_that_lacks_only_its_last_event_is_whole() {
 }
 
 #[test]
-fn nonsense_in_a_stream_is_dropped_and_tried_again() {
+fn invalid_streams_are_discarded_and_retried() {
     let forms: [EventTransform; 5] = [
         |event| text(event).replace('}', "").into_bytes(),
-        // All indices one too high for their block, but not of its start.
+        // All indices are one too high for their block, except that of its start.
         |event| {
             String::from_utf8(event.to_vec())
                 .unwrap()
@@ -191,7 +192,7 @@ fn nonsense_in_a_stream_is_dropped_and_tried_again() {
 }
 
 #[test]
-fn an_event_without_an_end_is_not_read_to_its_end() {
+fn an_endless_event_is_not_read_to_its_end() {
     let endless: EventTransform = |event| {
         let mut long = event.to_vec();
         long.truncate(long.len() - 2);
@@ -202,11 +203,11 @@ fn an_event_without_an_end_is_not_read_to_its_end() {
     let ran = FinishedRun::against(&server);
     ran.assert_outcome(0, "completed").ended.assert_stdout("There.\n");
     assert_eq!(server.finish().len(), 2);
-    assert!(ran.retries()[0]["why"].as_str().unwrap().contains("longer than 8388608 bytes"));
+    assert!(ran.retries()[0]["reason"].as_str().unwrap().contains("longer than 8388608 bytes"));
 }
 
 #[test]
-fn pings_for_ever_end_with_the_total_and_slow_ones_with_the_idle_timeout() {
+fn endless_pings_hit_the_total_timeout_and_slow_ones_the_idle_timeout() {
     for (every, idle, total, why) in [(5, "10000", "150", "within 150ms"), (60_000, "50", "60000", "nothing for 50ms")]
     {
         let pings = Answer::text("never").cut_after_events(3).pings(Duration::from_millis(every));
@@ -217,19 +218,19 @@ fn pings_for_ever_end_with_the_total_and_slow_ones_with_the_idle_timeout() {
         ran.assert_outcome(75, "provider_failed").ended.assert_stderr_contains(why);
         server.wait_for(MAX_TRIES);
         assert_eq!(server.count(), MAX_TRIES);
-        // A try whose first event came too late counts nothing.
+        // An attempt whose first event came too late has no usage.
         let used = ran.result()["usage"]["input_tokens"].as_u64().unwrap() as usize;
         assert!(used > 0 && used <= 12 * MAX_TRIES && used.is_multiple_of(12), "{used}");
     }
 }
 
-/// An event whose own JSON is nested deep.
+/// An event whose JSON is deeply nested.
 fn deep_event() -> Vec<u8> {
     format!("event: message_start\ndata: {}\n\n", "{\"message\":".repeat(10_000)).into_bytes()
 }
 
 #[test]
-fn an_event_nested_ten_thousand_deep_is_nonsense() {
+fn an_event_nested_ten_thousand_levels_deep_is_invalid() {
     let server = answers_then(vec![], Answer::text("x").transform_events(|_| deep_event()));
     FinishedRun::against(&server).assert_outcome(75, "provider_failed");
     assert_eq!(server.finish().len(), MAX_TRIES);

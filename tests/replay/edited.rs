@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{JOB, SCRIPT, differences, record_run};
 
-/// What comes of an edited job: exit code 7 and the JSON, or equal.
+/// The replay of an edited job: exit code 7 and the JSON, or equal.
 fn edited(from: &str, to: &str) -> Value {
     let (folder, _) = record_run(JOB, SCRIPT);
     assert!(JOB.contains(from), "{from}");
@@ -22,7 +22,7 @@ fn at(agent: &str, turn: u64, why: &str) -> (String, u64, String) {
 }
 
 #[test]
-fn an_edited_prompt_is_shown_as_a_diff_and_counts_from_the_first_turn() {
+fn an_edited_prompt_is_shown_as_a_diff_and_takes_effect_at_the_first_turn() {
     let (folder, _) = record_run(JOB, SCRIPT);
     folder.write("job.yaml", JOB.replace("Be brief.", "Be thorough."));
     let ended = folder.legwork(&["replay", "latest", "--job", "job.yaml"]).run();
@@ -37,13 +37,13 @@ fn an_edited_prompt_is_shown_as_a_diff_and_counts_from_the_first_turn() {
 }
 
 #[test]
-fn a_job_that_is_the_same_differs_in_nothing() {
+fn an_unchanged_job_has_no_differences() {
     let json = edited("Be brief.", "Be brief.");
     assert_eq!((json["outcome"].as_str(), paths(&json)), (Some("equal"), vec![]));
 }
 
 #[test]
-fn a_limit_counts_at_the_turn_where_it_bites() {
+fn a_limit_takes_effect_at_the_turn_that_reaches_it() {
     let json = edited("  prompt: Look", "  max_turns: 2\n  prompt: Look");
     assert_eq!((paths(&json), differences(&json)), (vec!["parent.max_turns"], vec![at("parent", 3, "")]));
     let json = edited("  prompt: Look", "  max_turns: 20\n  prompt: Look");
@@ -55,7 +55,7 @@ fn a_limit_counts_at_the_turn_where_it_bites() {
 }
 
 #[test]
-fn a_tool_that_is_lost_counts_at_the_first_reply_that_calls_it() {
+fn a_removed_tool_takes_effect_at_its_first_call() {
     let json = edited("write_file, todo", "todo");
     assert_eq!(paths(&json), ["parent.tools.write_file"]);
     assert_eq!(differences(&json), [at("parent", 2, "")]);
@@ -63,12 +63,12 @@ fn a_tool_that_is_lost_counts_at_the_first_reply_that_calls_it() {
     assert_eq!(paths(&json), ["subagents.reader.tools.read_file", "subagents.reader.tools.glob"]);
     assert!(differences(&json).contains(&at("reader-1", 1, "")), "{json:#}");
     let json = edited("write_file, todo", "write_file, grep, todo");
-    // A model that calls what isn't there is told what is.
+    // A model that calls a missing tool gets the list of tools.
     assert_eq!((paths(&json), differences(&json)), (vec!["parent.tools.grep"], vec![at("parent", 2, "")]));
 }
 
 #[test]
-fn new_inputs_need_defaults_and_those_that_are_gone_are_left_out() {
+fn new_inputs_need_defaults_and_removed_inputs_are_ignored() {
     let (folder, _) = record_run(JOB, SCRIPT);
     let with = |inputs: &str| JOB.replace("  what: { type: string, default: notes }\n", inputs);
     folder.write(
@@ -80,7 +80,7 @@ fn new_inputs_need_defaults_and_those_that_are_gone_are_left_out() {
         .assert_code(3)
         .assert_stdout("")
         .assert_stderr_contains("the input `how` is required")
-        .assert_stderr_contains("give it a default");
+        .assert_stderr_contains("add a default");
     folder.write("job.yaml", with("  what: { type: string }\n  how: { type: string, default: fast }\n"));
     replay()
         .assert_code(7)
@@ -92,7 +92,7 @@ fn new_inputs_need_defaults_and_those_that_are_gone_are_left_out() {
 }
 
 #[test]
-fn a_model_from_the_command_line_stays_the_model() {
+fn a_model_from_the_command_line_is_kept() {
     let (folder, _) = record_run(JOB, SCRIPT);
     folder.write("own.yaml", JOB.replace("model: replay/replies.yaml", "model: anthropic/claude-haiku-4-5"));
     let run = folder.legwork(&["run", "own.yaml", "--model", "replay/replies.yaml", "--out", "others"]).run();

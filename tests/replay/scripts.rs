@@ -1,4 +1,4 @@
-//! Scripts that don't fit: told with their places, before anything runs where that can be.
+//! Scripts that don't fit their job are reported with positions, if possible before anything runs.
 
 use crate::support::test_folder::TestFolder;
 
@@ -18,7 +18,7 @@ fn with(script: &str) -> TestFolder {
 }
 
 #[test]
-fn a_script_that_runs_out_says_where() {
+fn a_script_without_further_replies_is_reported_with_its_position() {
     let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n");
     let ended = folder.legwork(&["run", "job.yaml"]).run();
     ended
@@ -29,7 +29,7 @@ fn a_script_that_runs_out_says_where() {
 }
 
 #[test]
-fn replies_that_are_left_over_say_where() {
+fn unused_replies_are_reported_with_their_position() {
     let folder =
         with("parent:\n  - text: Done.\n  - text: More.\n  - text: And more.\nsubagents:\n  reader-1: [{ text: x }]\n");
     let ended = folder.legwork(&["run", "job.yaml"]).run();
@@ -51,7 +51,7 @@ fn replies_that_are_left_over_say_where() {
 }
 
 #[test]
-fn a_record_that_has_more_replies_than_are_asked_for_says_so() {
+fn a_record_with_unused_replies_is_reported() {
     let folder = with("parent:\n  - calls: [{ tool: read_file, input: { path: job.yaml } }]\n  - text: Done.\n");
     let record = folder.legwork(&["run", "job.yaml"]).run().assert_code(0).run_folder();
     let record = record.path().strip_prefix(folder.path()).unwrap().to_owned();
@@ -63,7 +63,7 @@ fn a_record_that_has_more_replies_than_are_asked_for_says_so() {
 }
 
 #[test]
-fn what_the_job_does_not_have_is_found_before_anything_runs() {
+fn unknown_tools_and_subagents_in_a_script_are_found_before_anything_runs() {
     for (script, place, message) in [
         (
             "parent: [{ text: x }]\nsubagents:\n  nonesuch-1: [{ text: x }]\n",
@@ -95,7 +95,7 @@ fn what_the_job_does_not_have_is_found_before_anything_runs() {
 }
 
 #[test]
-fn a_mistake_on_purpose_is_made_and_told_to_the_model() {
+fn a_mistaken_call_is_made_and_answered_with_an_error() {
     let folder = with(
         "parent:\n  - calls:\n      - { tool: bash, mistaken: true }\n      - { tool: task, input: { prompt: x, agent: \
          nobody }, mistaken: true }\n  - text: Done.\n",

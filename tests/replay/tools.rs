@@ -4,14 +4,14 @@ use super::{JOB, SCRIPT, record_run};
 use crate::support::test_folder::TestFolder;
 
 #[test]
-fn real_tools_in_a_workspace_as_it_was_give_the_same() {
+fn real_tools_in_the_original_workspace_give_the_same_results() {
     let (folder, _) = record_run(JOB, SCRIPT);
     let fresh = TestFolder::new();
     fresh.write("notes.txt", "hello\n");
     let replay = || folder.legwork(&["replay", "latest", "--tools", "--workspace"]).arg(fresh.path()).run();
     replay().assert_code(0).assert_stdout("equal: 3 agents, 6 turns, 6 calls\n");
     assert_eq!(fresh.read("out.txt"), "one\ntwo\n");
-    // Now the file is there, which the answer says.
+    // Now the file exists, which the result shows.
     replay()
         .assert_code(7)
         .assert_stdout_contains("differs first at parent, turn 2, event ")
@@ -19,7 +19,7 @@ fn real_tools_in_a_workspace_as_it_was_give_the_same() {
 }
 
 #[test]
-fn what_differs_is_shown_and_the_replay_goes_on() {
+fn differences_are_shown_and_the_replay_continues() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.write("notes.txt", "goodbye\n");
     std::fs::remove_file(folder.at("out.txt")).unwrap();
@@ -31,13 +31,13 @@ fn what_differs_is_shown_and_the_replay_goes_on() {
 }
 
 #[test]
-fn checks_run_for_real_as_well() {
+fn checks_run_for_real() {
     let job = format!("{JOB}checks: [{{ name: there, run: test -f out.txt }}]\n");
     let (folder, _) = record_run(&job, SCRIPT);
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal: ");
     folder.legwork(&["replay", "latest", "--tools"]).run().assert_code(0).assert_stdout_contains("equal: ");
-    // Nobody can write to a folder of that name.
+    // A folder of that name can't be written like a file.
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     std::fs::create_dir(folder.at("out.txt")).unwrap();
     let ended = folder.legwork(&["replay", "latest", "--tools", "--format", "json"]).run();

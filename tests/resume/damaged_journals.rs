@@ -1,5 +1,5 @@
-//! Records that aren't as they were left: journals cut anywhere, changed, mixed or missing. A run goes on from them or
-//! says why it can't, and runs no call again that a journal still knows of.
+//! Records that have changed since the run: journals cut anywhere, edited, mixed or missing. A run resumes from them
+//! or reports why it can't, and it repeats no call that a journal still knows.
 //!
 //! `PROPTEST_CASES=2000 cargo test --test all resume::damage` tries more, and `PROPTEST_RNG_SEED=7` others.
 
@@ -34,10 +34,10 @@ type Journals = BTreeMap<String, Vec<u8>>;
 
 const PARENT: &str = "events.jsonl";
 
-/// Journals that a test has changed aren't the run's own any more.
+/// Journals that a test has changed no longer match their seal.
 const TRUSTED: &[&str] = &["resume", "latest", "--trust-record"];
 
-/// A run that got to its end, without what says so.
+/// A run that reached its end, without the files that say so.
 struct BaselineRun {
     work: Workload,
     folder: TestFolder,
@@ -53,13 +53,13 @@ impl BaselineRun {
         Self { work, folder, journals }
     }
 
-    /// Twice the same job, each time with other ids of calls and other times.
+    /// The same job twice, each time with other ids of calls and other times.
     fn short() -> &'static [Self; 2] {
         static RAN: OnceLock<[BaselineRun; 2]> = OnceLock::new();
         RAN.get_or_init(|| [Self::new(Workload::short()), Self::new(Workload::short())])
     }
 
-    /// A copy of its record in a workspace in which nothing was done yet, with these journals.
+    /// A copy of its record with these journals, in a workspace in which nothing has been done yet.
     fn with(&self, journals: &Journals) -> TestFolder {
         let folder = self.work.folder();
         let id = self.folder.at("runs/job/latest").canonicalize().unwrap();
@@ -75,7 +75,7 @@ impl BaselineRun {
     }
 }
 
-/// Lets a record go on, in a workspace of its own.
+/// Resumes a record in its own workspace.
 fn resume(folder: &TestFolder) -> ProgramOutput {
     let runs = std::fs::read_dir(folder.at("runs/job")).unwrap().flatten().find(|entry| entry.path().is_dir());
     folder
@@ -84,7 +84,8 @@ fn resume(folder: &TestFolder) -> ProgramOutput {
         .run()
 }
 
-/// Whatever the journals are: it ends in a documented way, and does nothing that one of them knows of. The exit code.
+/// Whatever the journals are, the run ends in a documented way and repeats nothing that one of them knows. Returns
+/// the exit
 fn assert_invariants(folder: &TestFolder, journals: &Journals, why: &str) -> i32 {
     let ended = resume(folder);
     assert!(ended.signal().is_none() && !ended.stderr.contains("panicked"), "{why}\n{}", ended.full_output());
@@ -109,7 +110,7 @@ fn has_a_line(journal: &[u8]) -> bool {
     journal.contains(&b'\n')
 }
 
-/// Journals that were cut go on, but where the parent's knows nothing of a subagent whose journal does.
+/// Cut journals resume, unless the parent's knows nothing of a subagent whose journal exists.
 fn resume_truncated(ran: &BaselineRun, journals: &Journals, why: &str) {
     let parent = lines(&journals[PARENT]);
     let knows = |id: &str| parent.iter().any(|event| event["data"]["child"] == id);
@@ -126,7 +127,7 @@ fn resume_truncated(ran: &BaselineRun, journals: &Journals, why: &str) {
     }
 }
 
-/// Something that happens to a record.
+/// A change to a record.
 #[derive(Debug, Clone)]
 enum Damage {
     Cut(Index, Index),
@@ -208,7 +209,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn journals_that_are_cut_anywhere_go_on_or_say_why_not(cuts in prop::collection::vec(any::<Option<Index>>(), 5)) {
+    fn journals_cut_anywhere_resume_or_are_rejected_with_a_reason(cuts in prop::collection::vec(any::<Option<Index>>(), 5)) {
         let [ran, _] = BaselineRun::short();
         let mut journals = ran.journals.clone();
         for ((_, bytes), cut) in journals.iter_mut().zip(&cuts) {
@@ -220,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_journals_go_on_or_say_why_not(damages in prop::collection::vec(damage(), 1..4)) {
+    fn damaged_journals_resume_or_are_rejected_with_a_reason(damages in prop::collection::vec(damage(), 1..4)) {
         let [ran, other] = BaselineRun::short();
         let journals = damages.iter().fold(ran.journals.clone(), |journals, damage| damaged(journals, &other.journals, damage));
         let folder = ran.with(&journals);
@@ -235,7 +236,7 @@ proptest! {
 
 #[test]
 #[ignore = "takes minutes: each journal of a run, cut at every byte"]
-fn a_journal_that_is_cut_at_every_byte_goes_on_or_says_why_not() {
+fn a_journal_cut_at_any_byte_resumes_or_is_rejected_with_a_reason() {
     let ran = BaselineRun::new(Workload::tiny());
     for (name, bytes) in &ran.journals {
         for_each_parallel(0..=bytes.len() as u64, |end| {
@@ -246,9 +247,9 @@ fn a_journal_that_is_cut_at_every_byte_goes_on_or_says_why_not() {
     }
 }
 
-/// At the end of each event and in its midst.
+/// At the end of each event and in the middle of it.
 #[test]
-fn a_journal_with_checks_that_is_cut_anywhere_goes_on() {
+fn a_journal_with_checks_cut_anywhere_resumes() {
     let ran = BaselineRun::new(Workload::checked());
     let journal = &ran.journals[PARENT];
     let ends = journal.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at as u64 + 1);
@@ -260,7 +261,7 @@ fn a_journal_with_checks_that_is_cut_anywhere_goes_on() {
     });
 }
 
-/// Cut off while a subagent works, with its journal and the parent's.
+/// Interrupted while a subagent works, with its journal and the parent's.
 fn interrupted_in_subagent() -> (TestFolder, std::path::PathBuf) {
     let folder = Workload::tiny().folder();
     let ended = folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "9").run();
@@ -271,7 +272,7 @@ fn interrupted_in_subagent() -> (TestFolder, std::path::PathBuf) {
 }
 
 #[test]
-fn a_journal_that_is_missing_says_so() {
+fn a_missing_journal_is_reported() {
     let (folder, run) = interrupted_in_subagent();
     let before = effects(&folder);
     std::fs::remove_file(run.join("subagents/worker-1.events.jsonl")).unwrap();
@@ -285,7 +286,7 @@ fn a_journal_that_is_missing_says_so() {
 }
 
 #[test]
-fn a_journal_of_a_subagent_that_nobody_began_says_so() {
+fn a_journal_of_a_subagent_that_was_never_started_is_reported() {
     let (folder, run) = interrupted_in_subagent();
     let journal = std::fs::read(run.join("subagents/worker-1.events.jsonl")).unwrap();
     std::fs::write(run.join("subagents/worker-2.events.jsonl"), &journal).unwrap();
@@ -296,13 +297,13 @@ fn a_journal_of_a_subagent_that_nobody_began_says_so() {
         .assert_stderr_contains("worker-2.events.jsonl")
         .assert_stderr_contains("another agent's events");
     std::fs::remove_file(run.join("subagents/worker-2.events.jsonl")).unwrap();
-    // One in which nothing stands was made just before a kill.
+    // An empty one was created just before a kill.
     std::fs::write(run.join("subagents/worker-2.events.jsonl"), "").unwrap();
     folder.legwork(TRUSTED).run().assert_code(0);
 }
 
 #[test]
-fn what_the_journal_holds_is_made_again_where_it_is_missing_or_was_changed() {
+fn missing_or_changed_artifacts_are_rebuilt_from_the_journal() {
     for (from, to) in [
         ("\"Go.\"", "\"Go on.\""),
         ("\"max_turns\": 60", "\"max_turns\": 0"),
@@ -323,7 +324,7 @@ fn what_the_journal_holds_is_made_again_where_it_is_missing_or_was_changed() {
 }
 
 #[test]
-fn journals_that_go_on_otherwise_than_planned_end_where_they_part() {
+fn journals_that_differ_from_the_plan_end_at_the_first_difference() {
     let (folder, run) = interrupted_in_subagent();
     let (before, path) = (effects(&folder), run.join("events.jsonl"));
     let journal = std::fs::read_to_string(&path).unwrap();

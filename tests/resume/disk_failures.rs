@@ -1,4 +1,4 @@
-//! A disk that fails below the journal, from one operation on or once.
+//! A disk that fails under the journal, once or from one operation on.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use super::workload::{
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// Has the disk fail, and lets the run go on when it works again. Whether anything failed.
+/// Makes the disk fail, and resumes the run when it works again. Returns whether anything failed.
 fn fail_and_resume(work: &Workload, order: &str, number: u64) -> bool {
     let folder = work.folder();
     let why = format!("{order}={number}");
@@ -46,7 +46,7 @@ fn fail_and_resume(work: &Workload, order: &str, number: u64) -> bool {
 }
 
 #[test]
-fn a_disk_that_fails_from_an_operation_on_loses_nothing() {
+fn a_disk_that_keeps_failing_loses_nothing() {
     let work = Workload::short();
     for_each_parallel((1..100).step_by(8), |number| {
         assert!(fail_and_resume(&work, "LEGWORK_FAIL_AT", number), "only {number} operations");
@@ -77,7 +77,7 @@ fn for_each_failure_point(order: &str) {
 
 #[test]
 #[ignore = "takes minutes: fifty turns, with a disk that fails from each operation on"]
-fn a_disk_that_fails_from_any_operation_on_loses_nothing_of_a_long_run() {
+fn a_disk_that_keeps_failing_from_any_operation_loses_nothing_of_a_long_run() {
     for_each_failure_point("LEGWORK_FAIL_AT");
 }
 
@@ -87,9 +87,9 @@ fn a_disk_that_fails_once_at_any_operation_loses_nothing_of_a_long_run() {
     for_each_failure_point("LEGWORK_FAIL_ONCE_AT");
 }
 
-/// However long another agent would still wait for its provider.
+/// Even if another agent would wait much longer for its provider.
 #[test]
-fn a_journal_that_breaks_stops_the_agents_that_work_beside() {
+fn a_failing_journal_stops_parallel_agents() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",

@@ -1,4 +1,4 @@
-//! Runs that are killed at a moment that only a provider can bring about, and what they go on with.
+//! Runs that are killed at a moment that only a provider can bring about, and how they resume.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ subagents: { worker: { tools: [bash] } }
 limits: { tokens: 1000000, parallel_subagents: 8 }
 ";
 
-/// Waits until so many events of a kind stand in the parent's journal; fails the test after ten seconds.
+/// Waits until the parent's journal has this many events of a kind; fails the test after a timeout.
 fn wait_for(folder: &TestFolder, kind: &str, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(180);
     loop {
@@ -34,7 +34,7 @@ fn wait_for(folder: &TestFolder, kind: &str, count: usize) {
 }
 
 #[test]
-fn a_kill_with_three_of_eight_parallel_calls_done_goes_on_with_the_other_five() {
+fn a_kill_with_three_of_eight_parallel_calls_done_resumes_with_the_other_five() {
     let folder = TestFolder::new();
     folder.write("job.yaml", EIGHT);
     let resumed = std::sync::Arc::new(AtomicBool::new(false));
@@ -48,7 +48,7 @@ fn a_kill_with_three_of_eight_parallel_calls_done_goes_on_with_the_other_five() 
             }
             (None, _) => Answer::text("All parts."),
             (Some(part), 0) => Answer::calls(&[("bash", json!({ "command": format!("echo {part} >> log") }))]),
-            // The first three that come to their end get there; the others have had their effect.
+            // The first three results are recorded; the other calls have had their effect.
             (Some(part), _) if goes_on.load(Ordering::SeqCst) || answered.fetch_add(1, Ordering::SeqCst) < 3 => {
                 Answer::text(&format!("Part {part}."))
             }
@@ -79,7 +79,7 @@ fn a_kill_with_three_of_eight_parallel_calls_done_goes_on_with_the_other_five() 
 }
 
 #[test]
-fn a_kill_in_a_backoff_asks_again_at_once() {
+fn a_kill_during_a_backoff_retries_at_once() {
     let folder = served("");
     let first = AtomicBool::new(true);
     let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
@@ -98,9 +98,9 @@ fn a_kill_in_a_backoff_asks_again_at_once() {
     assert_eq!(server.finish().len(), 2);
 }
 
-/// A model that says something else than it did before it was cut off is taken at its word; what it had said stays.
+/// If the model replies differently than before the interruption, the new reply counts, and recorded replies stay.
 #[test]
-fn a_provider_that_answers_otherwise_goes_on_from_what_was_recorded() {
+fn a_provider_that_replies_differently_continues_from_the_record() {
     let folder = served("bash");
     let asked = AtomicUsize::new(0);
     let server = Server::with(Checks::AllowRepeats, move |_: &Request| {
@@ -123,10 +123,10 @@ fn a_provider_that_answers_otherwise_goes_on_from_what_was_recorded() {
     assert_eq!(ended.run_folder().result()["turns"], 3);
 }
 
-/// A run that is over as soon as it goes on tells all that was done before.
+/// A run that ends right after its resume reports all that was done before.
 #[test]
-fn a_run_without_time_left_tells_what_was_done() {
-    // Behind a reply, amid the subagents and later.
+fn a_run_without_time_left_reports_what_was_done() {
+    // After a reply, during the subagents, and later.
     for after in [4, 30, 40, 50] {
         without_time_left(after);
     }
@@ -155,7 +155,7 @@ fn without_time_left(after: u64) {
 }
 
 #[test]
-fn a_run_goes_on_by_any_of_its_names_and_from_anywhere() {
+fn a_run_resumes_by_any_of_its_names_and_from_any_folder() {
     let work = Workload::short();
     let cut = || {
         let folder = work.folder();
@@ -175,7 +175,7 @@ fn a_run_goes_on_by_any_of_its_names_and_from_anywhere() {
 }
 
 #[test]
-fn a_record_that_was_moved_goes_on_and_is_kept_from_the_tools_where_it_is() {
+fn a_moved_record_resumes_and_is_protected_at_its_new_location() {
     let folder = served("write_file");
     let write = |path: &str| ("write_file", json!({ "path": path, "content": "x" }));
     let asked = AtomicUsize::new(0);
@@ -197,7 +197,7 @@ fn a_record_that_was_moved_goes_on_and_is_kept_from_the_tools_where_it_is() {
 }
 
 #[test]
-fn the_workspace_and_the_commit_are_those_of_the_last_time_that_it_went_on() {
+fn workspace_and_commit_are_those_of_the_last_resume() {
     let work = Workload::short();
     let folder = work.folder();
     folder.commit_all();
@@ -218,9 +218,9 @@ fn the_workspace_and_the_commit_are_those_of_the_last_time_that_it_went_on() {
     assert_not_repeated(&folder, "elsewhere");
 }
 
-/// Journals that aren't to be kept are kept as long as the run may go on.
+/// Journals that aren't to be kept are kept while the run can resume.
 #[test]
-fn journals_that_are_not_kept_last_until_the_run_has_ended() {
+fn temporary_journals_are_kept_until_the_run_has_ended() {
     let work = Workload::short().keep("never");
     let folder = work.folder();
     let failed = folder.legwork(RUN).env("LEGWORK_FAIL_ONCE_AT", "90").run();
@@ -233,9 +233,9 @@ fn journals_that_are_not_kept_last_until_the_run_has_ended() {
     folder.legwork(RESUME).run().assert_code(0).assert_stdout("").assert_stderr_contains("has ended: completed");
 }
 
-/// One that was cut off before it had a plan has done nothing; an older one isn't meant instead.
+/// A run that was interrupted before it had a plan has done nothing, and no older run takes its place.
 #[test]
-fn the_latest_run_is_meant_even_where_it_had_not_begun() {
+fn latest_is_the_newest_run_even_if_it_had_not_started() {
     let folder = Workload::short().folder();
     assert_eq!(folder.legwork(RUN).env("LEGWORK_KILL_AFTER", "20").run().signal(), Some(9));
     let before = effects(&folder);

@@ -1,8 +1,8 @@
-//! A process that dies at any moment: after any event, amid any operation on a file, and again while it goes on.
+//! A process that dies at any moment: after any event, during any file operation, and again after a resume.
 
 use super::workload::{RESUME, RUN, Workload, assert_journals_kept, for_each_parallel, journals};
 
-/// Cuts a run off after so many events and once more after `again`, where that is anything, then lets it go on.
+/// Kills a run after a number of events and, if `again` isn't `None`, once more after that many, then resumes it.
 fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>) -> bool {
     let folder = work.folder();
     let mut why = format!("{order}={number}");
@@ -37,7 +37,7 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     }
     let ended = folder.legwork(RESUME).run();
     if run.has("result.json") && ended.stdout.is_empty() {
-        // It was cut off behind its last operation.
+        // It was killed after its last operation.
         ended.assert_code(0).assert_stderr_contains("has ended: completed");
         return true;
     }
@@ -46,12 +46,12 @@ fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>)
     true
 }
 
-/// A number that looks like any other and is the same each time, from 1.
+/// A pseudo-random number from 1 that is the same each time.
 fn pseudo_random(number: u64, end: u64) -> u64 {
     number.wrapping_mul(2_654_435_761) % end + 1
 }
 
-/// How many operations on files a run makes, found by killing it.
+/// The number of file operations of a run, found by killing it.
 fn operations(work: &Workload) -> u64 {
     let dies = |at: u64| {
         let ended = work.folder().legwork(RUN).env("LEGWORK_KILL_AT", at.to_string()).run();
@@ -69,7 +69,7 @@ fn operations(work: &Workload) -> u64 {
 }
 
 #[test]
-fn a_run_that_is_killed_after_an_event_goes_on() {
+fn a_run_killed_after_an_event_resumes() {
     let work = Workload::short();
     let events = work.events();
     assert!(events > 60, "{events}");
@@ -79,9 +79,9 @@ fn a_run_that_is_killed_after_an_event_goes_on() {
     });
 }
 
-/// Before, amid and between checks, and when their output has gone back.
+/// Before, during and between checks, and when their output has been sent back.
 #[test]
-fn a_run_that_is_killed_at_its_checks_goes_on() {
+fn a_run_killed_during_its_checks_resumes() {
     let work = Workload::checked();
     let events = work.events();
     assert!(events > 20, "{events}");
@@ -92,7 +92,7 @@ fn a_run_that_is_killed_at_its_checks_goes_on() {
 }
 
 #[test]
-fn a_run_that_is_killed_amid_an_operation_goes_on() {
+fn a_run_killed_during_an_operation_resumes() {
     let work = Workload::short();
     for_each_parallel((1..120).step_by(7), |number| {
         let again = (number % 2 == 0).then(|| pseudo_random(number, 60));
@@ -102,7 +102,7 @@ fn a_run_that_is_killed_amid_an_operation_goes_on() {
 
 /// With journals that are dropped at the end of the run, and the writing of result.json.
 #[test]
-fn a_run_that_is_killed_at_its_very_end_goes_on() {
+fn a_run_killed_at_its_very_end_resumes() {
     let work = Workload::tiny().keep("never");
     let all = operations(&work);
     for_each_parallel(all - 10..=all, |number| {
@@ -112,7 +112,7 @@ fn a_run_that_is_killed_at_its_very_end_goes_on() {
 }
 
 #[test]
-fn a_run_that_goes_on_can_be_cut_off_again_and_again() {
+fn a_resumed_run_can_be_interrupted_repeatedly() {
     let work = Workload::short();
     let folder = work.folder();
     let mut next: &[&str] = RUN;
@@ -129,7 +129,7 @@ fn a_run_that_goes_on_can_be_cut_off_again_and_again() {
 
 #[test]
 #[ignore = "takes minutes: fifty turns, killed after each event and again while it goes on"]
-fn a_long_run_that_is_killed_after_any_event_goes_on() {
+fn a_long_run_killed_after_any_event_resumes() {
     let work = Workload::long();
     let events = work.events();
     assert!(events > 400, "{events}");
@@ -140,7 +140,7 @@ fn a_long_run_that_is_killed_after_any_event_goes_on() {
 
 #[test]
 #[ignore = "takes minutes: fifty turns, killed amid each operation and again while it goes on"]
-fn a_long_run_that_is_killed_amid_any_operation_goes_on() {
+fn a_long_run_killed_during_any_operation_resumes() {
     let work = Workload::long();
     let all = operations(&work);
     for_each_parallel(1..=all, |number| {

@@ -1,4 +1,4 @@
-//! Jobs whose commands leave a mark each, and what must hold when such a job was cut off and has gone on.
+//! Jobs whose commands each leave a marker, and the invariants after such a job was interrupted and has resumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::support::program::ProgramOutput;
 use crate::support::record::RunFolder;
 use crate::support::test_folder::TestFolder;
 
-// Without a sandbox, which takes its time with each of many commands and has tests of its own.
+// Without a sandbox, which makes each of the many commands slower and has its own tests.
 pub(super) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml", "--sandbox", "off"];
 pub(super) const RESUME: &[&str] = &["resume", "latest", "--sandbox", "off"];
-/// What a run that got to its end says.
+/// The output of a run that reached its end.
 pub(super) const DONE: &str = "All done.\n";
 
-/// A job and its replies, known by how many turns its parent and how many subagents it has.
+/// A job and its replies, named by the number of turns of its parent and of its subagents.
 #[derive(Clone)]
 pub(super) struct Workload {
     script: Value,
@@ -26,7 +26,7 @@ pub(super) struct Workload {
     children: usize,
 }
 
-/// The second passes when the parent has answered for the second time: when its fourth reply is there.
+/// The second check passes when the parent has answered twice, that is, when its fourth reply exists.
 const CHECKS: &str = "
 checks:
   - { name: first, run: 'true' }
@@ -66,7 +66,7 @@ impl Workload {
         Self { script: json!({ "parent": parent, "subagents": workers }), keep: "always", checks: "", turns, children }
     }
 
-    /// One turn of everything: for every byte.
+    /// One turn with everything, for tests at every byte.
     pub(super) fn tiny() -> Self {
         let child = json!([{ "calls": [bash("a-1")] }, { "text": "a is done." }]);
         Self::new(&[json!({ "calls": [task("a"), bash("one")] }), json!({ "text": "All done." })], vec![child])
@@ -83,7 +83,7 @@ impl Workload {
         Self { checks: CHECKS, ..Self::new(&parent, Vec::new()) }
     }
 
-    /// Five turns with three subagents side by side and one alone.
+    /// Five turns with three parallel subagents and a single one.
     pub(super) fn short() -> Self {
         let parent = [
             json!({ "text": "Zuerst.", "calls": [bash("one"), task("a"), task("b"), task("c"), reading(), bash("two")] }),
@@ -95,7 +95,7 @@ impl Workload {
         Self::new(&parent, ["a", "b", "c", "d"].map(worker).into())
     }
 
-    /// Fifty turns; every tenth has work done by four subagents side by side.
+    /// Fifty turns, in every tenth of which four parallel subagents work.
     pub(super) fn long() -> Self {
         let mut workers = Vec::new();
         let mut turn = |number: usize| match number % 10 {
@@ -119,7 +119,7 @@ impl Workload {
         self
     }
 
-    /// A folder to do it in.
+    /// A folder for the run.
     pub(super) fn folder(&self) -> TestFolder {
         let folder = TestFolder::new();
         let job = format!(
@@ -136,7 +136,7 @@ impl Workload {
         (1..=self.children).map(|number| format!("worker-{number}")).collect()
     }
 
-    /// How many events a whole run writes.
+    /// The number of events of a complete run.
     pub(super) fn events(&self) -> u64 {
         let folder = self.folder();
         let ended = folder.legwork(RUN).run();
@@ -144,8 +144,8 @@ impl Workload {
         journals(ended.run_folder().path()).values().map(|journal| lines(journal).len() as u64).sum()
     }
 
-    /// The end of a run that was cut off and has gone on: as if nothing had happened, but for calls that may have been
-    /// made.
+    /// The end of a run that was interrupted and has resumed: as if nothing had happened, except for calls that may
+    /// have been executed.
     pub(super) fn assert_complete(&self, ended: &ProgramOutput, folder: &TestFolder, why: &str) {
         assert!(ended.stdout == DONE, "{why}\n{}", ended.full_output());
         ended.assert_code(0);
@@ -175,12 +175,12 @@ impl Workload {
     }
 }
 
-/// What commands have done, each in its order.
+/// The effects of commands, each group in order.
 pub(super) fn effects(folder: &TestFolder) -> Vec<String> {
     if folder.exists("log") { folder.read("log").lines().map(str::to_owned).collect() } else { Vec::new() }
 }
 
-/// Nothing was done twice.
+/// Asserts that nothing was done twice.
 pub(super) fn assert_not_repeated(folder: &TestFolder, why: &str) {
     let mut effects = effects(folder);
     let all = effects.len();
@@ -189,19 +189,19 @@ pub(super) fn assert_not_repeated(folder: &TestFolder, why: &str) {
     assert_eq!(effects.len(), all, "{why}: {}", folder.read("log"));
 }
 
-/// What commands were begun, as far as the journals tell.
+/// The commands that were started, according to the journals.
 pub(super) fn started_commands(journals: &BTreeMap<String, Vec<u8>>) -> BTreeSet<String> {
     let events: Vec<Value> = journals.values().flat_map(|journal| lines(journal)).collect();
     events.iter().filter(|event| event["type"] == "call_started").filter_map(command_mark).map(str::to_owned).collect()
 }
 
-/// The mark of a command.
+/// The marker of a command.
 fn command_mark(event: &Value) -> Option<&str> {
     event["data"]["subject"].as_str()?.strip_prefix("echo ")?.strip_suffix(" >> log")
 }
 
-/// Every call has one answer; every command has had its effect, or the model was told that it may not have; every turn
-/// has one reply.
+/// Every call has one result; every command has had its effect, or the model was told that it may not have; every
+/// turn has one reply.
 fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
     let effects = effects(folder);
     for (name, journal) in journals(record.path()) {
@@ -221,7 +221,8 @@ fn assert_accounted(record: &RunFolder, folder: &TestFolder, why: &str) {
             let text = answer["text"].as_str().unwrap();
             let told = text.contains("was cut off while");
             if let Some(mark) = command_mark(started) {
-                // One that was under way when another agent's trouble ended the run was killed, and its answer says so.
+                // A call that was running when another agent's failure ended the run was killed, and its result says
+                // so.
                 let told = told || text.contains("the run was cancelled");
                 assert!(told || effects.iter().any(|effect| effect == mark), "{why}: {mark} was lost");
             } else {
@@ -243,13 +244,13 @@ pub(super) fn journals(run: &Path) -> BTreeMap<String, Vec<u8>> {
     all.filter_map(read).collect()
 }
 
-/// The whole lines of a journal that are JSON.
+/// The complete lines of a journal that are JSON.
 pub(super) fn lines(journal: &[u8]) -> Vec<Value> {
     let whole = journal.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     whole.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-/// Nothing that stood in whole lines was changed or lost, of journals that are there.
+/// No complete line of an existing journal was changed or lost.
 pub(super) fn assert_journals_kept(before: &BTreeMap<String, Vec<u8>>, run: &Path, why: &str) {
     let after = journals(run);
     for (name, bytes) in before {
@@ -259,7 +260,7 @@ pub(super) fn assert_journals_kept(before: &BTreeMap<String, Vec<u8>>, run: &Pat
     }
 }
 
-/// Does something for every number, on a few threads.
+/// Runs a function for every number, on a few threads.
 pub(super) fn for_each_parallel(numbers: impl IntoIterator<Item = u64>, what: impl Fn(u64) + Sync) {
     let numbers: Vec<u64> = numbers.into_iter().collect();
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -1,9 +1,9 @@
-//! Ends that are no success, and limits.
+//! Outcomes other than success, and limits.
 
 use super::*;
 
 #[test]
-fn a_cut_answer_and_a_refusal_are_no_success() {
+fn a_cut_answer_or_a_refusal_is_not_a_success() {
     for (stop, code, name) in [
         ("max_tokens", 4, "reply_cut"),
         ("refusal", 1, "refused"),
@@ -19,7 +19,7 @@ fn a_cut_answer_and_a_refusal_are_no_success() {
 }
 
 #[test]
-fn a_reply_cut_amid_its_calls_is_dropped_and_asked_for_once_more() {
+fn a_reply_cut_within_its_calls_is_discarded_and_retried_once() {
     let job = "parent:\n  prompt: Write.\n  tools: [write_file]\n";
     let cut = || Answer::calls(&[("write_file", json!({"path": "a.txt", "content": "a"}))]).stop("max_tokens");
     let folder = folder_with(job);
@@ -73,7 +73,7 @@ fn the_same_failing_call_five_times_in_a_row_is_stuck() {
 }
 
 #[test]
-fn limits_of_the_tree_end_the_run() {
+fn limits_of_the_whole_run_end_it() {
     let cases = [
         ("tool_calls: 2", "budget_exceeded"),
         ("subagents: 1", "budget_exceeded"),
@@ -113,7 +113,7 @@ fn a_reservation_lowers_max_tokens_to_what_is_left() {
 }
 
 #[test]
-fn calls_beyond_a_limit_are_no_loop_of_failures() {
+fn calls_beyond_a_limit_do_not_count_as_stuck() {
     let folder = folder_with("parent:\n  prompt: Go.\n  tools: [glob]\nlimits: { tool_calls: 3 }\n");
     let many: Vec<_> = (0..40).map(|_| ("glob", json!({"pattern": "*"}))).collect();
     let server = Server::start(ScriptedAgents::of([Answer::calls(&many), Answer::text("So far.")]));
@@ -125,7 +125,7 @@ fn calls_beyond_a_limit_are_no_loop_of_failures() {
 }
 
 #[test]
-fn a_reply_that_the_budget_cut_is_the_budgets_end() {
+fn a_reply_cut_by_the_budget_ends_as_budget_exceeded() {
     let folder = folder_with("parent:\n  prompt: Hi.\n  tools: []\nlimits: { tokens: 2000 }\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("Half a").stop("max_tokens")]));
     let ended = run(&folder, &server);
@@ -135,7 +135,7 @@ fn a_reply_that_the_budget_cut_is_the_budgets_end() {
 }
 
 #[test]
-fn a_limit_on_costs_without_a_price_is_refused_before_anything_is_spent() {
+fn a_cost_limit_without_a_price_is_rejected_before_anything_is_spent() {
     let folder = folder_with("parent:\n  prompt: Hi.\n  tools: []\nlimits: { cost_usd: 1 }\n");
     let server = Server::start(ScriptedAgents::of([]));
     let ended = folder.legwork(&["run", "job.yaml", "--model", "anthropic/unheard-of"]).anthropic(&server).run();

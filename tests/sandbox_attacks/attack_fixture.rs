@@ -1,4 +1,4 @@
-//! Where attacks are made from: a workspace, what lies around it, and who they are made by.
+//! The setup of attacks: a workspace, its surroundings, and the users who attack.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
-/// An ordinary user whom no machine knows.
+/// The id of an ordinary user that doesn't exist on any machine.
 const UNPRIVILEGED_UID: u32 = 54_321;
-/// Planted where commands must not read.
+/// A secret planted where commands must not read.
 pub(super) const SECRET: &str = "planted-secret-0f3a";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub(super) enum Tier {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum User {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Current,
-    /// An ordinary one, where root runs the tests.
+    /// An ordinary user, if root runs the tests.
     Unprivileged,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct AttackFixture {
 }
 
 impl AttackFixture {
-    /// Not there where the tests can't act as that user.
+    /// `None` if the tests can't act as that user.
     pub(super) fn new(user: User) -> Option<Self> {
         if user == User::Unprivileged && (!rustix::process::geteuid().is_root() || setpriv().is_none()) {
             return None;
@@ -56,14 +56,14 @@ impl AttackFixture {
         }
         let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\nnetwork: none\n";
         place.folder.write("job.yaml", job).write("src/main.txt", "x\n").commit_all();
-        // Both can be run by a user who may not read where they were built.
+        // Both can be run by a user who can't read the folder in which they were built.
         for (name, source) in [
             ("work/probe", std::env::current_exe().unwrap()),
             ("legwork", PathBuf::from(env!("CARGO_BIN_EXE_legwork"))),
         ] {
             let copy = place.root().join(name);
-            // Not by this process: what another test starts meanwhile would hold the file open for writing for a moment,
-            // and nothing can run it then.
+            // Not by this process: a program that another test starts meanwhile would hold the file open for writing
+            // for a moment, and nothing could execute it then.
             assert!(std::process::Command::new("cp").arg(source).arg(&copy).status().unwrap().success());
             std::fs::set_permissions(copy, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -71,7 +71,7 @@ impl AttackFixture {
         Some(place)
     }
 
-    /// Makes everything the user's.
+    /// Changes the owner of everything.
     fn chown_all(&self) {
         if self.user == User::Unprivileged {
             let mut open = vec![self.root()];
@@ -84,7 +84,7 @@ impl AttackFixture {
         }
     }
 
-    /// Another program that runs as root whoever starts it, where root can make one: prints its user's number.
+    /// A setuid-root program, if root can create one. It prints its user id.
     pub(super) fn setuid_program(&self) -> PathBuf {
         let path = self.root().join("work/who");
         assert!(std::process::Command::new("cp").arg("/usr/bin/id").arg(&path).status().unwrap().success());
@@ -110,13 +110,13 @@ impl AttackFixture {
         self
     }
 
-    /// Writes a file of the workspace.
+    /// Writes a file in the workspace.
     pub(super) fn write(&self, path: &str, content: &str) -> &Self {
         self.folder.write(path, content);
         self
     }
 
-    /// Runs git in the workspace, as its owner does who trusts it.
+    /// Runs git in the workspace like an owner who trusts it.
     pub(super) fn git(&self, arguments: &[&str]) -> String {
         let all = ["-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b.example"];
         let mut git = std::process::Command::new("git");
@@ -126,21 +126,21 @@ impl AttackFixture {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// Runs the job, whose parent makes these calls of `bash`, one after the other.
+    /// Runs the job, whose parent makes these `bash` calls one after the other.
     pub(super) fn run(&self, tier: Tier, commands: &[String]) -> ProgramOutput {
-        // Earlier records would only be in the way.
+        // Removes earlier records, which aren't needed.
         let _ = std::fs::remove_dir_all(self.workspace().join("runs"));
         self.program(tier, commands).run()
     }
 
-    /// The program that runs the job, whose parent makes these calls of `bash`, one after the other.
+    /// The program that runs the job, whose parent makes these `bash` calls one after the other.
     pub(super) fn program(&self, tier: Tier, commands: &[String]) -> Program {
         let call = |command: &String| json!({ "tool": "bash", "input": { "command": command } });
         let script = json!({ "parent": [
             { "calls": commands.iter().map(call).collect::<Vec<_>>() },
             { "text": "Done." },
         ] });
-        // It is read by the runner, and it is no business of commands.
+        // The runner reads it, and commands must not.
         let replies = self.root().join("replies.yaml");
         std::fs::write(&replies, script.to_string()).unwrap();
         self.chown_all();
@@ -169,15 +169,15 @@ impl AttackFixture {
             }
         };
         match tier {
-            // Where there is no bwrap to be found, landlock is the best.
+            // Without bwrap, landlock is used.
             Tier::Landlock => program.env("PATH", "/nonexistent"),
             _ => program,
         }
     }
 
-    /// What the commands of a run printed, in their order.
+    /// The output of a run's commands, in order.
     pub(super) fn outputs(&self, tier: Tier, commands: &[String]) -> Vec<String> {
-        // In the tier landlock the program itself has no PATH; and many calls that fail in a row would end the run.
+        // With landlock, the program has no PATH; and many failing calls in a row would end the run.
         let commands: Vec<String> = commands
             .iter()
             .map(|command| format!("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; {command}; :"))
@@ -204,7 +204,7 @@ fn setpriv() -> Option<&'static Path> {
     found.as_deref()
 }
 
-/// The confining tiers that this machine has for a user, each tried once.
+/// The sandbox tiers that work for a user on this machine, each probed once.
 pub(super) fn tiers(user: User) -> &'static [Tier] {
     static SAME: OnceLock<Vec<Tier>> = OnceLock::new();
     static SOMEBODYS: OnceLock<Vec<Tier>> = OnceLock::new();

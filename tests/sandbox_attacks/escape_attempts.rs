@@ -1,4 +1,4 @@
-//! The attacks, but for those on protected paths.
+//! The attacks, except those on protected paths.
 
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
@@ -11,31 +11,31 @@ use super::attack_fixture::{AttackFixture, SECRET, Tier, User, tiers};
 use super::syscall_probes::{self, ESCAPED_MARK};
 use super::users_and_tiers;
 
-/// Who can do it where nothing confines anyone.
+/// Who succeeds without a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectedOutside {
     /// Everyone.
     Succeeds,
     /// Root.
     SucceedsAsRoot,
-    /// Some machines forbid it to all, by how the kernel was built or a container is confined.
+    /// Some machines forbid it to all users, because of the kernel's configuration or a container.
     Unknown,
-    /// Some machines forbid it, and to ordinary users all do.
+    /// Some machines forbid it, and all machines forbid it to ordinary users.
     UnknownAsRoot,
 }
 
-/// A command that prints [`GOT_IN`] or the planted secret where it succeeds.
+/// A command that prints [`GOT_IN`] or the planted secret if it succeeds.
 struct Attack(&'static str, ExpectedOutside, String);
 
-/// The process that runs the job, as far as a command can find it: the parent of the command's supervisor, which has the same
-/// name.
+/// The process that runs the job, as a command could find it: the parent of the command's supervisor, which has the
+/// same name.
 const RUNNER: &str = "runner=$PPID; read -r name < /proc/$runner/comm; \
                       read -r _ _ _ above _ < /proc/$runner/stat; read -r upper < /proc/$above/comm; \
                       [ \"$upper\" = legwork ] && runner=$above; if [ \"$name\" != legwork ]; then runner=; \
                       for one in /proc/[0-9]*; do read -r name < $one/comm && [ \"$name\" = legwork ] && \
                       runner=${one#/proc/}; done; fi 2> /dev/null; [ -n \"$runner\" ] && ";
 
-/// Settings of the kernel are tried but for those that each IPC or process namespace has for itself.
+/// Kernel settings are attacked, except those that belong to each IPC or process namespace.
 fn attacks(place: &AttackFixture, network: &LocalServices) -> Vec<Attack> {
     use ExpectedOutside::{Succeeds, SucceedsAsRoot, Unknown, UnknownAsRoot};
     let shell = |name, control, command: &str| {
@@ -138,7 +138,7 @@ fn attacks(place: &AttackFixture, network: &LocalServices) -> Vec<Attack> {
     ]
 }
 
-/// What listens on this machine.
+/// Services that listen on this machine.
 struct LocalServices {
     tcp: TcpListener,
     name: String,
@@ -168,7 +168,7 @@ impl LocalServices {
     }
 }
 
-/// Which of the attacks succeed.
+/// The attacks that succeed.
 fn successful_attacks(
     place: &AttackFixture,
     tier: Tier,
@@ -219,12 +219,12 @@ fn check(user: User) {
 }
 
 #[test]
-fn whoever_runs_the_tests_gets_nowhere() {
+fn attacks_as_the_current_user_fail() {
     check(User::Current);
 }
 
 #[test]
-fn an_ordinary_user_gets_nowhere() {
+fn attacks_as_an_ordinary_user_fail() {
     check(User::Unprivileged);
 }
 
@@ -245,9 +245,9 @@ fn an_open_network_does_not_open_abstract_sockets() {
     }
 }
 
-/// What commands do to the files around the workspace: the file, and what it shows.
+/// Effects of commands on the files around the workspace: the file, and the text that shows the effect.
 #[test]
-fn no_mark_is_left_outside() {
+fn no_marker_is_left_outside() {
     let mut seen_without = 0;
     for user in super::USERS {
         let known = tiers(user);
@@ -306,7 +306,7 @@ fn commands_have_no_capabilities_and_gain_no_privileges() {
             line.split_whitespace().nth(1).unwrap_or_default().to_owned()
         };
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            // An ordinary user can't empty the bounding set; with no new privileges it gives nothing.
+            // An ordinary user can't empty the bounding set; without new privileges it grants nothing.
             if set != "CapBnd" || tier == Tier::Bubblewrap || user.is_root() {
                 assert_eq!(field(set), "0000000000000000", "{user:?} in {tier:?}: {set}");
             }

@@ -1,4 +1,4 @@
-//! Attacks on the git commands that somebody runs in the workspace after the job, and what commands may do with git.
+//! Attacks on git commands that the user runs in the workspace after the job, and what commands can do with git.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::attack_fixture::{AttackFixture, SECRET, Tier, User};
 use super::users_and_tiers;
 
-/// Each plants something in a git folder that acts when git runs there next. `GIT` is the folder.
+/// Each plants something in a git folder that takes effect when git runs there next. `GIT` is the folder.
 const ATTACKS: [&str; 23] = [
     "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG; echo ATTACK > GIT/SQUASH_MSG",
     "ln -sf ROOT/home/token GIT/COMMIT_EDITMSG",
@@ -42,7 +42,7 @@ const ALLOWED_WRITES: [&str; 5] = [
     "echo x > .git/description",
 ];
 
-/// All of a git folder but its objects: each path with its mode, and its content or target.
+/// A git folder without its objects: each path with its mode, and its content or target.
 fn git_folder_state(git: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut all = Vec::new();
     let mut open = vec![git.to_owned()];
@@ -73,7 +73,7 @@ fn git_fixture(user: User, access: &str) -> AttackFixture {
     place
 }
 
-/// A run with one command, which is tried on a git folder that must be as before afterwards.
+/// A run with one command that attacks a git folder, which must be unchanged afterwards.
 fn attack(place: &AttackFixture, tier: Tier, attack: &str, git: &str, before: &[(PathBuf, u32, Vec<u8>)]) -> String {
     let root = place.root().display().to_string();
     let command = format!("PATH=/usr/bin:/bin; {}", attack.replace("GIT", git).replace("ROOT", &root));
@@ -101,7 +101,7 @@ fn nothing_is_planted_for_the_next_git_command() {
             for planted in ATTACKS {
                 attack(&place, tier, planted, ".git", &before);
             }
-            // What somebody runs afterwards does what it always did.
+            // What a user runs afterwards works as before.
             place.git(&["commit", "--allow-empty", "-m", "later"]);
             assert_eq!(std::fs::read_to_string(place.root().join("home/token")).unwrap(), format!("{SECRET}\n"));
             let status = place.git(&["status"]);
@@ -121,7 +121,7 @@ fn git_folders_are_read_only_by_default_and_reading_works() {
             let is_held = tier == Tier::Bubblewrap;
             assert_eq!(outcome == "completed", is_held, "{user:?} in {tier:?}: {write}");
         }
-        // With an index that git would like to make fresh.
+        // With an index that git would like to refresh.
         let commands = [
             "touch src/main.txt job.yaml; git status --porcelain",
             "touch src/main.txt; echo more >> new.txt; git diff --stat; git log --oneline | wc -l",
@@ -142,7 +142,7 @@ fn git_folders_are_read_only_by_default_and_reading_works() {
 }
 
 #[test]
-fn commits_branches_tags_and_merges_work_where_the_job_says_so() {
+fn commits_branches_tags_and_merges_work_with_git_commit() {
     for (user, tier) in users_and_tiers() {
         let place = git_fixture(user, "commit");
         let git = "git -c user.name=a -c user.email=a@b.example";
@@ -166,7 +166,7 @@ fn commits_branches_tags_and_merges_work_where_the_job_says_so() {
 }
 
 #[test]
-fn a_repository_can_be_made_where_there_is_none_and_holds_no_orders() {
+fn git_init_works_and_the_new_repository_runs_no_programs() {
     let git = "git -c user.name=a -c user.email=a@b.example";
     for (user, tier) in users_and_tiers() {
         let place = git_fixture(user, "commit");
@@ -198,7 +198,7 @@ fn a_repository_can_be_made_where_there_is_none_and_holds_no_orders() {
             assert!(!place.workspace().join(".git").exists(), "{user:?} in {tier:?}: {planted}");
             std::fs::create_dir(place.workspace().join(".git")).unwrap();
         }
-        // Without `git: commit`, none at all.
+        // Without `git: commit`, no change at all.
         remove().unwrap();
         place.edit_job("git: commit", "git: read");
         let ended = place.run(tier, &["PATH=/usr/bin:/bin; git init -q".to_owned()]);
@@ -239,7 +239,7 @@ fn worktrees_submodules_and_nested_repositories_are_git_folders_too() {
     }
 }
 
-/// Where a repository has several working trees, a relative folder of hooks is in the root of each.
+/// In a repository with several working trees, a relative hooks folder is in the root of each.
 #[test]
 fn no_hook_is_planted_in_another_working_tree() {
     for (user, tier) in users_and_tiers() {

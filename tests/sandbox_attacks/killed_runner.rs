@@ -1,4 +1,4 @@
-//! Attacks that end with the runner: it is killed before it has compared what a command did.
+//! Attacks in which the runner is killed before it has checked what a command did.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use super::users_and_tiers;
 use crate::run_failures::wait_until;
 use crate::support::program::RunningProgram;
 
-/// What bubblewrap leaves to the comparison: paths that weren't there at the start, and git folders with `git: commit`.
+/// What bubblewrap can't prevent and the comparison must find: paths that were missing at the start, and git folders
+/// with
 const IN_BOTH_TIERS: [&str; 1] = ["\
     echo 'touch ran' > .envrc; mkdir -p .vscode; echo '{}' > .vscode/tasks.json; \
     mkdir .git/rebase-merge; echo 'exec touch ran' > .git/rebase-merge/git-rebase-todo; \
@@ -30,8 +31,8 @@ fn with_delays(attack: &str) -> String {
     format!("PATH=/usr/bin:/bin; touch ready; {}; {attack}; touch done; {}", wait("go"), wait("over"))
 }
 
-/// All that is in the workspace, but what the run writes to its own record, and the files by which the test and the command
-/// wait for each other.
+/// Everything in the workspace, except what the run writes to its own record, and the files by which test and command
+/// synchronize.
 fn workspace_state(workspace: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut open = vec![workspace.to_owned()];
@@ -55,12 +56,12 @@ fn workspace_state(workspace: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             all.insert(name.into(), content.unwrap_or_default());
         }
     }
-    // Nobody has a copy of all objects; and what was moved away can stay there.
+    // Objects aren't copied, and what was moved away can stay there.
     all.retain(|path: &PathBuf, _| !path.starts_with(".git-aside") && !path.starts_with(".git/objects"));
     all
 }
 
-/// Runs an attack up to its end, and kills the runner in a way; what it was before is there again then.
+/// Runs an attack to its end and kills the runner. The original state must be restored then.
 fn kill_during(user: User, tier: Tier, attack: &str, kill: impl Fn(&AttackFixture, &RunningProgram)) {
     let place = AttackFixture::new(user).unwrap();
     if IN_BOTH_TIERS.contains(&attack) {
@@ -97,7 +98,7 @@ fn attacks(tier: Tier) -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn what_is_protected_is_restored_when_the_run_is_killed_amid_a_command() {
+fn protected_paths_are_restored_if_the_run_is_killed_during_a_command() {
     for (user, tier) in users_and_tiers() {
         for attack in attacks(tier) {
             kill_during(user, tier, attack, |_, running| {
@@ -108,13 +109,13 @@ fn what_is_protected_is_restored_when_the_run_is_killed_amid_a_command() {
 }
 
 #[test]
-fn what_is_protected_is_restored_when_the_run_is_killed_before_it_has_compared() {
+fn protected_paths_are_restored_if_the_run_is_killed_before_the_comparison() {
     for (user, tier) in users_and_tiers() {
         for attack in attacks(tier) {
             kill_during(user, tier, attack, |place, running| {
                 running.signal(Signal::STOP);
                 place.write("over", "");
-                // The command has ended, and nobody has taken notice.
+                // The command has ended, and its end wasn't handled.
                 wait_until(|| children(running.pid()).iter().any(|child| is_zombie(*child)));
                 running.signal(Signal::KILL);
             });
@@ -134,7 +135,7 @@ fn is_zombie(process: u32) -> bool {
 }
 
 #[test]
-fn what_the_user_changes_after_a_run_has_ended_stays() {
+fn changes_by_the_user_after_a_run_are_kept() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         place.run(tier, &["PATH=/usr/bin:/bin; touch made".to_owned()]).assert_code(0);

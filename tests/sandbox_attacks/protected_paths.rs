@@ -1,4 +1,4 @@
-//! Attacks on what must stay as it is within the workspace.
+//! Attacks on protected paths in the workspace.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::attack_fixture::{AttackFixture, Tier};
 use super::users_and_tiers;
 
-/// Each in a run of its own: in landlock's tier the first that changes something ends it.
+/// Each runs separately, because with landlock the first change ends the run.
 const ATTACKS: [&str; 17] = [
     "echo 'touch ran' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
     "echo '[core] fsmonitor = ./x' >> .git/config",
@@ -27,7 +27,7 @@ const ATTACKS: [&str; 17] = [
     "for journal in runs/*/2*/events.jsonl; do sed -i s/Go/Stop/ $journal; done; sleep 0.02",
 ];
 
-/// Every file that must stay, with its mode and content.
+/// Every protected file, with its mode and content.
 fn protected_state(workspace: &Path) -> Vec<(String, u32, Vec<u8>)> {
     let mut all = Vec::new();
     let mut open: Vec<_> =
@@ -47,7 +47,7 @@ fn protected_state(workspace: &Path) -> Vec<(String, u32, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_protected_stays_as_it_is() {
+fn protected_paths_do_not_change() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let before = protected_state(&place.workspace());
@@ -79,7 +79,7 @@ fn what_is_protected_stays_as_it_is() {
 }
 
 #[test]
-fn they_succeed_where_nothing_confines_them() {
+fn the_attacks_succeed_without_a_sandbox() {
     let place = AttackFixture::new(super::User::Current).unwrap();
     for attack in ATTACKS.iter().filter(|attack| !attack.contains("runs/")) {
         let before = protected_state(&place.workspace());
@@ -93,7 +93,7 @@ fn they_succeed_where_nothing_confines_them() {
     }
 }
 
-/// What other programs take orders from.
+/// Files from which other programs take instructions.
 const CONFIG_FILES: [&str; 9] = [
     "echo x >> .github/workflows/ci.yml",
     "echo x > .github/workflows/new.yml",
@@ -123,7 +123,7 @@ fn config_file_contents(workspace: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn what_other_programs_take_orders_from_stays_as_it_is() {
+fn configuration_of_other_programs_does_not_change() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         place.edit_job("network: none", "network: none\nprotect: [deploy/]\nallow_changes: [.github/notes.md]");
@@ -152,7 +152,7 @@ fn what_other_programs_take_orders_from_stays_as_it_is() {
 }
 
 #[test]
-fn the_job_and_its_prompts_stay_whatever_the_job_allows() {
+fn the_job_and_its_prompts_are_always_protected() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         place.edit_job("prompt: Go.", "prompt: { file: .github/prompts/go.md }");

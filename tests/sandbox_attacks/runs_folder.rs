@@ -1,4 +1,4 @@
-//! Attacks on the folder of runs.
+//! Attacks on the runs folder.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::attack_fixture::AttackFixture;
 use super::users_and_tiers;
 use crate::run_failures::wait_until;
 
-/// Each adds something to the folder of runs, or takes something away. `OWN` is the run's own record.
+/// Each adds something to the runs folder or removes something. `OWN` is the run's own record.
 const ATTACKS: [&str; 12] = [
     "echo '!*' > runs/.gitignore",
     "rm -f runs/.gitignore",
@@ -24,7 +24,7 @@ const ATTACKS: [&str; 12] = [
     "ln -s ../src runs/src",
 ];
 
-/// What names and links there are in the folder of runs, without the files of records.
+/// The names and links in the runs folder, without the files of records.
 fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     let jobs = std::fs::read_dir(runs).unwrap().flatten().map(|entry| entry.path());
@@ -32,7 +32,7 @@ fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
         let inside = std::fs::read_dir(&job).into_iter().flatten().flatten().map(|entry| entry.path());
         inside.chain([job.clone()]).collect::<Vec<_>>()
     }) {
-        // What was put aside is no record.
+        // What was renamed isn't a record.
         if !path.to_string_lossy().contains(".not-a-record") {
             let content = match path.is_symlink() {
                 true => std::fs::read_link(&path).unwrap().to_string_lossy().into_owned(),
@@ -46,7 +46,7 @@ fn runs_folder_state(runs: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn the_folder_of_runs_stays_as_it_is() {
+fn the_runs_folder_does_not_change() {
     for (user, tier) in users_and_tiers() {
         for attack in ATTACKS {
             let place = AttackFixture::new(user).unwrap();
@@ -80,7 +80,7 @@ fn the_folder_of_runs_stays_as_it_is() {
 }
 
 #[test]
-fn another_run_that_begins_meanwhile_is_no_attack() {
+fn another_run_that_starts_meanwhile_is_not_an_attack() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let runs = place.workspace().join("runs");
@@ -109,9 +109,9 @@ fn another_run_that_begins_meanwhile_is_no_attack() {
     }
 }
 
-/// The record is told by its folder's lock, which moves with it, and written on wherever its files are.
+/// The record is identified by the lock of its folder, which moves with it, and is written wherever its files are.
 #[test]
-fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
+fn a_moved_or_replaced_record_ends_the_run() {
     for (user, tier) in users_and_tiers() {
         for attack in [
             "mv OWN/events.jsonl OWN/e; cp OWN/e OWN/events.jsonl",
@@ -132,9 +132,9 @@ fn a_record_that_is_moved_or_replaced_ends_the_run_and_is_no_other_ones() {
     }
 }
 
-/// A run of the same job that begins and ends while a command runs.
+/// A run of the same job that starts and ends while a command runs.
 #[test]
-fn another_run_that_has_ended_meanwhile_is_no_attack() {
+fn another_run_that_ends_meanwhile_is_not_an_attack() {
     for (user, tier) in users_and_tiers() {
         let place = AttackFixture::new(user).unwrap();
         let wait = "PATH=/usr/bin:/bin; touch begun; until [ -e seen ]; do sleep 0.01; done; echo done";

@@ -1,23 +1,23 @@
-//! System calls that no shell makes, tried by this test binary itself, started again inside of a command.
+//! System calls that no shell makes. This test binary makes them, started again inside a command.
 
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
-/// What a trial prints where it got through.
+/// The output of a successful attempt.
 pub(super) const ESCAPED_MARK: &str = "GOT-IN";
-/// Names the trial; its arguments follow, each after a space.
+/// The variable that names the attempt; arguments follow, each after a space.
 pub(super) const PROBE_VARIABLE: &str = "LEGWORK_TRIAL";
 
-/// The command that makes a trial.
+/// The command that makes an attempt.
 pub(super) fn probe_command(trial: &str) -> String {
     format!(
-        "{PROBE_VARIABLE}='{trial}' ./probe attacks::probe::trial --exact --nocapture --test-threads=1 2>&1 | grep -a {ESCAPED_MARK}"
+        "{PROBE_VARIABLE}='{trial}' ./probe sandbox_attacks::syscall_probes::trial --exact --nocapture --test-threads=1 2>&1 | grep -a {ESCAPED_MARK}"
     )
 }
 
-/// Only does something when it is started by [`command`].
+/// Only does something if it was started by [`command`].
 #[test]
 fn trial() {
     let Ok(trial) = std::env::var(PROBE_VARIABLE) else { return };
@@ -67,7 +67,7 @@ fn handle(path: &str) -> bool {
     }
 }
 
-/// Objects that belong to no folder, which anyone on the machine may use; gone when this is dropped.
+/// Objects outside of the file system that every user of the machine can use; removed on drop.
 pub(super) struct SystemVObjects {
     pub(super) memory: i32,
     pub(super) queue: i32,
@@ -109,7 +109,7 @@ fn call(name: &str, process: i32) -> bool {
     let mut room = [0_u64; 64];
     let at = room.as_mut_ptr();
     let result = {
-        // SAFETY: where a call takes a structure it gets one of zeros that is larger than any of them.
+        // SAFETY: calls that take a structure get one of zeros that is larger than any of them.
         unsafe {
             match name {
                 "io_uring" => libc::syscall(libc::SYS_io_uring_setup, 4, at),
@@ -119,7 +119,7 @@ fn call(name: &str, process: i32) -> bool {
                 "keyctl" => libc::syscall(libc::SYS_keyctl, 0, -3, 1),
                 "userfaultfd" => libc::syscall(libc::SYS_userfaultfd, 1),
                 "perf" => {
-                    // A clock that needs no counter of the processor: PERF_TYPE_SOFTWARE.
+                    // A clock that needs no hardware counter: PERF_TYPE_SOFTWARE.
                     at.cast::<u32>().write(1);
                     libc::syscall(libc::SYS_perf_event_open, at, 0, -1, -1, 0)
                 }
@@ -138,7 +138,8 @@ fn call(name: &str, process: i32) -> bool {
                 ),
                 "shm" => libc::syscall(libc::SYS_shmget, 0x1e60_0000 + std::process::id() as i32, 4096, 0o1600),
                 "clone" => {
-                    // Only a process of one thread can take a user namespace of its own, but each can make such a process.
+                    // Only a process with one thread can create its own user namespace, but each process can start
+                    // such a process.
                     let child = libc::syscall(libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD, 0, 0, 0, 0);
                     if child == 0 {
                         libc::_exit(0);
@@ -147,7 +148,7 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 "ptrace" => libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, process, 0, 0),
                 "process_vm" => {
-                    // The program is not mapped at zero: a refusal is EPERM or ESRCH, access is EFAULT.
+                    // Nothing is mapped at address zero: a denial is EPERM or ESRCH, access is EFAULT.
                     let remote = libc::iovec { iov_base: 0x1000 as *mut _, iov_len: 8 };
                     let local = libc::iovec { iov_base: at.cast(), iov_len: 8 };
                     let read = libc::syscall(
@@ -163,7 +164,7 @@ fn call(name: &str, process: i32) -> bool {
                     if read < 0 && error == Some(libc::EFAULT) { 0 } else { read }
                 }
                 "prlimit" => libc::syscall(libc::SYS_prlimit64, process, libc::RLIMIT_NOFILE, 0, at),
-                // All of them set what a process of the same user may set, and mostly what is there anyway.
+                // All of them set what a process of the same user can set, mostly to the present value.
                 "renice" => libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, process, 19),
                 "affinity" => {
                     at.write(u64::MAX);
@@ -171,12 +172,12 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 "scheduler" => libc::syscall(libc::SYS_sched_setscheduler, process, libc::SCHED_OTHER, at),
                 "sched_attr" => {
-                    // The structure's size in its first version; the policy SCHED_OTHER, nice to all others.
+                    // The first version of the structure; policy SCHED_OTHER, lowest priority.
                     at.cast::<u32>().write(48);
                     at.cast::<u32>().add(4).write(19);
                     libc::syscall(libc::SYS_sched_setattr, process, at, 0)
                 }
-                // Processes by number; of the class for best effort the last.
+                // By process id; the lowest best-effort priority.
                 "ioprio" => libc::syscall(libc::SYS_ioprio_set, 1, process, (2 << 13) | 7),
                 "shmctl" => libc::syscall(libc::SYS_shmctl, process, libc::IPC_STAT, at),
                 "msgctl" => libc::syscall(libc::SYS_msgctl, process, libc::IPC_STAT, at),
@@ -197,7 +198,7 @@ fn call(name: &str, process: i32) -> bool {
                 }
                 #[cfg(target_arch = "x86_64")]
                 "other_architecture" => {
-                    // getpid of 32-bit programs.
+                    // getpid for 32-bit programs.
                     let mut number: i64 = 20;
                     std::arch::asm!("int 0x80", inout("rax") number);
                     if number > 0 { 0 } else { -1 }

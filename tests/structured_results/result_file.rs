@@ -7,10 +7,10 @@ use serde_json::json;
 use super::{FINDINGS, job, valid_data};
 use crate::support::test_folder::TestFolder;
 
-/// A job whose parent says this after one submission, or without any.
+/// A job whose parent gives this answer after one submission, or without any.
 fn scripted(data: Option<serde_json::Value>) -> TestFolder {
     let folder = job("", FINDINGS);
-    // Without data that fits it is asked once more.
+    // Without valid data, one more request is made.
     let times = if data == Some(valid_data()) { 1 } else { 2 };
     let call = data.map(|data| json!({ "calls": [{ "tool": "submit_result", "input": data }] }));
     let replies: Vec<_> = call.into_iter().chain(std::iter::repeat_n(json!({ "text": "Said." }), times)).collect();
@@ -21,7 +21,7 @@ fn scripted(data: Option<serde_json::Value>) -> TestFolder {
 const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/replies.yaml", "--result", "out.json"];
 
 #[test]
-fn it_holds_the_data_alone() {
+fn the_file_contains_only_the_data() {
     let folder = scripted(Some(valid_data()));
     folder.write("out.json", "an older one, and longer than any result of these tests will ever come to be by itself");
     let ended = folder.legwork(RUN).run();
@@ -29,11 +29,11 @@ fn it_holds_the_data_alone() {
     let expected = format!("{:#}\n", valid_data());
     assert_eq!(folder.read("out.json"), expected);
     assert!(folder.list().iter().all(|name| !name.starts_with(".legwork")), "{:?}", folder.list());
-    // The umask of these tests is whatever it is; a file of theirs has the same.
+    // The umask of these tests is unknown, so the mode is compared with that of another file.
     folder.write("like.txt", "");
     let mode = |name: &str| std::fs::metadata(folder.at(name)).unwrap().permissions().mode();
     assert_eq!(mode("out.json"), mode("like.txt"));
-    // A run that has ended gives it again.
+    // A finished run writes it again.
     std::fs::remove_file(folder.at("out.json")).unwrap();
     folder
         .legwork(&["resume", "latest", "--result", "out.json"])
@@ -44,7 +44,7 @@ fn it_holds_the_data_alone() {
 }
 
 #[test]
-fn its_folder_is_made_where_it_is_missing() {
+fn missing_folders_are_created() {
     let folder = scripted(Some(valid_data()));
     let run = ["run", "job.yaml", "--model", "replay/replies.yaml", "--result", "out/of/it.json"];
     folder.legwork(&run).arg("--dry-run").run().assert_code(0);
@@ -57,7 +57,7 @@ fn its_folder_is_made_where_it_is_missing() {
 }
 
 #[test]
-fn a_run_without_a_result_leaves_none_even_where_one_was() {
+fn a_run_without_a_result_removes_an_old_result_file() {
     for data in [None, Some(json!({ "verdict": 1 }))] {
         let folder = scripted(data);
         folder.write("out.json", "{}");
@@ -71,13 +71,13 @@ fn a_run_without_a_result_leaves_none_even_where_one_was() {
 }
 
 #[test]
-fn a_dry_run_leaves_it_alone_and_shows_what_is_asked_for() {
+fn a_dry_run_does_not_write_the_file_and_shows_the_schema() {
     let folder = scripted(Some(valid_data()));
     folder.write("out.json", "{}");
     let ended = folder.legwork(RUN).args(["--dry-run", "--verbose"]).run();
     ended
         .assert_code(0)
-        .assert_stdout_contains("  ends with data\n")
+        .assert_stdout_contains("  result schema\n")
         .assert_stdout_contains("  |     \"verdict\": {\n")
         .assert_stdout_contains("  tool submit_result\n");
     assert_eq!(folder.read("out.json"), "{}");
@@ -86,7 +86,7 @@ fn a_dry_run_leaves_it_alone_and_shows_what_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_such_a_file_is_refused_before_anything_is_spent() {
+fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
     let folder = scripted(Some(valid_data()));
     folder.write("text.yaml", "model: replay/replies.yaml\nparent: { prompt: Go., tools: [] }\n");
     std::fs::create_dir(folder.at("folder")).unwrap();
@@ -98,8 +98,8 @@ fn what_cannot_be_such_a_file_is_refused_before_anything_is_spent() {
             .assert_code(2)
             .assert_stderr_contains(why);
     };
-    refused(&["text.yaml", "--result", "out.json"], "the job `text` ends with a text");
-    refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` ends with a text");
+    refused(&["text.yaml", "--result", "out.json"], "the job `text` has no `result`");
+    refused(&["text.yaml", "--result", "out.json", "--dry-run"], "the job `text` has no `result`");
     refused(&["job.yaml", "--result", "folder"], "it is no regular file");
     refused(&["job.yaml", "--result", "replies.yaml/out.json"], "Not a directory");
     refused(&["job.yaml", "--result", "/proc/gone/out.json"], "nothing can be written to /proc/gone");

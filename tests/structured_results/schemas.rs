@@ -1,4 +1,4 @@
-//! Schemas in files, and what is refused in them.
+//! Schemas in files, and schemas that are rejected.
 
 use std::net::TcpListener;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::job;
 
 #[test]
-fn a_schema_of_several_files_is_one_in_the_plan() {
+fn a_schema_of_several_files_is_bundled_in_the_plan() {
     let folder = job("bash, write_file", "result: { schema: { file: schemas/review.json } }\n");
     folder
         .write(
@@ -73,7 +73,7 @@ fn nothing_is_fetched_and_nothing_outside_is_read() {
 }
 
 #[test]
-fn the_tool_is_nobodys_to_list() {
+fn the_submit_tool_cannot_be_listed() {
     let folder = job("submit_result", "result: { schema: { type: object } }\n");
     let ended = folder.legwork(&["validate", "job.yaml"]).run();
     ended

@@ -1,4 +1,4 @@
-//! What subagents return as data.
+//! Data that subagents return.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn submit(data: &Value) -> Answer {
     Answer::calls(&[("submit_result", data.clone())])
 }
 
-/// How a run ended whose subagent says this, and what its parent was told of that.
+/// The outcome of a run whose subagent gives this reply, and what its parent gets.
 fn run(folder: &TestFolder, worker: Vec<Answer>) -> (ProgramOutput, String, bool) {
     let server = Server::start(
         ScriptedAgents::new().agent("Count the files.", worker).agent("Go.", [task(), Answer::text("Over.")]),
@@ -46,7 +46,7 @@ fn run(folder: &TestFolder, worker: Vec<Answer>) -> (ProgramOutput, String, bool
 }
 
 #[test]
-fn the_parent_sees_the_data_and_nothing_else() {
+fn the_parent_gets_only_the_data() {
     let data = json!({ "count": 3, "note": "`a`\n```" });
     let folder = parent();
     let (ended, text, is_error) =
@@ -59,7 +59,7 @@ fn the_parent_sees_the_data_and_nothing_else() {
 }
 
 #[test]
-fn a_subagent_without_data_is_told_to_the_parent() {
+fn the_parent_learns_of_a_subagent_without_data() {
     let folder = parent();
     let (ended, text, is_error) = run(&folder, vec![Answer::text("Three."), Answer::text("Three, I said.")]);
     assert!(is_error && text.starts_with("[worker-1 ended with result_invalid"), "{text}");
@@ -69,7 +69,7 @@ fn a_subagent_without_data_is_told_to_the_parent() {
 }
 
 #[test]
-fn what_is_submitted_before_the_turn_limit_counts_and_the_limit_is_told() {
+fn a_submission_before_the_turn_limit_counts_and_the_limit_is_reported() {
     let data = json!({ "count": 3 });
     let more = || submit(&json!({ "count": 3 }));
     let (_, text, is_error) = run(&parent(), vec![more(), more(), more(), more(), Answer::text("No turn left.")]);
@@ -78,7 +78,7 @@ fn what_is_submitted_before_the_turn_limit_counts_and_the_limit_is_told() {
 }
 
 #[test]
-fn data_that_the_parent_could_not_see_whole_is_not_taken() {
+fn data_too_large_for_the_parent_is_rejected() {
     let fits = "ä".repeat(48_000);
     let large = submit(&json!({ "count": 1, "note": "ä".repeat(49_000) }));
     let folder = parent();
@@ -91,7 +91,7 @@ fn data_that_the_parent_could_not_see_whole_is_not_taken() {
 }
 
 #[test]
-fn the_parent_and_a_subagent_submit_each_to_its_own_schema() {
+fn parent_and_subagent_have_separate_schemas() {
     let folder = job("task", &format!("{WORKER}result: {{ schema: {{ type: array, items: {{ type: integer }} }} }}\n"));
     folder.write(
         "replies.yaml",

@@ -1,4 +1,4 @@
-//! The lines of a journal, checked as anybody else could check them: against the schema, and their sums.
+//! The lines of a journal, checked as other programs could check them: against the schema, and their checksums.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// What is wrong with a line by the schema of the repository, if anything is.
+/// Errors of a line according to the schema of the repository.
 pub(crate) fn schema_error(line: &Value) -> Option<String> {
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
@@ -17,18 +17,18 @@ pub(crate) fn schema_error(line: &Value) -> Option<String> {
     (!faults.is_empty()).then(|| faults.join("\n"))
 }
 
-/// A line without its sum, and the sum.
+/// A line without its checksum, and the checksum.
 fn split_checksum(line: &str) -> Option<(&str, &str)> {
     line.strip_suffix("\"}")?.rsplit_once(",\"sum\":\"")
 }
 
-/// The sum of a line that follows a line with the sum `before`.
+/// The checksum of a line that follows a line with the checksum `before`.
 fn checksum(before: &str, body: &str) -> String {
     let digest = Sha256::digest(format!("{before}{body}"));
     digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A journal that somebody changed, with sums that fit.
+/// A changed journal with correct checksums.
 pub(crate) fn with_checksums(text: &str) -> String {
     let mut before = String::new();
     let line = |line: &str| {
@@ -39,7 +39,8 @@ pub(crate) fn with_checksums(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// The lines of a journal that is whole to its end. Every line is as the schema says, and has the sum that README says.
+/// The lines of a journal without a torn end. Every line matches the schema, and has the checksum that the book
+/// describes.
 #[track_caller]
 pub(crate) fn checked_lines(name: &str, text: &str) -> Vec<Value> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line of {name} is torn");

@@ -1,6 +1,6 @@
-//! What the tests of the whole program stand on: a folder to work in, the real executable, a provider to talk to.
+//! The fixtures of the tests of the whole program: a folder to work in, the real executable, a provider.
 
-pub(crate) mod bodies;
+pub(crate) mod body_dump;
 pub(crate) mod journal;
 pub(crate) mod program;
 pub(crate) mod record;
@@ -9,7 +9,7 @@ pub(crate) mod tcp_peer;
 pub(crate) mod test_folder;
 pub(crate) mod tls;
 
-/// Says why a test did nothing, past the capture of what tests print.
+/// Prints why a test did nothing, in spite of output capturing.
 pub(crate) fn report_skipped(why: &str) {
     use std::io::Write;
     let test = std::thread::current().name().unwrap_or_default().to_owned();

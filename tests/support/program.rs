@@ -1,4 +1,4 @@
-//! The real executable, in a folder and an environment of its own, with an end to every wait.
+//! The real executable, in its own folder and environment, with a timeout for every wait.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::record::RunFolder;
 use super::server::{KEY, Server};
 use super::test_folder::TestFolder;
 
-/// A start of the program that hasn't happened yet.
+/// A program that isn't started yet.
 pub(crate) struct Program {
     command: Command,
     workspace: PathBuf,
@@ -23,11 +23,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Nothing in the environment but `PATH`, an empty home, and no proxy in the way of loopback; nothing on stdin.
+    /// The environment has only `PATH`, an empty home, and no proxy for loopback; stdin is empty.
     pub(super) fn new(folder: &TestFolder, executable: &str, arguments: &[&str]) -> Self {
         let mut command = match hangup_is_ignored() {
             false => Command::new(executable),
-            // The tests may run under nohup; what they start is not to inherit that.
+            // The tests may run under nohup, which the programs that they start must not inherit.
             true => {
                 let mut command = Command::new("/usr/bin/env");
                 command.args(["--default-signal=HUP", executable]);
@@ -92,18 +92,18 @@ impl Program {
         self
     }
 
-    /// How long it may take, three minutes otherwise; then it is killed and the test fails.
+    /// Sets the timeout, three minutes by default. At the timeout the program is killed and the test fails.
     pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Starts it and goes on.
+    /// Starts it without waiting.
     pub(crate) fn spawn(mut self) -> RunningProgram {
         self.command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = self.command.spawn().expect("the executable starts");
         if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), self.stdin) {
-            // A program that doesn't read all of it is its own business.
+            // The program need not read all of it.
             thread::spawn(move || pipe.write_all(&bytes));
         }
         let stdout = drain(child.stdout.take().expect("stdout is piped"));
@@ -126,7 +126,7 @@ impl Program {
     }
 }
 
-/// Whether a hang-up changes nothing here, and so nothing in what is started from here. Known on Linux only.
+/// Whether SIGHUP is ignored here, and so in what is started from here. Known on Linux only.
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -143,7 +143,7 @@ fn drain(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// A program that runs; killed when it is dropped.
+/// A running program. Killed on drop.
 pub(crate) struct RunningProgram {
     child: Child,
     stdout: Receiver<Vec<u8>>,
@@ -171,12 +171,12 @@ impl RunningProgram {
         self
     }
 
-    /// Waits for its end; kills it and fails the test when that takes too long.
+    /// Waits for its end. At the timeout, kills it and fails the test.
     pub(crate) fn wait(mut self) -> ProgramOutput {
         let (send, ended) = channel();
         let pid = self.raw_pid();
         thread::spawn(move || {
-            // Leaves it a zombie, so that its number can't be another's when it has to be killed below.
+            // It stays a zombie, so that its process id can't be reused before it is killed below.
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             let _ = send.send(());
         });
@@ -186,7 +186,7 @@ impl RunningProgram {
         }
         let status = self.child.wait().expect("the program's end");
         self.reaped = true;
-        // Something that it left behind may still hold the pipes.
+        // Processes that it left behind may still hold the pipes.
         let [stdout, stderr] = [&self.stdout, &self.stderr]
             .map(|pipe| pipe.recv_timeout(Duration::from_secs(120)).expect("its output ends with it"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -214,7 +214,7 @@ impl Drop for RunningProgram {
     }
 }
 
-/// A program that has ended. Every check names the command and shows all that it printed.
+/// A program that has ended. Every assertion names the command and shows its whole output.
 pub(crate) struct ProgramOutput {
     status: ExitStatus,
     pub(crate) stdout: String,
@@ -224,7 +224,7 @@ pub(crate) struct ProgramOutput {
 }
 
 impl ProgramOutput {
-    /// It exited by itself with this code.
+    /// Asserts that it exited with this code.
     #[track_caller]
     pub(crate) fn assert_code(&self, code: i32) -> &Self {
         assert!(
@@ -236,7 +236,7 @@ impl ProgramOutput {
         self
     }
 
-    /// Whether it exited by itself with this code.
+    /// Whether it exited with this code.
     pub(crate) fn exited_with(&self, code: i32) -> bool {
         self.status.code() == Some(code)
     }
@@ -270,7 +270,7 @@ impl ProgramOutput {
         self
     }
 
-    /// The text is neither in stdout nor in stderr.
+    /// Asserts that the text is neither in stdout nor in stderr.
     #[track_caller]
     pub(crate) fn assert_not_printed(&self, text: &str) -> &Self {
         let printed = self.stdout.contains(text) || self.stderr.contains(text);
@@ -285,7 +285,7 @@ impl ProgramOutput {
             .unwrap_or_else(|error| panic!("stdout isn't JSON: {error}\n{}", self.full_output()))
     }
 
-    /// Stdout as one JSON value a line.
+    /// Stdout as one JSON value per line.
     #[track_caller]
     pub(crate) fn json_lines(&self) -> Vec<Value> {
         let parse = |line| {
@@ -295,7 +295,7 @@ impl ProgramOutput {
         self.stdout.lines().map(parse).collect()
     }
 
-    /// The newest run's folder below `runs/`, where only one job has run.
+    /// The newest run's folder below `runs/`, if only one job has run.
     #[track_caller]
     pub(crate) fn run_folder(&self) -> RunFolder {
         let runs = self.workspace.join("runs");
@@ -306,7 +306,7 @@ impl ProgramOutput {
         self.run_folder_in(job)
     }
 
-    /// The newest run's folder in a job's folder of runs, for `--out` and for several jobs.
+    /// The newest run's folder in a job's runs folder, for `--out` and for several jobs.
     #[track_caller]
     pub(crate) fn run_folder_in(&self, job: impl AsRef<Path>) -> RunFolder {
         let latest = self.workspace.join(job).join("latest");
@@ -314,7 +314,7 @@ impl ProgramOutput {
         RunFolder::new(path)
     }
 
-    /// All there is to see, for a failed check's text.
+    /// The whole output, for the message of a failed assertion.
     pub(crate) fn full_output(&self) -> String {
         format!("{}\n--- {}\n--- stdout\n{}\n--- stderr\n{}", self.command_line, self.status, self.stdout, self.stderr)
     }

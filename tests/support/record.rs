@@ -1,4 +1,4 @@
-//! What a run has left, to look at.
+//! The record of a run, for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ impl RunFolder {
         found
     }
 
-    /// Fails where the text is in any file of the run: for secrets.
+    /// Fails if the text is in any file of the run: for secrets.
     #[track_caller]
     pub(crate) fn assert_absent(&self, text: &str) {
         for name in self.files() {

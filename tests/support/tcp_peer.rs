@@ -1,4 +1,4 @@
-//! Something that listens and speaks no HTTP.
+//! A TCP peer that doesn't speak HTTP.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::bodies::{self, What};
+use super::body_dump::{self, What};
 
-/// How a TLS handshake begins, and no request.
+/// The first byte of a TLS handshake, which no request starts with.
 const TLS_HANDSHAKE_BYTE: u8 = 22;
 
 /// What it does with a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum PeerBehaviour {
-    /// Reads nothing, says nothing, and stays.
+    /// Reads nothing, sends nothing, and keeps it open.
     Silent,
-    /// Ends it with what was sent unread, which the other side sees as a reset.
+    /// Closes it with unread data, which the other side sees as a reset.
     Reset,
-    /// Reads the request and ends it in good order.
+    /// Reads the request and closes the connection normally.
     Close,
 }
 
@@ -37,7 +37,7 @@ impl TcpPeer {
         let connections = Arc::new(AtomicUsize::new(0));
         let stopping = Arc::new(AtomicBool::new(false));
         let (counted, stopped) = (Arc::clone(&connections), Arc::clone(&stopping));
-        let test = bodies::test();
+        let test = body_dump::test();
         thread::spawn(move || {
             let mut kept = Vec::new();
             for mut stream in listener.incoming().flatten() {
@@ -47,7 +47,7 @@ impl TcpPeer {
                 let mut first = [0];
                 match manner {
                     PeerBehaviour::Silent => kept.push(stream),
-                    // Whoever was cut off asks at the end whether this is TLS.
+                    // A client whose connection was closed probes for TLS at the end.
                     _ if stream.peek(&mut first).is_ok() && first[0] == TLS_HANDSHAKE_BYTE => continue,
                     PeerBehaviour::Reset => {}
                     PeerBehaviour::Close => {
@@ -67,7 +67,7 @@ impl TcpPeer {
         format!("http://{}", self.address)
     }
 
-    /// Waits until there have been so many connections; fails the test after ten seconds, and where there are more.
+    /// Waits until there have been this many connections. Fails the test after a timeout, or if there are more.
     pub(crate) fn wait_for(&self, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(180);
         while self.connections.load(Ordering::SeqCst) < count && Instant::now() < deadline {
@@ -93,8 +93,8 @@ pub(super) fn dump_request(bytes: &[u8], test: &str) {
         fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
     };
     let is_whole = header("content-length").and_then(|length| length.parse().ok()) == Some(body.len());
-    if is_whole && bodies::is_ours(header("user-agent")) {
+    if is_whole && body_dump::is_ours(header("user-agent")) {
         let path = head.split(' ').nth(1).unwrap_or_default();
-        bodies::keep(What::Request, &bodies::Origin { path, test, novel: &[] }, body);
+        body_dump::keep(What::Request, &body_dump::Origin { path, test, novel: &[] }, body);
     }
 }

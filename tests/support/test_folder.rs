@@ -1,4 +1,4 @@
-//! A folder of a test's own.
+//! The folder of a test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::program::Program;
 
-/// A temporary folder with a workspace and, beside it, an empty home; gone when it is dropped.
+/// A temporary folder with a workspace and, next to it, an empty home. Removed on drop.
 pub(crate) struct TestFolder {
     root: tempfile::TempDir,
-    /// Whether the records in it are what runs left, so that each has to replay as equal in the end.
+    /// Whether the records in it are from runs, so that each has to replay as equal at the end.
     replays_on_drop: AtomicBool,
 }
 
@@ -19,7 +19,7 @@ impl TestFolder {
         Self::new_in(&std::env::temp_dir())
     }
 
-    /// One that lies elsewhere than other temporary folders; beside them where nothing can be written there.
+    /// A folder elsewhere, or with the other temporary folders if that place isn't writable.
     pub(crate) fn new_in(above: &Path) -> Self {
         let named = || tempfile::Builder::new().prefix("legwork-test-").to_owned();
         let root = named().tempdir_in(above).or_else(|_| named().tempdir()).expect("a temporary folder");
@@ -29,7 +29,7 @@ impl TestFolder {
         Self { root, replays_on_drop: AtomicBool::new(true) }
     }
 
-    /// The workspace, without symbolic links in its path: where the program is started.
+    /// The workspace, without symbolic links in its path. The program is started in it.
     pub(crate) fn path(&self) -> PathBuf {
         self.root.path().join("work").canonicalize().expect("the workspace")
     }
@@ -44,7 +44,7 @@ impl TestFolder {
         self.path().join(name)
     }
 
-    /// Writes a file and the folders above it.
+    /// Writes a file and creates the folders above it.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
         let path = self.at(name);
         let above = path.parent().expect("a file lies in a folder");
@@ -61,7 +61,7 @@ impl TestFolder {
         self.at(name).exists()
     }
 
-    /// Waits until a file is there; fails the test after a minute.
+    /// Waits until a file exists; fails the test after a timeout.
     pub(crate) fn wait_for(&self, name: &str) -> &Self {
         let deadline = Instant::now() + Duration::from_secs(180);
         while !self.exists(name) {
@@ -71,7 +71,7 @@ impl TestFolder {
         self
     }
 
-    /// Every file and folder below the workspace, relative and sorted; `.git` is left out.
+    /// Every file and folder below the workspace, relative and sorted, without `.git`.
     pub(crate) fn list(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut open = vec![self.path()];
@@ -91,7 +91,7 @@ impl TestFolder {
         found
     }
 
-    /// Makes the workspace a git repository with everything in it committed.
+    /// Makes the workspace a git repository and commits everything in it.
     pub(crate) fn commit_all(&self) -> &Self {
         self.git(&["init", "--quiet", "--initial-branch=main"]);
         self.git(&["add", "--all"]);
@@ -99,7 +99,7 @@ impl TestFolder {
         self
     }
 
-    /// Runs git in the workspace and gives what it printed.
+    /// Runs git in the workspace and returns its output.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         let output = Command::new("git")
             .args(["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgSign=false"])
@@ -119,7 +119,7 @@ impl TestFolder {
         self.program(env!("CARGO_BIN_EXE_legwork"), arguments)
     }
 
-    /// The test puts records here that no run has left.
+    /// Declares that the test writes records itself, so they aren't replayed.
     pub(crate) fn allow_forged_records(&self) -> &Self {
         self.replays_on_drop.store(false, Ordering::Relaxed);
         self
@@ -132,18 +132,18 @@ impl TestFolder {
         files.filter_map(|file| Some(file.parent()?.to_owned())).filter(|path| !path.ends_with("latest")).collect()
     }
 
-    /// Any program, as [`Folder::legwork`] starts it: for tests of the harness.
+    /// Any program, started like [`TestFolder::legwork`]: for tests of the harness.
     pub(crate) fn program(&self, executable: &str, arguments: &[&str]) -> Program {
         Program::new(self, executable, arguments)
     }
 }
 
-/// Records of one test that are replayed at its end.
+/// The number of records per test that are replayed at its end.
 const MAX_REPLAYED_RECORDS: usize = 12;
 
 impl Drop for TestFolder {
-    /// Whatever a test does: what its runs have recorded replays as equal, up to where each record ends. One that was
-    /// spoiled on purpose can't be used, which is not looked at here.
+    /// Checks that every recorded run replays as equal, up to where its record ends. A record that was damaged on
+    /// purpose can't be replayed, which isn't an error.
     fn drop(&mut self) {
         if std::thread::panicking() || !self.replays_on_drop.load(Ordering::Relaxed) {
             return;

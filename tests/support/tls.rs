@@ -1,7 +1,7 @@
-//! A server that speaks TLS with a certificate of `tests/tls`, and gives every request one answer.
+//! A TLS server with a certificate of `tests/tls` that gives every request the same answer.
 //!
-//! The certificates are for 127.0.0.1 and good until 2120, but for what their names say; `authority.pem` has signed all but
-//! the one that signed itself. They were made with `openssl ca`, all with one key.
+//! The certificates are for 127.0.0.1 and valid until 2120, except as their names say. `authority.pem` has signed all
+//! except the self-signed one. They were made with `openssl ca`, all with one key.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,14 +14,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::{bodies, tcp_peer};
+use super::{body_dump, tcp_peer};
 
 /// A file of `tests/tls`.
 pub(crate) fn file(name: &str) -> PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
 
-/// Starts one on a loopback port; it stays until the tests are over.
+/// Starts one on a loopback port. It runs until the tests are over.
 pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
     let certificate = CertificateDer::from_pem_file(file(certificate)).expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(file("servers.key")).expect("a key");
@@ -31,7 +31,7 @@ pub(crate) fn start(certificate: &str, body: &'static str) -> SocketAddr {
     let config = Arc::new(config.expect("a certificate with its key"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
     let address = listener.local_addr().expect("the port's number");
-    let test = bodies::test();
+    let test = body_dump::test();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (config, test) = (Arc::clone(&config), test.clone());
@@ -47,7 +47,7 @@ fn serve(config: Arc<ServerConfig>, stream: TcpStream, body: &str, test: &str) -
     let (mut length, mut request) = (0, Vec::new());
     loop {
         let mut line = String::new();
-        // Who trusts no such certificate says no more.
+        // A client that doesn't trust the certificate sends nothing more.
         if stream.read_line(&mut line).ok()? == 0 {
             return None;
         }

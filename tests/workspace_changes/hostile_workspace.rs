@@ -1,4 +1,4 @@
-//! A workspace that was made to do harm, and what may not get into a patch.
+//! A hostile workspace, and what must not get into a patch.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{RUN, change_lines, prepared, record, write_job_with_commands};
 use crate::support::test_folder::TestFolder;
 
-/// A program that leaves a mark where it is run.
+/// A program that leaves a marker if it is run.
 fn planted(folder: &TestFolder) -> String {
     let program = folder.home().join("planted");
     let mark = folder.home().join("mark");
@@ -18,7 +18,7 @@ fn planted(folder: &TestFolder) -> String {
 }
 
 #[test]
-fn nothing_that_the_repository_names_is_run() {
+fn programs_named_by_the_repository_are_not_run() {
     let folder = prepared();
     folder.write("job.yaml", "").write("filtered.txt", "1\n").commit_all();
     let program = planted(&folder);
@@ -44,7 +44,7 @@ fn nothing_that_the_repository_names_is_run() {
         folder.git(&["config", key, value]);
     }
     folder.write(".gitattributes", "* filter=evil diff=evil\n");
-    // The content of this one is missing, so that a git that may would fetch it.
+    // Its content is missing, so git would fetch it if it could.
     let object = folder.git(&["rev-parse", "HEAD:src/gone.txt"]);
     let object = object.trim();
     std::fs::remove_file(folder.at(format!(".git/objects/{}/{}", &object[..2], &object[2..]))).unwrap();
@@ -63,17 +63,17 @@ fn nothing_that_the_repository_names_is_run() {
     assert!(lines.contains(&"a.txt modified +1 -0".to_owned()), "{lines:?}");
     assert!(lines.contains(&"src/gone.txt deleted +? -?".to_owned()), "{lines:?}");
     assert!(!mark.exists(), "{}", std::fs::read_to_string(&mark).unwrap());
-    // What was planted does run where git is asked without care.
+    // The planted program runs if git is called carelessly.
     let status = std::process::Command::new("git").args(["status"]).current_dir(folder.path()).output().unwrap();
     assert!(mark.exists(), "the control: {status:?}");
 }
 
 #[test]
-fn a_git_that_the_run_can_write_is_not_started() {
+fn a_git_that_the_run_can_write_is_not_used() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = planted(&folder);
-    // It is there at the start, does no harm yet, and is the first in PATH.
+    // It exists at the start, is harmless so far, and is the first in PATH.
     folder.write("bin/git", "#!/bin/sh\nPATH=/usr/local/bin:/usr/bin:/bin exec git \"$@\"\n");
     std::fs::set_permissions(folder.at("bin/git"), std::fs::Permissions::from_mode(0o755)).unwrap();
     write_job_with_commands(&folder, &[&format!("cp {program} bin/git; echo 4 >> a.txt")]);
@@ -86,12 +86,12 @@ fn a_git_that_the_run_can_write_is_not_started() {
 }
 
 #[test]
-fn an_object_that_a_command_forged_is_not_believed() {
+fn forged_git_objects_are_detected() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let object = folder.git(&["rev-parse", "HEAD:a.txt"]);
     let (head, tail) = object.trim().split_at(2);
-    // Another object's bytes in its place: what the file has become.
+    // Another object's content in its place: the new content of the file.
     let forge = format!(
         "echo other > a.txt; o=$(git hash-object -w a.txt); rm -f .git/objects/{head}/{tail}; \
          cp .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-) .git/objects/{head}/{tail}"
@@ -105,12 +105,12 @@ fn an_object_that_a_command_forged_is_not_believed() {
 }
 
 #[test]
-fn what_git_answers_is_hashed_again() {
+fn objects_from_git_are_hashed_again() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let program = folder.home().join("programs/git");
     std::fs::create_dir(program.parent().unwrap()).unwrap();
-    // As long as the right answer.
+    // As long as the correct answer.
     let answers = "#!/bin/sh\nread name; printf '%s blob 14\\none\\nTWO\\nthree\\n\\n' $name; cat > /dev/null\n";
     std::fs::write(&program, answers).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -121,7 +121,7 @@ fn what_git_answers_is_hashed_again() {
 }
 
 #[test]
-fn links_are_not_followed_and_pipes_not_opened() {
+fn links_are_not_followed_and_pipes_are_not_opened() {
     let folder = TestFolder::new();
     let outside = folder.home().join("outside");
     std::fs::create_dir(&outside).unwrap();
@@ -141,7 +141,7 @@ fn links_are_not_followed_and_pipes_not_opened() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_an_object_holds_nothing_up_for_long() {
+fn a_pipe_in_place_of_an_object_does_not_block() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let object = folder.git(&["rev-parse", "HEAD:a.txt"]);
@@ -157,7 +157,7 @@ fn a_pipe_in_the_place_of_an_object_holds_nothing_up_for_long() {
 }
 
 #[test]
-fn an_ignore_file_of_the_runs_own_hides_nothing_silently() {
+fn an_ignore_file_written_by_the_run_does_not_hide_changes_silently() {
     let folder = prepared();
     write_job_with_commands(
         &folder,
@@ -175,10 +175,10 @@ fn an_ignore_file_of_the_runs_own_hides_nothing_silently() {
 }
 
 #[test]
-fn a_secret_is_neither_in_the_patch_nor_in_the_start() {
+fn secrets_are_neither_in_the_patch_nor_in_the_baseline() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
-    // Not ignored and not tracked: its content is kept at the start.
+    // Neither ignored nor tracked: its content is kept at the start.
     folder.write("dot.env", "a=1\nTOKEN=hush-hush-hush\nb=2\n");
     write_job_with_commands(
         &folder,

@@ -1,4 +1,4 @@
-//! Where a workspace can lie, what it can hold, and when a run can end.
+//! Where a workspace can be, what it can contain, and when a run can end.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{RUN, change_lines, changed_by, prepared, record, sh, write_job_with_
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
-/// What the last event of its kind says.
+/// The last event of its kind.
 fn incomplete(folder: &TestFolder) -> String {
     let events = record(folder).events();
     let changed = events.iter().rev().find(|event| event["type"] == "workspace_changed").expect("a look");
@@ -17,7 +17,7 @@ fn incomplete(folder: &TestFolder) -> String {
 }
 
 #[test]
-fn a_worktree_and_a_folder_of_a_repository_have_their_objects_elsewhere() {
+fn worktrees_and_subfolders_find_their_objects() {
     let folder = TestFolder::new();
     folder.write("repo/sub/a.txt", "1\n2\n").write("repo/b.txt", "b\n").write("repo/.gitignore", "*.log\n");
     let git = "git -c user.name=a -c user.email=b -c commit.gpgSign=false";
@@ -37,9 +37,9 @@ fn a_worktree_and_a_folder_of_a_repository_have_their_objects_elsewhere() {
     }
 }
 
-/// What is printed into the workspace is no work of the run's, in none of its parts.
+/// Files in the workspace that output goes to aren't changes of the run.
 #[test]
-fn files_that_the_output_goes_to_are_no_changes() {
+fn output_files_of_the_run_are_not_changes() {
     let folder = prepared();
     write_job_with_commands(&folder, &["echo 2 >> a.txt", "echo 3 >> a.txt"]);
     let shell = |line: &str| {
@@ -64,7 +64,7 @@ fn files_that_the_output_goes_to_are_no_changes() {
 }
 
 #[test]
-fn a_repository_within_is_part_of_the_workspace() {
+fn a_nested_repository_is_part_of_the_workspace() {
     let folder = prepared();
     folder.write("job.yaml", "").commit_all();
     let inner = folder.at("vendor/inner");
@@ -81,7 +81,7 @@ fn a_repository_within_is_part_of_the_workspace() {
 }
 
 #[test]
-fn what_git_knows_counts_though_it_is_ignored() {
+fn tracked_files_count_even_if_ignored() {
     let folder = prepared();
     folder.write("job.yaml", "").write("ignored/kept", "1\n").commit_all();
     folder.git(&["add", "--force", "ignored/kept"]);
@@ -91,7 +91,7 @@ fn what_git_knows_counts_though_it_is_ignored() {
 }
 
 #[test]
-fn line_ends_that_git_changes_are_the_workspaces() {
+fn line_endings_are_those_of_the_workspace() {
     let folder = TestFolder::new();
     folder.write("a.txt", "1\r\n2\r\n3\r\n").write("b.txt", "1\r\n2\r\n").write("job.yaml", "");
     folder.git(&["init", "--quiet"]);
@@ -110,7 +110,7 @@ fn line_ends_that_git_changes_are_the_workspaces() {
 }
 
 #[test]
-fn what_is_no_text_or_too_large_is_named() {
+fn binary_or_large_files_are_listed_without_content() {
     let folder = prepared();
     folder.write("image", b"\x89PNG\0\x01").write("latin", b"caf\xe9\n").write("large", "x\n".repeat(600_000));
     folder.write("same-image", b"\0\x01");
@@ -151,7 +151,7 @@ fn very_many_and_very_long_changes_are_bounded() {
 }
 
 #[test]
-fn a_run_that_was_killed_compares_with_its_very_beginning() {
+fn a_killed_run_is_compared_with_its_original_baseline() {
     let folder = prepared();
     folder.write("untracked.txt", "1\n");
     write_job_with_commands(
@@ -175,7 +175,7 @@ fn a_run_that_was_killed_compares_with_its_very_beginning() {
 }
 
 #[test]
-fn a_start_that_is_lost_or_damaged_is_nobodys_look() {
+fn a_lost_or_damaged_baseline_is_reported() {
     for damage in ["rm", "sed -i s/untracked/untrackeD/", "truncate -s 10"] {
         let folder = prepared();
         folder.write("untracked.txt", "1\n");
@@ -193,7 +193,7 @@ fn a_start_that_is_lost_or_damaged_is_nobodys_look() {
 }
 
 #[test]
-fn a_run_that_a_signal_ends_notes_its_changes_and_goes_on() {
+fn a_run_ended_by_a_signal_records_its_changes_and_resumes() {
     let folder = TestFolder::new();
     folder.write(
         "job.yaml",

@@ -1,13 +1,13 @@
-//! `legwork prices`: what models cost.
+//! `legwork prices`: shows what models cost.
 
 mod table;
 
 use std::path::PathBuf;
 
 use jiff::tz::TimeZone;
-use serde::Serialize;
 
-use super::CliEnv;
+use self::table::{ListedSource, ModelPrice, PricesOutput, TierRate};
+use super::env::CliEnv;
 use super::output::printable;
 use crate::diagnostic::{Diagnostic, suggest_name};
 use crate::error::Error;
@@ -19,127 +19,64 @@ use crate::providers::{self, Model, PROVIDERS, ProviderSpec};
 /// Options of `legwork prices`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prices are list prices, so that what legwork says of a run's cost is an estimate. Your own go before the table's: they stand \
-in legwork/prices.toml in your configuration folder ($XDG_CONFIG_HOME, else ~/.config).
+These are list prices, so the cost of a run is an estimate. To override them, put your own prices into legwork/prices.toml in \
+your configuration folder ($XDG_CONFIG_HOME, or ~/.config).
 
-Exit codes: 0, 1 where the price of a model that was named isn't known, 2 for a wrong command line, 5 where prices.toml or \
-providers.toml has mistakes.")]
+Exit codes: 0; 1 if the price of a named model is unknown; 2 for a usage error; 5 if prices.toml or providers.toml has \
+mistakes.")]
 pub(super) struct PricesArgs {
-    /// A model as jobs write it, such as anthropic/claude-sonnet-5-5, or a provider alone for all of its models; without
-    /// one, all models of all providers are listed
+    /// A model, as PROVIDER/NAME, or a provider; default: all models of all providers
+    ///
+    /// For a model, shows the rates for short and long prompts, the context window and the source of the price. For a
+    /// provider, lists its models.
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
-    /// How to print
+    /// The output format
     #[arg(long, default_value = "text", value_parser = ["text", "json"])]
     format: String,
 }
 
-/// What is known of one model's price.
-#[derive(Debug, Serialize)]
-struct ModelPrice {
-    /// `provider/name`.
-    model: String,
-    /// Who says so; null where the price isn't known.
-    source: Option<ListedSource>,
-    /// The name under which the table has the model; null where the price isn't the table's.
-    listed_as: Option<String>,
-    /// The address where it is asked, without credentials; null where that is its provider's own.
-    asked_at: Option<String>,
-    /// How many tokens prompt and reply may have together; null where that isn't known.
-    context_window: Option<u64>,
-    /// How many tokens a prompt may have, where that is less; null where it isn't, or isn't known.
-    prompt_limit: Option<u64>,
-    /// Whether the table has the price of the very server that is asked.
-    #[serde(skip)]
-    is_of_server: bool,
-    /// From the shortest prompts up; empty where the price isn't known.
-    rates: Vec<TierRate>,
-    /// Why the price isn't known; null where it is.
-    unknown: Option<String>,
-    /// What to do about that.
-    #[serde(skip)]
-    help: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum ListedSource {
-    /// The table that legwork comes with.
-    Table,
-    /// The user's own file.
-    PricesToml,
-    /// Nobody is asked.
-    Replay,
-}
-
-/// US dollars for a million tokens.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct TierRate {
-    /// For prompts of more tokens than this.
-    above: u64,
-    input: f64,
-    output: f64,
-    cache_read: f64,
-    cache_write: f64,
-}
-
-/// Everything that is printed.
-#[derive(Debug, Serialize)]
-struct PricesOutput {
-    format: u32,
-    /// The day whose prices these are, in UTC.
-    date: String,
-    /// Where the table comes from.
-    table: &'static str,
-    /// The day on which that was published.
-    table_date: &'static str,
-    /// The user's own file, where it has prices.
-    file: Option<String>,
-    models: Vec<ModelPrice>,
-}
-
-pub(super) fn prices(options: &PricesArgs, around: &CliEnv) -> Result<u8, Error> {
-    let asking =
-        PriceLookup { prices: around.prices()?, file: around.prices_file(), env: around, now: (around.clock)() };
+pub(super) fn prices(options: &PricesArgs, env: &CliEnv) -> Result<u8, Error> {
+    let lookup = PriceLookup { prices: env.prices()?, file: env.prices_file(), env, now: (env.clock)() };
     let mut models = Vec::new();
     for argument in &options.models {
-        match asking.models_of_provider(argument) {
-            Some(all) => models.extend(all.iter().map(|name| asking.look_up(name))),
+        match lookup.models_of_provider(argument) {
+            Some(all) => models.extend(all.iter().map(|name| lookup.look_up(name))),
             None => {
-                let own = asking.prices.user_prices().models().any(|known| known == argument);
+                let has_user_price = lookup.prices.user_prices().models().any(|known| known == argument);
                 let model = match argument.split_once('/') {
-                    Some((provider, name)) if own => asking.resolve_model(provider, name),
-                    _ => model_argument(argument, around.user_servers()?)
+                    Some((provider, name)) if has_user_price => lookup.resolve_model(provider, name),
+                    _ => model_argument(argument, env.user_servers()?)
                         .map_err(|finding| unknown_model_error(argument, &finding))?,
                 };
-                models.push(asking.look_up(&model));
+                models.push(lookup.look_up(&model));
             }
         }
     }
     if options.models.is_empty() {
-        models = asking.all_models().iter().map(|model| asking.look_up(model)).collect();
+        models = lookup.all_models().iter().map(|model| lookup.look_up(model)).collect();
     }
-    let answer = PricesOutput {
+    let output = PricesOutput {
         format: 1,
-        date: asking.now.to_zoned(TimeZone::UTC).date().to_string(),
+        date: lookup.now.to_zoned(TimeZone::UTC).date().to_string(),
         table: TABLE_VERSION,
         table_date: TABLE_DATE,
-        file: asking.user_file().filter(|_| asking.prices.user_prices().models().next().is_some()),
+        file: lookup.user_file().filter(|_| lookup.prices.user_prices().models().next().is_some()),
         models,
     };
     if options.format == "json" {
-        let json = serde_json::to_string_pretty(&answer).unwrap_or_default();
-        around.console.print(&crate::text::sanitize::escape_json(&json));
+        let json = serde_json::to_string_pretty(&output).unwrap_or_default();
+        env.console.print(&crate::text::sanitize::escape_json(&json));
     } else {
         let is_list = options.models.iter().all(|argument| !argument.contains('/'));
-        let text = if is_list { table::model_list(&answer) } else { table::model_details(&answer) };
-        around.console.print(&crate::text::sanitize::text(&text));
-        for help in answer.models.iter().filter_map(|priced| priced.help.as_ref()).filter(|_| !is_list) {
-            around.console.eprint(&format!("help: {}", printable(help)));
+        let text = if is_list { table::model_list(&output) } else { table::model_details(&output) };
+        env.console.print(&crate::text::sanitize::text(&text));
+        for help in output.models.iter().filter_map(|priced| priced.help.as_ref()).filter(|_| !is_list) {
+            env.console.eprint(&format!("help: {}", printable(help)));
         }
     }
     let is_named = |priced: &&ModelPrice| options.models.contains(&priced.model);
-    let has_unknown = answer.models.iter().filter(is_named).any(|priced| priced.source.is_none());
+    let has_unknown = output.models.iter().filter(is_named).any(|priced| priced.source.is_none());
     Ok(u8::from(has_unknown))
 }
 
@@ -151,7 +88,7 @@ struct PriceLookup<'a> {
 }
 
 impl PriceLookup<'_> {
-    /// The models of a provider, if `argument` is one's name. What only the user's file names counts, too.
+    /// The models of a provider; `None` if no provider has the name `argument`. Includes those in prices.toml.
     fn models_of_provider(&self, argument: &str) -> Option<Vec<Model>> {
         let entry = providers::find(argument).filter(|entry| !entry.price_provider.is_empty());
         let at_address = self.prices.provider_at_base_url(argument);
@@ -165,14 +102,14 @@ impl PriceLookup<'_> {
         Some([listed, models].concat())
     }
 
-    /// Every model of the table, once, and those of the user's file.
+    /// Every model of the table, once, and those in prices.toml.
     fn all_models(&self) -> Vec<Model> {
         let mut lists: Vec<&str> = Vec::new();
         let mut models = Vec::new();
         for ProviderSpec { name, price_provider: prices, .. } in
             PROVIDERS.iter().filter(|entry| !entry.price_provider.is_empty())
         {
-            // Another API of one provider has the same models at the same prices.
+            // Providers that share a price list have the same models.
             if !lists.contains(prices) {
                 lists.push(prices);
                 models.extend(self.prices.models(prices).map(|model| Model::new(*name, model)));
@@ -182,23 +119,20 @@ impl PriceLookup<'_> {
         [models, own].concat()
     }
 
-    /// The models in the user's file.
+    /// The models in prices.toml.
     fn user_models(&self, of: Option<&str>) -> Vec<Model> {
-        let named = self.prices.user_prices().models().filter_map(|model| model.split_once('/'));
-        let wanted = named.filter(|(provider, _)| of.is_none_or(|of| of == *provider));
+        let names = self.prices.user_prices().models().filter_map(|model| model.split_once('/'));
+        let wanted = names.filter(|(provider, _)| of.is_none_or(|of| of == *provider));
         wanted.map(|(provider, name)| self.resolve_model(provider, name)).collect()
     }
 
-    /// A model of a provider of ours, or of a server of the user's own.
+    /// A model of a built-in provider or of one of the user's servers.
     fn resolve_model(&self, provider: &str, name: &str) -> Model {
-        Model {
-            server: self.env.user_servers_with_findings().servers.server_info(provider),
-            ..Model::new(provider, name)
-        }
+        Model { server: self.env.parsed_servers().servers.server_info(provider), ..Model::new(provider, name) }
     }
 
     fn look_up(&self, model: &Model) -> ModelPrice {
-        let none = ModelPrice {
+        let unknown = ModelPrice {
             model: model.to_string(),
             source: None,
             listed_as: None,
@@ -211,16 +145,16 @@ impl PriceLookup<'_> {
             help: None,
         };
         if model.provider == "replay" {
-            let nothing = TierRate { above: 0, input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 };
-            return ModelPrice { source: Some(ListedSource::Replay), rates: vec![nothing], ..none };
+            let free = TierRate { above: 0, input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 };
+            return ModelPrice { source: Some(ListedSource::Replay), rates: vec![free], ..unknown };
         }
-        let give = format!(
-            "give it a price in {}",
+        let set_price = format!(
+            "set its price in {}",
             self.user_file().unwrap_or_else(|| "legwork/prices.toml in your configuration folder".to_owned())
         );
         match self.prices.model_pricing(model.price_key(), self.now.into()) {
-            Some(ModelPricing { source: origin, tiers, context_window, prompt_limit, is_for_server: is_of_server }) => {
-                let (source, listed_as) = match origin {
+            Some(ModelPricing { source, tiers, context_window, prompt_limit, is_for_server }) => {
+                let (source, listed_as) = match source {
                     PriceSource::UserFile => (ListedSource::PricesToml, None),
                     PriceSource::Table(id) => (ListedSource::Table, Some(id)),
                 };
@@ -237,18 +171,18 @@ impl PriceLookup<'_> {
                     listed_as,
                     context_window,
                     prompt_limit,
-                    is_of_server,
+                    is_of_server: is_for_server,
                     rates,
-                    ..none
+                    ..unknown
                 }
             }
             None => ModelPrice {
-                unknown: Some("the table has no such model".to_owned()),
+                unknown: Some("not in the price table".to_owned()),
                 help: Some(match suggest_name(&model.name, self.prices.models(model.price_provider())) {
-                    Some(near) => format!("did you mean `{}/{near}`? Otherwise {give}", model.provider),
-                    None => give,
+                    Some(near) => format!("did you mean `{}/{near}`? Otherwise, {set_price}", model.provider),
+                    None => set_price,
                 }),
-                ..none
+                ..unknown
             },
         }
     }
@@ -258,23 +192,23 @@ impl PriceLookup<'_> {
     }
 }
 
-/// Where a model is asked, if that isn't at its provider's own address.
-fn custom_endpoint(model: &Model, around: &CliEnv) -> Option<String> {
-    let server = around.user_servers_with_findings().servers.get(&model.provider);
+/// The base URL of a model's server, if it isn't the provider's own.
+fn custom_endpoint(model: &Model, env: &CliEnv) -> Option<String> {
+    let server = env.parsed_servers().servers.get(&model.provider);
     let home = providers::find(server.map_or(&model.provider, |server| server.api()))?.default_endpoint?;
     let base = match server {
         Some(server) => server.base_url(),
-        None => around.variable(home.base_url_env)?,
+        None => env.variable(home.base_url_env)?,
     };
     display_base(base).filter(|_| !is_on_host_of(base, home.base_url))
 }
 
-/// A rate without what figuring it out from the price of many tokens has added to it.
+/// Removes the rounding error that comes from converting a price per token to one per million.
 fn without_rounding_error(rate: f64) -> f64 {
     (rate * 1e6).round() / 1e6
 }
 
-/// What names no model of a provider.
+/// The error for an argument that names neither a model nor a provider.
 fn unknown_model_error(argument: &str, finding: &Diagnostic) -> Error {
     let near = suggest_name(argument, PROVIDERS.iter().map(|entry| entry.name)).filter(|_| !argument.contains('/'));
     let hint = match (near, &finding.help) {

@@ -1,79 +1,144 @@
-//! Prices as text.
+//! The output of `legwork prices`: its data, and the data as text.
 
-use super::{ListedSource, ModelPrice, PricesOutput, TierRate};
+use serde::Serialize;
+
 use crate::pricing::TABLE_VERSION;
+
+/// The output of `legwork prices`. The JSON fields are stable; incompatible changes raise `format`.
+#[derive(Debug, Serialize)]
+pub(super) struct PricesOutput {
+    pub(super) format: u32,
+    /// The day for which the prices are shown, in UTC.
+    pub(super) date: String,
+    /// Where the built-in table comes from.
+    pub(super) table: &'static str,
+    /// The day on which the table was published.
+    pub(super) table_date: &'static str,
+    /// The user's prices.toml, if it has prices.
+    pub(super) file: Option<String>,
+    pub(super) models: Vec<ModelPrice>,
+}
+
+/// The price of one model.
+#[derive(Debug, Serialize)]
+pub(super) struct ModelPrice {
+    /// `provider/name`.
+    pub(super) model: String,
+    /// Where the price comes from; null if it is unknown.
+    pub(super) source: Option<ListedSource>,
+    /// The model's name in the table; null if the price isn't from the table.
+    pub(super) listed_as: Option<String>,
+    /// The base URL of requests, without credentials; null if it is the provider's own.
+    pub(super) asked_at: Option<String>,
+    /// The most tokens of prompt and reply together; null if unknown.
+    pub(super) context_window: Option<u64>,
+    /// The most tokens of a prompt, if that is less; null if it isn't, or is unknown.
+    pub(super) prompt_limit: Option<u64>,
+    /// Whether the table lists the price at that base URL.
+    #[serde(skip)]
+    pub(super) is_of_server: bool,
+    /// The rates by prompt length, shortest first; empty if the price is unknown.
+    pub(super) rates: Vec<TierRate>,
+    /// Why the price is unknown; null if it is known.
+    pub(super) unknown: Option<String>,
+    /// What to do if the price is unknown.
+    #[serde(skip)]
+    pub(super) help: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ListedSource {
+    /// The built-in table.
+    Table,
+    /// The user's prices.toml.
+    PricesToml,
+    /// No server is used.
+    Replay,
+}
+
+/// A rate in US dollars per million tokens.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct TierRate {
+    /// The rate is for prompts of more tokens than this.
+    pub(super) above: u64,
+    pub(super) input: f64,
+    pub(super) output: f64,
+    pub(super) cache_read: f64,
+    pub(super) cache_write: f64,
+}
 
 const HEADINGS: [&str; 4] = ["input", "output", "cache read", "cache write"];
 
-/// One model after the other, each with everything that is known.
-pub(super) fn model_details(answer: &PricesOutput) -> String {
-    let pages: Vec<String> = answer.models.iter().map(|priced| model_detail(priced, answer)).collect();
+/// Everything known about each model, one after another.
+pub(super) fn model_details(output: &PricesOutput) -> String {
+    let pages: Vec<String> = output.models.iter().map(|price| model_detail(price, output)).collect();
     pages.join("\n")
 }
 
-fn model_detail(priced: &ModelPrice, answer: &PricesOutput) -> String {
-    let mut text = format!("{}\n", priced.model);
+fn model_detail(price: &ModelPrice, output: &PricesOutput) -> String {
+    let mut text = format!("{}\n", price.model);
     let mut line = |name: &str, value: &str| text += &format!("  {name:<8}{value}\n");
-    match (priced.source, &priced.unknown) {
+    match (price.source, &price.unknown) {
         (Some(ListedSource::Table), _) => {
-            line("source", &format!("the table of {TABLE_VERSION}, as of {}", answer.table_date));
-            if let Some(id) = priced.listed_as.as_ref().filter(|id| !priced.model.ends_with(&format!("/{id}"))) {
+            line("source", &format!("{TABLE_VERSION}, as of {}", output.table_date));
+            if let Some(id) = price.listed_as.as_ref().filter(|id| !price.model.ends_with(&format!("/{id}"))) {
                 line("listed", &format!("as {id}"));
             }
         }
-        (Some(ListedSource::PricesToml), _) => line("source", answer.file.as_deref().unwrap_or("prices.toml")),
-        (Some(ListedSource::Replay), _) => line("source", "none: what a script answers costs nothing"),
+        (Some(ListedSource::PricesToml), _) => line("source", output.file.as_deref().unwrap_or("prices.toml")),
+        (Some(ListedSource::Replay), _) => line("source", "none: replies from a script are free"),
         (None, why) => line("price", &format!("unknown: {}", why.as_deref().unwrap_or_default())),
     }
-    if let Some(address) = &priced.asked_at {
-        let list = if priced.source == Some(ListedSource::Table) && !priced.is_of_server {
-            "; these are list prices, and what it takes there may differ"
+    if let Some(address) = &price.asked_at {
+        let list = if price.source == Some(ListedSource::Table) && !price.is_of_server {
+            " (its prices may differ from these list prices)"
         } else {
             ""
         };
-        line("asked", &format!("at {address}{list}"));
+        line("server", &format!("{address}{list}"));
     }
-    if let Some(window) = priced.context_window {
-        let prompt = priced.prompt_limit.map(|most| format!(", the prompt at most {}", thousands_separated(most)));
+    if let Some(window) = price.context_window {
+        let prompt = price.prompt_limit.map(|most| format!(", prompts at most {}", thousands_separated(most)));
         line("window", &format!("{} tokens{}", thousands_separated(window), prompt.unwrap_or_default()));
     }
-    if priced.rates.is_empty() {
+    if price.rates.is_empty() {
         return text;
     }
-    let rows = priced.rates.iter().enumerate().map(|(at, rate)| {
-        let next = priced.rates.get(at + 1).map(|next| thousands_separated(next.above));
+    let rows = price.rates.iter().enumerate().map(|(at, rate)| {
+        let next = price.rates.get(at + 1).map(|next| thousands_separated(next.above));
         let prompt = match (rate.above, next) {
-            (0, None) => "any prompt".to_owned(),
-            (_, Some(next)) => format!("up to {next} tokens"),
-            (above, None) => format!("more than {} tokens", thousands_separated(above)),
+            (0, None) => "all prompts".to_owned(),
+            (_, Some(next)) => format!("prompts up to {next} tokens"),
+            (above, None) => format!("prompts over {} tokens", thousands_separated(above)),
         };
         std::iter::once(prompt).chain(rate_cells(rate)).collect::<Vec<_>>()
     });
-    let heading = std::iter::once("$ for a million tokens").chain(HEADINGS).map(str::to_owned).collect();
+    let heading = std::iter::once("$ per million tokens").chain(HEADINGS).map(str::to_owned).collect();
     text + &align_columns(std::iter::once(heading).chain(rows).collect(), "  ")
 }
 
-/// A line for each model.
-pub(super) fn model_list(answer: &PricesOutput) -> String {
+/// One line per model.
+pub(super) fn model_list(output: &PricesOutput) -> String {
     let heading =
-        ["$ for a million tokens"].into_iter().chain(HEADINGS).chain(["window", ""]).map(str::to_owned).collect();
-    let rows = answer.models.iter().map(|priced| {
-        let note = match (&priced.source, &priced.unknown, &priced.rates[..]) {
+        ["$ per million tokens"].into_iter().chain(HEADINGS).chain(["window", ""]).map(str::to_owned).collect();
+    let rows = output.models.iter().map(|price| {
+        let note = match (&price.source, &price.unknown, &price.rates[..]) {
             (_, Some(why), _) => why.clone(),
-            (_, None, [_, second, ..]) => format!("dearer above {}", thousands_separated(second.above)),
+            (_, None, [_, second, ..]) => format!("higher above {}", thousands_separated(second.above)),
             (Some(ListedSource::PricesToml), ..) => "prices.toml".to_owned(),
             _ => String::new(),
         };
-        let figures = match priced.rates.first() {
+        let rates = match price.rates.first() {
             Some(rate) => rate_cells(rate),
             None => HEADINGS.map(|_| "-".to_owned()),
         };
-        let window = priced.context_window.map_or("-".to_owned(), thousands_separated);
-        std::iter::once(priced.model.clone()).chain(figures).chain([window, note]).collect()
+        let window = price.context_window.map_or("-".to_owned(), thousands_separated);
+        std::iter::once(price.model.clone()).chain(rates).chain([window, note]).collect()
     });
     let text = align_columns(std::iter::once(heading).chain(rows).collect(), "");
-    match answer.models.iter().any(|priced| priced.source == Some(ListedSource::Table)) {
-        true => format!("{text}\nfrom the table of {TABLE_VERSION}, as of {}\n", answer.table_date),
+    match output.models.iter().any(|price| price.source == Some(ListedSource::Table)) {
+        true => format!("{text}\nsource: {TABLE_VERSION}, as of {}\n", output.table_date),
         false => text,
     }
 }
@@ -82,7 +147,7 @@ fn rate_cells(rate: &TierRate) -> [String; 4] {
     [rate.input, rate.output, rate.cache_read, rate.cache_write].map(dollars)
 }
 
-/// At least two decimals, and as many more as it has: `3.00`, `0.075`.
+/// A rate with at least two decimals: `3.00`, `0.075`.
 fn dollars(rate: f64) -> String {
     let text = format!("{rate:.6}");
     let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
@@ -102,7 +167,7 @@ fn thousands_separated(number: u64) -> String {
     text
 }
 
-/// Columns, the first and the last but five to the left.
+/// Aligns cells in columns: numbers to the right, the first column and the note to the left.
 fn align_columns(rows: Vec<Vec<String>>, indent: &str) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let widths: Vec<usize> = (0..columns)
@@ -112,7 +177,6 @@ fn align_columns(rows: Vec<Vec<String>>, indent: &str) -> String {
     for row in rows {
         let mut line = indent.to_owned();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Words to the left, numbers to the right.
             line += &match at {
                 0 => format!("{cell:<width$}"),
                 1..6 => format!("  {cell:>width$}"),
@@ -130,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_whole() {
+    fn numbers_are_exact() {
         assert_eq!([3.0, 0.075, 0.1, 12.5, 0.0].map(dollars), ["3.00", "0.075", "0.10", "12.50", "0.00"]);
         assert_eq!(
             [0, 999, 1_000, 200_000, 1_048_576].map(thousands_separated),

@@ -1,4 +1,4 @@
-//! What a person sees while a run goes on: live lines on a terminal, one line an event of note elsewhere.
+//! Progress during a run: live lines on a terminal, otherwise one line per notable event.
 
 mod screen;
 
@@ -15,13 +15,13 @@ use crate::event::{Event, JournalEntry, PARENT};
 use crate::formats::run_stats;
 use crate::run::RunObserver;
 
-/// Stands for a call's id where a check is under way; no provider gives an empty one.
+/// The call id of a running check. The ids of providers are never empty.
 const CHECK_CALL_ID: &str = "";
 
-/// How often the live lines are drawn, at most, a second.
+/// The most redraws of the live lines per second.
 const MAX_FPS: u8 = 15;
 
-/// The fitting observer for where stderr goes; live lines only on a terminal, and where they are wanted.
+/// The progress observer for stderr: with live lines if `live` is set and stderr is a terminal.
 pub(super) fn observer(out: Console, live: bool) -> std::sync::Arc<dyn RunObserver> {
     if live && stderr().is_terminal() {
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(StderrTerm::default()), MAX_FPS);
@@ -31,7 +31,7 @@ pub(super) fn observer(out: Console, live: bool) -> std::sync::Arc<dyn RunObserv
     }
 }
 
-/// A line an event, for logs.
+/// Prints one line per event, for logs.
 struct LogProgress {
     out: Console,
 }
@@ -46,12 +46,12 @@ impl RunObserver for LogProgress {
     fn text(&self, _: &str, _: &str) {}
 }
 
-/// What is of note in an event.
+/// The line for an event; `None` if it isn't notable.
 fn event_summary(entry: &JournalEntry) -> Option<String> {
     Some(match &entry.event {
         Event::AgentStarted(started) => match &started.description {
-            Some(description) => format!("starts: {description} ({})", started.model),
-            None => format!("starts ({})", started.model),
+            Some(description) => format!("started: {description} ({})", started.model),
+            None => format!("started ({})", started.model),
         },
         Event::CallStarted(started) => match &started.child {
             Some(child) => format!("task -> {child}"),
@@ -64,11 +64,11 @@ fn event_summary(entry: &JournalEntry) -> Option<String> {
         }
         Event::Retrying(retrying) => {
             let wait = run_stats::duration(retrying.retry.wait_ms);
-            format!("try {} failed, again in {wait}: {}", retrying.retry.attempt, retrying.retry.reason)
+            format!("attempt {} failed, retrying in {wait}: {}", retrying.retry.attempt, retrying.retry.reason)
         }
-        Event::ReplyDiscarded(dropped) => format!("asks again: {}", dropped.reason),
-        Event::ResultsTruncated(shortened) => run_stats::truncation_summary(shortened),
-        Event::ContextCompacted(summed_up) => run_stats::compaction_summary(summed_up),
+        Event::ReplyDiscarded(event) => format!("reply discarded, asking again: {}", event.reason),
+        Event::ResultsTruncated(event) => run_stats::truncation_summary(event),
+        Event::ContextCompacted(event) => run_stats::compaction_summary(event),
         Event::LimitReached(limit) => format!("{}: {}", limit.limit, limit.message),
         Event::LimitRaised(raised) => format!("{} raised: {}", raised.limit, run_stats::LIMIT_RAISED_NOTE),
         Event::CheckStarted(started) => format!("check {}{}", started.name, attempt_suffix(started.attempt)),
@@ -80,11 +80,11 @@ fn event_summary(entry: &JournalEntry) -> Option<String> {
             let short: String = last.chars().take(120).collect();
             format!("check {} {}: {short}", finished.name, run_stats::check_verdict(finished))
         }
-        // The parent's end is the run's, which is told with the whole run's figures.
+        // The end of the parent is the end of the run, which has a summary line of its own.
         Event::AgentFinished(finished) if finished.id == entry.agent && entry.agent != PARENT => {
-            let spent =
+            let stats =
                 run_stats::agent_summary(finished.turns, finished.tool_calls, &finished.usage, finished.duration_ms);
-            format!("{} after {spent}", finished.outcome)
+            format!("{} after {stats}", finished.outcome)
         }
         _ => return None,
     })
@@ -94,7 +94,7 @@ fn attempt_suffix(number: u32) -> String {
     if number > 1 { format!(" (attempt {number})") } else { String::new() }
 }
 
-/// A line for the parent and every running subagent: its turn, its current tool, its tokens.
+/// Shows a live line for each running agent: its turn, current tool and tokens.
 struct LiveProgress {
     lines: MultiProgress,
     agents: Mutex<HashMap<String, AgentLine>>,
@@ -109,8 +109,8 @@ struct AgentLine {
 
 impl AgentLine {
     fn refresh(&self) {
-        let doing = match self.running_calls.as_slice() {
-            [] => "thinks".to_owned(),
+        let activity = match self.running_calls.as_slice() {
+            [] => "thinking".to_owned(),
             [(_, only)] => only.clone(),
             [(_, first), rest @ ..] => format!("{first} (and {} more)", rest.len()),
         };
@@ -118,7 +118,7 @@ impl AgentLine {
             0 => String::new(),
             tokens => format!("  {:>6} tokens", run_stats::tokens(tokens)),
         };
-        self.line.set_message(format!("turn {:<2}{tokens}  {doing}", self.turn));
+        self.line.set_message(format!("turn {:<2}{tokens}  {activity}", self.turn));
     }
 }
 
@@ -135,37 +135,37 @@ impl RunObserver for LiveProgress {
             agents.insert(entry.agent.clone(), AgentLine { line, turn: 1, tokens: 0, running_calls: Vec::new() });
         }
         if let Event::AgentFinished(finished) = &entry.event {
-            // A subagent's end stands in its parent's journal as well.
+            // The parent's journal has the end of a subagent, too.
             if finished.id != entry.agent {
                 return;
             }
-            if let Some(shown) = agents.remove(&entry.agent) {
-                shown.line.finish_and_clear();
-                self.lines.remove(&shown.line);
+            if let Some(agent) = agents.remove(&entry.agent) {
+                agent.line.finish_and_clear();
+                self.lines.remove(&agent.line);
                 if entry.agent != PARENT {
                     self.print_above(entry);
                 }
             }
             return;
         }
-        let Some(shown) = agents.get_mut(&entry.agent) else { return };
+        let Some(agent) = agents.get_mut(&entry.agent) else { return };
         match &entry.event {
-            Event::RequestStarted(asked) => shown.turn = asked.turn,
-            Event::ReplyReceived(replied) => shown.tokens = shown.tokens.saturating_add(replied.reply.usage.total()),
+            Event::RequestStarted(request) => agent.turn = request.turn,
+            Event::ReplyReceived(received) => agent.tokens = agent.tokens.saturating_add(received.reply.usage.total()),
             Event::CallStarted(started) => {
-                let doing = match &started.child {
-                    Some(child) => format!("waits for {child}"),
+                let activity = match &started.child {
+                    Some(child) => format!("waiting for {child}"),
                     None => format!("{} {}", started.tool, started.subject),
                 };
-                shown.running_calls.push((started.call_id.clone(), printable(&doing)));
+                agent.running_calls.push((started.call_id.clone(), printable(&activity)));
             }
-            Event::CallFinished(finished) => shown.running_calls.retain(|(call, _)| *call != finished.result.call_id),
+            Event::CallFinished(finished) => agent.running_calls.retain(|(call, _)| *call != finished.result.call_id),
             Event::CheckStarted(started) => {
-                let doing = format!("check {}{}", started.name, attempt_suffix(started.attempt));
-                shown.running_calls.push((CHECK_CALL_ID.to_owned(), printable(&doing)));
+                let activity = format!("check {}{}", started.name, attempt_suffix(started.attempt));
+                agent.running_calls.push((CHECK_CALL_ID.to_owned(), printable(&activity)));
             }
             Event::CheckFinished(_) => {
-                shown.running_calls.retain(|(call, _)| call != CHECK_CALL_ID);
+                agent.running_calls.retain(|(call, _)| call != CHECK_CALL_ID);
                 self.print_above(entry);
             }
             Event::Retrying(_)
@@ -177,8 +177,8 @@ impl RunObserver for LiveProgress {
             }
             _ => {}
         }
-        if let Some(shown) = agents.get(&entry.agent) {
-            shown.refresh();
+        if let Some(agent) = agents.get(&entry.agent) {
+            agent.refresh();
         }
     }
 
@@ -186,7 +186,7 @@ impl RunObserver for LiveProgress {
 }
 
 impl LiveProgress {
-    /// Prints what is of note in an event above the live lines, where it stays.
+    /// Prints the line for an event above the live lines.
     fn print_above(&self, entry: &JournalEntry) {
         let text =
             format!("  {} {}", agent_id_column(&entry.agent), printable(&event_summary(entry).unwrap_or_default()));
@@ -197,7 +197,7 @@ impl LiveProgress {
     }
 }
 
-/// An agent's id in a column of its own. A long one loses its middle: the number at its end tells it apart.
+/// Fits an agent id into a column. The middle of a long id is left out, so that its number is kept.
 fn agent_id_column(id: &str) -> String {
     const WIDTH: usize = 16;
     let letters: Vec<char> = id.chars().collect();
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_stand_in_a_column_and_keep_their_number() {
+    fn ids_fit_a_column_and_keep_their_number() {
         assert_eq!(agent_id_column("parent"), "parent          ");
         assert_eq!(agent_id_column("a-very-long-name-12"), "a-very-lon…me-12");
         assert!(

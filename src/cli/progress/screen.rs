@@ -1,4 +1,4 @@
-//! The part of the terminal that the live lines stand in.
+//! The terminal that the live lines are drawn on.
 
 use std::io::{self, stderr};
 use std::sync::{Mutex, PoisonError};
@@ -7,13 +7,12 @@ use indicatif::TermLike;
 
 use crate::cli::output_queue::{self, Stream};
 
-/// Columns at the right that stay free: what a terminal shows of a pressed key (`^C`) must not begin a line of its own,
-/// or clearing the lines would miss one.
+/// Columns on the right that stay free for the echo of a pressed key (`^C`). If the echo wrapped, clearing the lines would
+/// miss one.
 const RIGHT_MARGIN: u16 = 4;
 
-/// Stderr as a terminal. A frame is collected and written at once. indicatif ends a line by filling it with blanks up to
-/// the width; here it ends with a line feed instead, for a line that fills the terminal is broken in two when that gets
-/// narrower.
+/// Stderr as a terminal. Frames are buffered and written at once. indicatif pads lines with blanks to the full width; this
+/// ends them with a line feed instead, as full lines would wrap when the terminal gets narrower.
 #[derive(Debug, Default)]
 pub(super) struct StderrTerm {
     frame: Mutex<Frame>,
@@ -22,7 +21,7 @@ pub(super) struct StderrTerm {
 #[derive(Debug, Default)]
 struct Frame {
     text: String,
-    /// Whether a line has ended, and another may follow.
+    /// Whether a line has ended, so that more text starts a new one.
     line_ended: bool,
 }
 
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_where_their_text_ends() {
+    fn lines_arent_padded() {
         let screen = StderrTerm::default();
         screen.move_cursor_up(1).unwrap();
         screen.move_cursor_down(0).unwrap();

@@ -1,4 +1,4 @@
-//! The workspace as it was, copied with bounds and without what doesn't belong into a repository.
+//! Copies the workspace for a test case, with size limits and without files that don't belong in a repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::{fs, io};
 use crate::cases::fixture;
 use crate::redaction::Redactor;
 
-/// The most files of a fixture.
+/// The most files in a copy.
 const MAX_FILES: usize = 2_000;
-/// The longest file of a fixture, in bytes.
+/// The largest file in a copy, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The most bytes of a fixture.
+/// The most bytes in a copy.
 const MAX_BYTES: u64 = 16 << 20;
-/// The most files and folders that are looked at.
+/// The most files and folders to visit.
 const MAX_VISITED: usize = 200_000;
 
-/// How files are called that hold keys and passwords, or what stands at the end of their names.
+/// Names of files with keys and passwords.
 const SECRET_NAMES: [&str; 12] = [
     ".netrc",
     ".npmrc",
@@ -34,21 +34,21 @@ const SECRET_NAMES: [&str; 12] = [
 const SECRET_EXTENSIONS: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"];
 const SECRET_FOLDERS: [&str; 4] = [".ssh", ".gnupg", ".aws", ".azure"];
 
-/// A copy of a workspace, names as fixtures have them.
+/// A copy of a workspace, with the escaped names of fixtures.
 pub(super) struct WorkspaceCopy {
     temp_folder: tempfile::TempDir,
     workspace: PathBuf,
-    /// Paths that are looked away from, absolute.
+    /// Absolute paths that are ignored.
     excluded: Vec<PathBuf>,
-    /// The files that were copied, relative.
+    /// The relative paths of the copied files.
     files: BTreeSet<PathBuf>,
-    /// Those that weren't, with why, relative.
+    /// The relative paths of the skipped files, with the reasons.
     skipped: BTreeMap<PathBuf, &'static str>,
 }
 
 impl WorkspaceCopy {
-    /// Copies what git would consider below a folder: hidden files are, ignored ones and `.git` aren't.
-    pub(super) fn copy(workspace: &Path, excluded: &[PathBuf], mask: &Redactor) -> io::Result<Self> {
+    /// Copies the files in a folder, including hidden ones, except for ignored files and `.git`.
+    pub(super) fn copy(workspace: &Path, excluded: &[PathBuf], redactor: &Redactor) -> io::Result<Self> {
         let excluded = excluded.iter().map(|path| {
             let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             absolute.canonicalize().unwrap_or(absolute)
@@ -62,7 +62,7 @@ impl WorkspaceCopy {
         };
         let mut bytes = 0;
         for path in fixture.list_files()? {
-            match fixture.copy_file(&path, &mut bytes, mask)? {
+            match fixture.copy_file(&path, &mut bytes, redactor)? {
                 None => {
                     fixture.files.insert(path);
                 }
@@ -74,22 +74,21 @@ impl WorkspaceCopy {
         Ok(fixture)
     }
 
-    /// Copies one file, or says why not.
-    fn copy_file(&self, path: &Path, bytes: &mut u64, mask: &Redactor) -> io::Result<Option<&'static str>> {
+    /// Copies one file, or returns the reason for skipping it.
+    fn copy_file(&self, path: &Path, bytes: &mut u64, redactor: &Redactor) -> io::Result<Option<&'static str>> {
         let from = self.workspace.join(path);
-        let Some(escaped) = fixture::escape_path(path) else { return Ok(Some("its name can't be kept")) };
+        let Some(escaped) = fixture::escape_path(path) else { return Ok(Some("invalid file name")) };
         let target = self.temp_folder.path().join(escaped);
         let data = match fs::symlink_metadata(&from) {
-            // It went away meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some("it is gone")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some("deleted in the meantime")),
             data => data?,
         };
         let why = match () {
-            () if is_secret_file(path) => "its name is that of a file with secrets",
-            () if !data.is_file() && !data.is_symlink() => "it is no file",
-            () if data.len() > MAX_FILE_BYTES => "it is longer than 1 MiB",
-            () if self.files.len() >= MAX_FILES => "there are 2,000 files already",
-            () if *bytes + data.len() > MAX_BYTES => "there are 16 MiB already",
+            () if is_secret_file(path) => "may contain secrets",
+            () if !data.is_file() && !data.is_symlink() => "not a regular file",
+            () if data.len() > MAX_FILE_BYTES => "larger than 1 MiB",
+            () if self.files.len() >= MAX_FILES => "more than 2,000 files",
+            () if *bytes + data.len() > MAX_BYTES => "more than 16 MiB in total",
             () => "",
         };
         if !why.is_empty() {
@@ -99,15 +98,15 @@ impl WorkspaceCopy {
         if data.is_symlink() {
             let to = fs::read_link(&from)?;
             if to.is_absolute() {
-                return Ok(Some("it is a link to an absolute path"));
+                return Ok(Some("symbolic link to an absolute path"));
             }
             std::os::unix::fs::symlink(to, target)?;
             return Ok(None);
         }
         let content = fs::read(&from)?;
         let text = String::from_utf8_lossy(&content);
-        if mask.redact(&text) != text {
-            return Ok(Some("it holds a secret of this run"));
+        if redactor.redact(&text) != text {
+            return Ok(Some("contains a secret of this run"));
         }
         *bytes += data.len();
         fs::write(&target, &content)?;
@@ -115,7 +114,7 @@ impl WorkspaceCopy {
         Ok(None)
     }
 
-    /// The files of the workspace as it is now, relative and sorted.
+    /// The current files of the workspace: relative paths, sorted.
     fn list_files(&self) -> io::Result<Vec<PathBuf>> {
         let excluded = self.excluded.clone();
         let walk = ignore::WalkBuilder::new(&self.workspace)
@@ -129,7 +128,7 @@ impl WorkspaceCopy {
         let mut files = Vec::new();
         for (seen, entry) in walk.enumerate() {
             if seen >= MAX_VISITED {
-                return Err(io::Error::other(format!("it has more than {MAX_VISITED} files and folders")));
+                return Err(io::Error::other(format!("more than {MAX_VISITED} files and folders")));
             }
             let Ok(entry) = entry else { continue };
             if entry.depth() > 0 && !entry.file_type().is_some_and(|kind| kind.is_dir()) {
@@ -140,9 +139,9 @@ impl WorkspaceCopy {
         Ok(files)
     }
 
-    /// The files that aren't now as they were, those that weren't copied aside.
+    /// The files that have changed since the copy, except for skipped ones.
     pub(super) fn changed_files(&self) -> io::Result<Vec<PathBuf>> {
-        let now: BTreeSet<PathBuf> =
+        let current: BTreeSet<PathBuf> =
             self.list_files()?.into_iter().filter(|path| !self.skipped.contains_key(path)).collect();
         let is_changed = |path: &&PathBuf| {
             let copied = fixture::escape_path(path).map(|escaped| self.temp_folder.path().join(escaped));
@@ -153,8 +152,8 @@ impl WorkspaceCopy {
             };
             !copied.is_some_and(|copied| same(&copied, &self.workspace.join(path)))
         };
-        let gone = self.files.iter().filter(|path| fs::symlink_metadata(self.workspace.join(path)).is_err());
-        let mut changed: Vec<PathBuf> = now.iter().filter(is_changed).chain(gone).cloned().collect();
+        let deleted = self.files.iter().filter(|path| fs::symlink_metadata(self.workspace.join(path)).is_err());
+        let mut changed: Vec<PathBuf> = current.iter().filter(is_changed).chain(deleted).cloned().collect();
         changed.sort();
         changed.dedup();
         changed.retain(|path| !is_secret_file(path));
@@ -169,7 +168,7 @@ impl WorkspaceCopy {
         self.files.is_empty()
     }
 
-    /// How much was copied, in a few words.
+    /// A short summary of the copy.
     pub(super) fn summary(&self) -> String {
         match self.files.len() {
             0 => "an empty workspace".to_owned(),
@@ -178,7 +177,7 @@ impl WorkspaceCopy {
         }
     }
 
-    /// What wasn't copied and why, in lines: a few names for each reason.
+    /// The skipped files: one line per reason, with a few names.
     pub(super) fn skipped_summary(&self) -> Vec<String> {
         let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (path, why) in &self.skipped {
@@ -190,7 +189,7 @@ impl WorkspaceCopy {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            format!("left out {named}{more}: {why}")
+            format!("skipped {named}{more}: {why}")
         };
         by_reason.into_iter().map(line).collect()
     }
@@ -212,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_a_fixture_is_copied_and_the_rest_is_told() {
+    fn suitable_files_are_copied_and_the_rest_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let files = [
@@ -234,14 +233,14 @@ mod tests {
         fs::write(at("long"), vec![b'x'; (MAX_FILE_BYTES + 1) as usize]).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", at("away")).unwrap();
         std::os::unix::fs::symlink("src", at("near")).unwrap();
-        let mask = Redactor::new(&[("T".into(), "hunter2-hunter2".into())]).0;
-        let fixture = WorkspaceCopy::copy(folder.path(), &[at("runs")], &mask).unwrap();
+        let redactor = Redactor::new(&[("T".into(), "hunter2-hunter2".into())]).0;
+        let fixture = WorkspaceCopy::copy(folder.path(), &[at("runs")], &redactor).unwrap();
         let copied: Vec<String> = fixture.files.iter().map(|path| path.display().to_string()).collect();
         assert_eq!(copied, [".env.example", ".gitignore", "near", "src/a.txt"]);
         assert!(fixture.folder().join("dot-gitignore").exists());
-        let told = fixture.skipped_summary().join("\n");
+        let skipped = fixture.skipped_summary().join("\n");
         for name in [".env", "keys/server.KEY", "told.txt", "dot-gitx", "long", "away"] {
-            assert!(told.contains(name), "{name}: {told}");
+            assert!(skipped.contains(name), "{name}: {skipped}");
         }
         assert_eq!(fixture.changed_files().unwrap(), Vec::<PathBuf>::new());
         fs::write(at("src/a.txt"), "b").unwrap();

@@ -1,4 +1,4 @@
-//! Which cases there are.
+//! Finds the test cases that paths on the command line name.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,15 @@ use crate::diagnostic::Diagnostic;
 use crate::job::Job;
 use crate::yaml;
 
-/// A case's folder, absolute, and the job file that it is about, where there is one.
+/// The absolute path of a case's folder, and its job file if that exists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DiscoveredCase {
     pub(super) folder: PathBuf,
     pub(super) job: Option<PathBuf>,
 }
 
-/// What paths name: job files, folders, folders of cases, cases. Each case once, in the order of the names.
-///
-/// # Errors
-/// Paths that aren't there.
+/// Finds all cases for paths of job files, folders, folders of cases and cases: each case once, sorted by name. The findings
+/// are about paths that don't exist.
 pub(super) fn discover(paths: &[PathBuf]) -> (Vec<DiscoveredCase>, Vec<Diagnostic>) {
     let (mut found, mut findings) = (BTreeSet::new(), Vec::new());
     for path in paths {
@@ -36,31 +34,31 @@ pub(super) fn discover(paths: &[PathBuf]) -> (Vec<DiscoveredCase>, Vec<Diagnosti
 
 fn cases_at(path: &Path) -> Vec<DiscoveredCase> {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let above = path.parent().unwrap_or(Path::new("/"));
+    let parent = path.parent().unwrap_or(Path::new("/"));
     if !path.is_dir() {
-        // A file of a case stands for the case.
-        if above.join(EXPECT_FILE).exists()
-            && name(above.parent().and_then(Path::parent).unwrap_or(above)) == TESTS_FOLDER
+        // A file of a case names the case.
+        if parent.join(EXPECT_FILE).exists()
+            && name(parent.parent().and_then(Path::parent).unwrap_or(parent)) == TESTS_FOLDER
         {
-            return single_case(above);
+            return single_case(parent);
         }
-        let jobs = subfolders(&above.join(TESTS_FOLDER)).into_iter();
+        let jobs = subfolders(&parent.join(TESTS_FOLDER)).into_iter();
         return jobs
             .flat_map(|folder| cases_of_job(&folder))
             .filter(|found| found.job.as_deref() == Some(path))
             .collect();
     }
-    if name(above) == TESTS_FOLDER && !path.join(EXPECT_FILE).exists() && !is_tests_folder(path) {
+    if name(parent) == TESTS_FOLDER && !path.join(EXPECT_FILE).exists() && !is_tests_folder(path) {
         return cases_of_job(path);
     }
-    if above.parent().is_some_and(|tests| name(tests) == TESTS_FOLDER) && is_case_folder(path) {
+    if parent.parent().is_some_and(|tests| name(tests) == TESTS_FOLDER) && is_case_folder(path) {
         return single_case(path);
     }
     let walk = ignore::WalkBuilder::new(path)
         .require_git(false)
         .git_global(false)
         .git_exclude(false)
-        // What lies below a folder of cases is theirs.
+        // Don't descend into folders of cases.
         .filter_entry(|entry| entry.depth() == 0 || !entry.path().parent().is_some_and(is_tests_folder))
         .build();
     let tests = walk
@@ -74,7 +72,7 @@ fn is_tests_folder(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == TESTS_FOLDER)
 }
 
-/// Whether a folder is a case, whatever it is a case of.
+/// Whether a folder is a case, whether or not its job exists.
 fn is_case_folder(folder: &Path) -> bool {
     [EXPECT_FILE, SCRIPT_FILE, RECORD_FOLDER].iter().any(|name| folder.join(name).exists())
 }
@@ -83,24 +81,23 @@ fn single_case(folder: &Path) -> Vec<DiscoveredCase> {
     vec![DiscoveredCase { folder: folder.to_owned(), job: folder.parent().and_then(job_file_of) }]
 }
 
-/// The cases in `tests/<job>`. Where there is such a job, every folder is one; elsewhere only what says so, for many
-/// projects have a folder called `tests`.
+/// The cases in `tests/<job>`. If that job exists, every folder is a case. Otherwise only folders with an expect.yaml are,
+/// since many projects have a folder called `tests`.
 fn cases_of_job(folder: &Path) -> Vec<DiscoveredCase> {
     let job = job_file_of(folder);
     let cases = subfolders(folder).into_iter().filter(|case| job.is_some() || case.join(EXPECT_FILE).exists());
     cases.map(|folder| DiscoveredCase { folder, job: job.clone() }).collect()
 }
 
-/// The job file that `tests/<job>` is about: the one of that name beside `tests`, or else the one that gives itself that
-/// name.
+/// The job file of `tests/<job>`: the file of that name next to `tests`, or else the file whose `name` it is.
 fn job_file_of(folder: &Path) -> Option<PathBuf> {
     let name = folder.file_name()?.to_str()?;
-    let beside = folder.parent()?.parent()?;
-    let by_file = ["yaml", "yml"].map(|ending| beside.join(format!("{name}.{ending}")));
+    let jobs_folder = folder.parent()?.parent()?;
+    let by_file = ["yaml", "yml"].map(|ending| jobs_folder.join(format!("{name}.{ending}")));
     if let Some(job) = by_file.into_iter().find(|path| path.is_file()) {
         return Some(job);
     }
-    let mut files: Vec<PathBuf> = std::fs::read_dir(beside).ok()?.flatten().map(|entry| entry.path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(jobs_folder).ok()?.flatten().map(|entry| entry.path()).collect();
     files.sort();
     let is_job = |path: &PathBuf| {
         path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml") && !read_files::is_script(path)
@@ -112,7 +109,7 @@ fn job_file_of(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The folders in a folder, hidden ones left out, in the order of their names.
+/// The folders in a folder, except for hidden ones, sorted by name.
 fn subfolders(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let is_shown = |path: &PathBuf| {

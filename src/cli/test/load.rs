@@ -1,4 +1,4 @@
-//! Cases as they are read, with everything that is wrong with them and their jobs.
+//! Loads test cases, and reports all mistakes in them and in their jobs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::discover::DiscoveredCase;
 use crate::cases::{self, Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
-use crate::cli::{is_secret_name, read_files, replay_source};
+use crate::cli::secrets::is_secret_name;
+use crate::cli::{read_files, replay_source};
 use crate::diagnostic::{Diagnostic, Severity, Source};
 use crate::error::Error;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
@@ -15,9 +16,9 @@ use crate::providers::Model;
 use crate::providers::replay::Script;
 use crate::yaml::{self, Node};
 
-/// Reads cases; a job that several are about is read once.
+/// Loads cases. A job that several cases share is read once.
 pub(super) struct CaseLoader {
-    /// The current folder, without links: what lies below is shown relative to it.
+    /// The canonical current folder. Paths below it are shown relative to it.
     current_folder: PathBuf,
     jobs: HashMap<PathBuf, Option<Arc<ValidJob>>>,
     user_config: UserConfig,
@@ -26,18 +27,18 @@ pub(super) struct CaseLoader {
 }
 
 impl CaseLoader {
-    pub(super) fn new(current: &Path, own: UserConfig, origin: JobTrust) -> Self {
+    pub(super) fn new(current: &Path, user_config: UserConfig, origin: JobTrust) -> Self {
         let current = current.canonicalize().unwrap_or_else(|_| current.to_owned());
-        Self { current_folder: current, jobs: HashMap::new(), user_config: own, origin, findings: Vec::new() }
+        Self { current_folder: current, jobs: HashMap::new(), user_config, origin, findings: Vec::new() }
     }
 
-    /// A path as it is shown.
+    /// A path as messages show it.
     pub(super) fn display_path(&self, path: &Path) -> String {
         let shown = path.strip_prefix(&self.current_folder).unwrap_or(path);
         if shown.as_os_str().is_empty() { ".".to_owned() } else { shown.to_string_lossy().into_owned() }
     }
 
-    /// A case; `None` where something is wrong, which is among the findings then.
+    /// Loads a case. `None` if it has mistakes, which are added to the findings.
     pub(super) fn load_case(&mut self, found: &DiscoveredCase) -> Option<Case> {
         let DiscoveredCase { folder, job } = found;
         let shown = self.display_path(folder);
@@ -45,10 +46,11 @@ impl CaseLoader {
             let job = folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
             let finding = read_files::unreadable_file(
                 Path::new(&shown),
-                &format!("there is no job `{job}` beside the folder `{TESTS_FOLDER}`"),
+                &format!("there is no job `{job}` next to the folder `{TESTS_FOLDER}`"),
             );
-            self.findings
-                .push(finding.help("name the folder of the cases as the job file, without its ending, or as the job"));
+            self.findings.push(
+                finding.help("give the folder of the cases the name of the job, or of its file without the extension"),
+            );
             return None;
         };
         let job = self.load_job(job_file);
@@ -98,8 +100,9 @@ impl CaseLoader {
         let job = match read_files::read_job(Path::new(&self.display_path(path)), self.origin) {
             Ok((source, folder)) => {
                 let checked = lints::check_with(&source, folder.as_ref(), self.origin, &self.user_config);
-                // Warnings are for `validate`.
-                self.findings.extend(checked.findings.into_iter().filter(|it| it.severity == Severity::Error));
+                // Warnings are left to `legwork validate`.
+                self.findings
+                    .extend(checked.findings.into_iter().filter(|finding| finding.severity == Severity::Error));
                 checked.job.map(Arc::new)
             }
             Err(finding) => {
@@ -111,10 +114,10 @@ impl CaseLoader {
         job
     }
 
-    /// The script or the record of a case, and where it lies.
+    /// The script or the record of a case, with its path.
     fn load_replies(&mut self, folder: &Path, job: Option<&ValidJob>) -> Option<(PathBuf, Script)> {
         let (file, record) = (folder.join(SCRIPT_FILE), folder.join(RECORD_FOLDER));
-        let wrong =
+        let finding =
             |why: &str, help: &str, shown: String| read_files::unreadable_file(Path::new(&shown), why).help(help);
         match (file.exists(), record.is_dir()) {
             (true, false) => {
@@ -132,51 +135,51 @@ impl CaseLoader {
                 }
                 Err(error) => {
                     let shown = self.display_path(&record);
-                    self.findings.push(wrong(&error.to_string(), "take the whole folder of a run", shown));
+                    self.findings.push(finding(&error.to_string(), "copy a whole run folder", shown));
                     None
                 }
             },
             (both, _) => {
                 let why = match both {
-                    true => "this case has a script and a record",
+                    true => "this case has both a script and a record",
                     false => "this case has neither a script nor a record",
                 };
                 let help = format!(
-                    "write the models' replies into `{SCRIPT_FILE}`, or copy a run's folder as `{RECORD_FOLDER}`"
+                    "write the replies of the models to `{SCRIPT_FILE}`, or copy a run folder to `{RECORD_FOLDER}`"
                 );
                 let shown = self.display_path(folder);
-                self.findings.push(wrong(why, &help, shown));
+                self.findings.push(finding(why, &help, shown));
                 None
             }
         }
     }
 
-    /// Holds the inputs against the job; the names of secret ones that have no value.
+    /// Checks the inputs against the job. Returns the names of secret inputs without a value.
     fn check_inputs(&mut self, job: &ValidJob, file: Option<&Path>) -> Option<Vec<String>> {
-        let mut given = InputValues::default();
+        let mut inputs = InputValues::default();
         let mut named = Vec::new();
         if let Some(file) = file {
             let source = self.read_source(file)?;
             let document = yaml::read::<Node>(&source).value;
             named =
                 document.iter().flat_map(Node::entries).filter_map(|(key, _)| key.text().map(str::to_owned)).collect();
-            given.file(&source);
+            inputs.file(&source);
         }
         let secrets = job.job().inputs().filter(|(_, input)| input.is_secret()).map(|(name, _)| name.value.clone());
         let secrets: Vec<String> = secrets.filter(|name| !named.contains(name)).collect();
         for name in &secrets {
-            given.set(&format!("{name}={}", cases::placeholder_secret(name)), |_| {
+            inputs.set(&format!("{name}={}", cases::placeholder_secret(name)), |_| {
                 Err(std::io::ErrorKind::NotFound.into())
             });
         }
         let model = Model::new("replay", SCRIPT_FILE);
-        let facts = RunContext {
+        let context = RunContext {
             workspace: "/workspace".to_owned(),
             run_id: "<run.id>".to_owned(),
             run_date: "<run.date>".to_owned(),
             model_override: Some(model),
         };
-        match Plan::new(job, &given, &facts) {
+        match Plan::new(job, &inputs, &context) {
             Ok(_) => Some(secrets),
             Err(findings) => {
                 self.findings.extend(findings);

@@ -1,4 +1,4 @@
-//! Puts a new text in the place of a file's old one: whole or not at all.
+//! Replaces the text of a file atomically.
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -8,33 +8,33 @@ use rustix::fs::{Gid, Uid, fchown};
 
 use super::read_files;
 
-/// Gives a file a new text, by way of a new file that takes its name, its mode and, where that is allowed, its owner.
-/// A symbolic link stays one: what it leads to is replaced. Of several hard links the others keep the old text.
+/// Replaces a file by a new one with the same name, mode and, if permitted, owner. If the path is a symbolic link, its target
+/// is replaced. Other hard links keep the old text.
 ///
 /// # Errors
-/// Where it no longer holds `before`, is write-protected, or the new file can't be made; it is then as it was.
+/// The file's text isn't `before`, the file is read-only, or the new file can't be created. The file is unchanged then.
 pub(super) fn replace_file(path: &Path, before: &str, after: &str) -> io::Result<()> {
     let target = path.canonicalize()?;
     let metadata = target.metadata()?;
     if metadata.permissions().readonly() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is write-protected"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the file is read-only"));
     }
     let folder = target.parent().unwrap_or(Path::new("/"));
-    let mut fresh = tempfile::Builder::new().prefix(".legwork-").tempfile_in(folder)?;
-    fresh.write_all(after.as_bytes())?;
-    let made = fresh.as_file().metadata()?;
-    if (made.uid(), made.gid()) != (metadata.uid(), metadata.gid()) {
-        // Only root can give files away; anyone else's becomes their own, as with any editor.
+    let mut file = tempfile::Builder::new().prefix(".legwork-").tempfile_in(folder)?;
+    file.write_all(after.as_bytes())?;
+    let created = file.as_file().metadata()?;
+    if (created.uid(), created.gid()) != (metadata.uid(), metadata.gid()) {
+        // Only root can change the owner. For others, the file becomes theirs, as with any editor.
         let (owner, group) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
-        let _ = fchown(fresh.as_file(), Some(owner), Some(group));
+        let _ = fchown(file.as_file(), Some(owner), Some(group));
     }
-    fresh.as_file().set_permissions(metadata.permissions())?;
-    fresh.as_file().sync_all()?;
-    let now = read_files::read_bounded(&target, before.len()).map_err(io::Error::other)?;
-    if now != before.as_bytes() {
-        return Err(io::Error::other("it was changed meanwhile"));
+    file.as_file().set_permissions(metadata.permissions())?;
+    file.as_file().sync_all()?;
+    let current = read_files::read_bounded(&target, before.len()).map_err(io::Error::other)?;
+    if current != before.as_bytes() {
+        return Err(io::Error::other("the file was changed in the meantime"));
     }
-    fresh.persist(&target).map_err(|failed| failed.error)?;
+    file.persist(&target).map_err(|error| error.error)?;
     Ok(())
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mode_and_links_stay() {
+    fn modes_and_links_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("far")).unwrap();
@@ -59,15 +59,15 @@ mod tests {
         assert_eq!(fs::read_to_string(at("far/job")).unwrap(), "new");
         assert_eq!(fs::read_to_string(at("hard")).unwrap(), "old");
         assert_eq!(fs::metadata(at("far/job")).unwrap().mode() & 0o7777, 0o751);
-        assert_eq!(fs::read_dir(at("far")).unwrap().count(), 1, "nothing is left behind");
+        assert_eq!(fs::read_dir(at("far")).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn a_file_that_changed_or_is_protected_stays() {
+    fn changed_and_read_only_files_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("job");
         for (there, mode, why) in
-            [("other", 0o644, "changed"), ("old and more", 0o644, "changed"), ("old", 0o444, "protected")]
+            [("other", 0o644, "changed"), ("old and more", 0o644, "changed"), ("old", 0o444, "read-only")]
         {
             let _ = fs::remove_file(&path);
             fs::write(&path, there).unwrap();
@@ -75,7 +75,7 @@ mod tests {
             let error = replace_file(&path, "old", "new").unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), there);
-            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
         }
         assert!(replace_file(&folder.path().join("gone"), "old", "new").is_err());
     }

@@ -1,4 +1,4 @@
-//! A change as a unified diff, which `git apply` and `patch -p1` take.
+//! Unified diffs for `git apply` and `patch -p1`.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Which files there are to check.
+//! Finds the files to check.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use super::read_files;
 use crate::diagnostic::Diagnostic;
 
-/// Something to check.
+/// A file to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InputFile {
-    /// A job or a script, by its name.
+    /// A job or a script, depending on its name.
     Path(PathBuf),
     /// Standard input.
     Stdin,
 }
 
-/// What the paths name, in their order; in a folder every YAML file in the order of the names. Hidden and ignored
-/// files and folders called `tests` are left out, links to folders aren't followed. What is named twice is there once.
+/// Expands paths to files, each file once. A folder stands for all YAML files in it, sorted by name, except for hidden and
+/// ignored files and folders called `tests`. Symbolic links to folders aren't followed.
 pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<InputFile, Diagnostic>> {
     let mut seen = HashSet::new();
     let mut folders = HashMap::new();
@@ -38,12 +38,12 @@ pub(super) fn expand_paths(paths: &[PathBuf]) -> Vec<Result<InputFile, Diagnosti
     all
 }
 
-/// A path without detours through its folders. A link keeps its own name, for the name counts.
+/// A path whose folder is canonical. The file name stays, even if it is a link, as it determines the kind of the file.
 fn canonical_folder(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> PathBuf {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
     let folder = folders.entry(folder.to_owned()).or_insert_with(|| {
-        let named = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        named.canonicalize().unwrap_or_else(|_| folder.to_owned())
+        let existing = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        existing.canonicalize().unwrap_or_else(|_| folder.to_owned())
     });
     folder.join(name)
 }
@@ -53,14 +53,14 @@ pub(super) fn is_yaml(name: Option<&OsStr>) -> bool {
 }
 
 fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
-    // By the name alone: whatever is called like a job has to be one.
+    // The name decides: a folder called like a job file is reported as unreadable.
     if is_yaml(path.file_name()) || !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
     let walk = ignore::WalkBuilder::new(path)
         .sort_by_file_name(Ord::cmp)
         .require_git(false)
-        // What this machine or this clone alone ignores is still everybody's job.
+        // The rules of this machine or this clone must not change which jobs are checked.
         .git_global(false)
         .git_exclude(false)
         .filter_entry(|entry| {
@@ -78,7 +78,7 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
         }
     }
     if files.is_empty() {
-        let finding = read_files::unreadable_file(path, "no job file is in this folder");
+        let finding = read_files::unreadable_file(path, "no job files in this folder");
         files.push(Err(finding.help("name a job file, or a folder with job files that aren't hidden or ignored")));
     }
     files

@@ -1,45 +1,53 @@
-//! A file as it is checked: a job with its folder, or a script with its job.
+//! Loads and checks one file: a job with its folder, or a script with its job.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::input_files::InputFile;
-use super::{CheckedFile, read_files};
+use super::read_files;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
 use crate::lints::{self, JobTrust, UserConfig};
 use crate::template::JobDir;
 use crate::yaml;
 
-/// A file that could be read.
+/// The findings about a file.
+#[derive(Debug, Default)]
+pub(super) struct CheckedFile {
+    pub(super) findings: Vec<Diagnostic>,
+    /// The names of the prompt files that were read.
+    pub(super) prompts: Vec<String>,
+}
+
+/// A file that was read.
 pub(super) struct LoadedFile {
     pub(super) source: Arc<Source>,
-    /// Where it can be written; standard input can't.
+    /// Its path; `None` for standard input.
     pub(super) path: Option<PathBuf>,
-    /// Where its prompts are looked up.
+    /// The folder for its prompt files.
     pub(super) folder: PathBuf,
     pub(super) kind: LoadedKind,
     pub(super) origin: JobTrust,
     pub(super) user_config: UserConfig,
 }
 
-/// What it is.
+/// The kind of a file.
 pub(super) enum LoadedKind {
-    /// A job, with its folder where that could be opened.
+    /// A job, with its folder if that could be opened.
     Job(Option<JobDir>),
-    /// A script, with the job that it belongs to where that can be read.
+    /// A script, with its job if that could be read.
     Script(Option<Box<Job>>),
 }
 
-/// Reads a file. Standard input is read as the file `stdin`, which need not be there.
+/// Reads a file. `stdin` is the name for standard input, and needn't exist.
 ///
 /// # Errors
-/// Where it can't be read: a finding that says why.
+/// A finding that says why the file can't be read.
 pub(super) fn load(
     file: &InputFile,
     stdin: &Path,
     origin: JobTrust,
-    own: &UserConfig,
+    user_config: &UserConfig,
 ) -> Result<LoadedFile, Diagnostic> {
     let (name, source, path) = match file {
         InputFile::Path(path) => {
@@ -57,15 +65,15 @@ pub(super) fn load(
     } else {
         match (JobDir::open(&folder), file) {
             (Ok(folder), _) => LoadedKind::Job(Some(folder)),
-            // An editor's buffer may be saved to a folder that is yet to come.
+            // An editor may save its buffer to a folder that doesn't exist yet.
             (Err(_), InputFile::Stdin) => LoadedKind::Job(None),
             (Err(error), InputFile::Path(_)) => return Err(read_files::unreadable_file(&folder, &error.to_string())),
         }
     };
-    Ok(LoadedFile { source, path, folder, kind, origin, user_config: own.clone() })
+    Ok(LoadedFile { source, path, folder, kind, origin, user_config: user_config.clone() })
 }
 
-/// Everything that is wrong with a file.
+/// Checks a file.
 pub(super) fn check(loaded: &LoadedFile) -> CheckedFile {
     match &loaded.kind {
         LoadedKind::Job(folder) => {
@@ -79,16 +87,16 @@ pub(super) fn check(loaded: &LoadedFile) -> CheckedFile {
     }
 }
 
-/// The job that a script lies beside, by its name, where its form has no mistake.
+/// The job of the same name next to a script, if it decodes without mistakes.
 fn job_of_script(script: &Path) -> Option<Job> {
     let stem = Path::new(script.file_stem()?).file_stem()?.to_owned();
-    let beside = ["yaml", "yml"].map(|ending| {
+    let job_files = ["yaml", "yml"].map(|ending| {
         let mut name = stem.clone();
         name.push(".");
         name.push(ending);
         script.with_file_name(name)
     });
-    let source = beside.iter().find_map(|path| read_files::read_source(path).ok())?;
+    let source = job_files.iter().find_map(|path| read_files::read_source(path).ok())?;
     let decoded = yaml::read::<Job>(&source);
     decoded.value.filter(|_| decoded.gaps.is_empty())
 }

@@ -276,7 +276,7 @@ fn github_gets_nine_of_a_level_and_a_count() {
     let shown = show("github", &[vec![error; 21], vec![warning; 9]].concat());
     let count = |start: &str| shown.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!((count("::error file=a.yaml,line=1,"), count("::error"), count("::warning")), (9, 10, 9));
-    assert!(shown.contains("::error::12 more errors, which are in the step's log\n"), "{shown}");
+    assert!(shown.contains("::error::12 more errors in the log of this step\n"), "{shown}");
     assert_eq!(count("./a.yaml:1:1: error[e]: m"), 12);
 }
 

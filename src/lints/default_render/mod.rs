@@ -1,6 +1,4 @@
-//! What becomes of the texts where nobody gives anything for the inputs.
-
-mod checks;
+//! Renders a job's texts with the defaults of its inputs, to find what fails or is empty before a run.
 
 use std::collections::HashSet;
 
@@ -9,21 +7,22 @@ use serde_json::{Map, Value, json};
 use crate::diagnostic::{Diagnostic, Rule, rule};
 use crate::job::value::check_value;
 use crate::job::{Input, InputType, PromptText};
-use crate::template::{PartialRender, PartialRenderer, Template};
+use crate::template::{PartialRenderer, Template};
 use crate::yaml::{Node, Spanned};
 
+use super::checks::{ambiguous_condition, parse_condition};
 use super::valid_job::name_of;
 use super::{Lint, LintContext, MAX_FINDINGS};
 
-/// Texts rendered with the defaults.
+/// Texts rendered with the inputs' defaults.
 pub(super) struct DefaultRender;
 
 const RULES: &[Rule] = &[rule!(Warning "empty-by-default")];
 
-/// The greatest size of all of a job's texts and inputs together that are rendered ahead of a run, in bytes.
+/// The greatest size of a job's texts and inputs together, in bytes. Larger ones aren't rendered before the run.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// How many texts may fail before the rest is left: each may have taken nearly all the steps that there are.
+/// Rendering stops after this many failures, because each of them can take nearly all the steps that are allowed.
 const MAX_FAILED: usize = MAX_FINDINGS + 10;
 
 impl Lint for DefaultRender {
@@ -32,7 +31,11 @@ impl Lint for DefaultRender {
     }
 
     fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-        render(subject, findings);
+        let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().range.len());
+        let is_small = inputs + subject.prompts.templates.size() <= MAX_BYTES;
+        if is_small && !subject.prompts.variables.inputs_incomplete {
+            render_texts(subject, findings);
+        }
         for finding in subject.prompts.templates.type_errors() {
             let same = |other: &Diagnostic| other.code == finding.code && super::overlap(&other.span, &finding.span);
             if !findings.iter().any(same) {
@@ -42,115 +45,78 @@ impl Lint for DefaultRender {
     }
 }
 
-/// Renders every text with the inputs' defaults, or with something that stands in for them.
-fn render(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-    let prompts = subject.prompts;
+/// A text to render, and what to look for.
+enum Text<'a> {
+    Prompt(&'a Spanned<PromptText>, &'static str),
+    Condition(&'a Spanned<String>),
+}
+
+fn render_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let (job, prompts) = (subject.job, subject.prompts);
     let templates = &prompts.templates;
-    let agents = subject.job.agents().filter_map(|agent| {
+    let prompt = prompts.prompt.iter().map(|template| (Text::Prompt(&job.parent.prompt, "prompt"), template));
+    let systems = job.agents().filter_map(|agent| {
         let template = match agent.name {
             Some(name) => prompts.subagents.get(&name.value),
             None => prompts.system.as_ref(),
         };
-        Some((agent.system?, template?, "system prompt"))
+        Some((Text::Prompt(agent.system?, "system prompt"), template?))
     });
-    let prompt = prompts.prompt.as_ref().map(|template| (&subject.job.parent.prompt, template, "prompt"));
-    let is_shown = |template: &Template| templates.has_tags(template) && templates.is_valid(template);
-    let mut texts = prompt.into_iter().chain(agents).filter(|(_, template, _)| is_shown(template)).peekable();
-    let inputs = subject.root.get("inputs").map_or(0, |inputs| inputs.place().range.len());
-    let size = inputs + templates.size();
-    let is_nothing = texts.peek().is_none() && subject.job.checks.is_empty();
-    if is_nothing || prompts.variables.inputs_incomplete || size > MAX_BYTES {
-        return;
-    }
-    let (known, unknown) = template_values(subject, None);
-    let ahead = templates.partial_renderer(&known, unknown);
-    let mut ahead = DefaultRenderer { subject, defaults: ahead, trials: Vec::new() };
+    let conditions = job.checks.iter().zip(&prompts.conditions).filter_map(|(check, template)| {
+        let when = check.when.as_ref().filter(|when| !when.value.trim().is_empty() && !when.node.is_placeholder())?;
+        Some((Text::Condition(when), template.as_ref()?))
+    });
+    let needs_rendering = |template: &Template| templates.has_tags(template) && templates.is_valid(template);
+    let mut renderer = None;
     let mut failed = 0;
     let mut seen = HashSet::new();
-    for (text, template, kind) in texts {
-        let (is_failed, finding) = check_text(&mut ahead, text, template, kind);
-        // A file that several agents share fails for each of them in the same way.
+    for (text, template) in prompt.chain(systems).chain(conditions) {
+        let rendered = match &text {
+            Text::Condition(when) if !templates.has_tags(template) => Some(Ok(when.value.clone())),
+            _ if !needs_rendering(template) => None,
+            _ => {
+                let renderer: &mut PartialRenderer<'_> = renderer.get_or_insert_with(|| {
+                    let (values, unknown) = template_values(subject);
+                    templates.partial_renderer(&values, unknown)
+                });
+                if failed > MAX_FAILED || renderer.is_exhausted() {
+                    return;
+                }
+                let result = renderer.render(template);
+                failed += usize::from(result.rendered.is_err());
+                result.is_final.then_some(result.rendered)
+            }
+        };
+        let finding = match (rendered, text) {
+            (None, _) => None,
+            (Some(Err(finding)), _) => Some(*finding),
+            (Some(Ok(rendered)), Text::Prompt(prompt, kind)) => {
+                rendered.trim().is_empty().then(|| empty_prompt(prompt, kind))
+            }
+            (Some(Ok(rendered)), Text::Condition(when)) => {
+                parse_condition(&rendered).is_none().then(|| ambiguous_condition(when, &rendered))
+            }
+        };
+        // Agents that share a file share its failure.
         findings.extend(finding.filter(|it| seen.insert((it.span.source.name.clone(), it.span.range.start, it.code))));
-        failed += usize::from(is_failed);
-        if failed > MAX_FAILED || ahead.is_exhausted() {
-            return;
-        }
-    }
-    checks::check_commands(subject, &mut ahead, MAX_FAILED - failed, findings);
-}
-
-/// How many values of each type are tried.
-const TRIALS: usize = 7;
-
-/// Renders texts with what is known of their values; where one fails, with many others to see whether it always does.
-struct DefaultRenderer<'a> {
-    subject: &'a LintContext<'a>,
-    defaults: PartialRenderer<'a>,
-    trials: Vec<PartialRenderer<'a>>,
-}
-
-impl DefaultRenderer<'_> {
-    fn render(&mut self, template: &Template) -> PartialRender {
-        let mut foreseen = self.defaults.render(template);
-        if let Err(finding) = &foreseen.rendered
-            && !foreseen.is_final
-            && foreseen.failed_by_type
-        {
-            foreseen.is_final = self.always_fails(template, finding);
-        }
-        foreseen
-    }
-
-    /// Whether a text fails in the same way whatever is given for the inputs.
-    fn always_fails(&mut self, template: &Template, finding: &Diagnostic) -> bool {
-        if self.trials.is_empty() {
-            let subject = self.subject;
-            let trial = |number| {
-                let (values, unknown) = template_values(subject, Some(number));
-                subject.prompts.templates.partial_renderer(&values, unknown)
-            };
-            self.trials = (0..TRIALS).map(trial).collect();
-        }
-        self.trials.iter_mut().all(|trial| {
-            let foreseen = trial.render(template);
-            foreseen.failed_by_type && foreseen.rendered.is_err_and(|other| other.span.range == finding.span.range)
-        })
-    }
-
-    fn is_exhausted(&self) -> bool {
-        self.defaults.is_exhausted()
     }
 }
 
-/// Whether the text can't be rendered, and what there is to say about it.
-fn check_text(
-    ahead: &mut DefaultRenderer<'_>,
-    text: &Spanned<PromptText>,
-    template: &Template,
-    kind: &str,
-) -> (bool, Option<Diagnostic>) {
-    let foreseen = ahead.render(template);
-    match foreseen.rendered {
-        Err(finding) => (true, foreseen.is_final.then_some(*finding)),
-        Ok(rendered) if rendered.trim().is_empty() && foreseen.is_final => {
-            let place = match &text.value {
-                PromptText::Text(_) => text.place(),
-                PromptText::File(file) => file.file.place(),
-            };
-            let message = format!("with the inputs' defaults, this {kind} is empty");
-            let help = match kind {
-                "prompt" => "say what the job is to do in every case, or give the inputs that it needs no default",
-                _ => "say something in every case, or remove the key for the built-in one",
-            };
-            (false, Some(Diagnostic::warning("empty-by-default", place, message).help(help)))
-        }
-        Ok(_) => (false, None),
-    }
+fn empty_prompt(text: &Spanned<PromptText>, kind: &str) -> Diagnostic {
+    let place = match &text.value {
+        PromptText::Text(_) => text.place(),
+        PromptText::File(file) => file.file.place(),
+    };
+    let help = match kind {
+        "prompt" => "add text that doesn't depend on inputs, or remove the default of the inputs that it needs",
+        _ => "add text that doesn't depend on inputs, or remove the key to get the built-in system prompt",
+    };
+    Diagnostic::warning("empty-by-default", place, format!("with the inputs' defaults, this {kind} is empty"))
+        .help(help)
 }
 
-/// What templates see where nothing is given, and the names of the inputs that something stands in for; in a trial that
-/// is all of them.
-fn template_values(subject: &LintContext<'_>, trial: Option<usize>) -> (Value, HashSet<String>) {
+/// The variables of the templates, with a sample value for each input without a default; and the names of those inputs.
+fn template_values(subject: &LintContext<'_>) -> (Value, HashSet<String>) {
     let names = &subject.prompts.variables;
     let mut inputs: Map<String, Value> = names.inputs.iter().map(|name| (name.clone(), Value::from("text"))).collect();
     let mut unknown: HashSet<String> = names.inputs.iter().cloned().collect();
@@ -158,11 +124,10 @@ fn template_values(subject: &LintContext<'_>, trial: Option<usize>) -> (Value, H
         let default =
             input.default.as_ref().filter(|default| !default.is_placeholder() && !input.kind.node.is_placeholder());
         let default = default.map(Node::to_json).filter(|default| check_value(input, default.clone(), None).is_ok());
-        let default = default.filter(|_| trial.is_none());
         if default.is_some() {
             unknown.remove(&name.value);
         }
-        inputs.insert(name.value.clone(), default.unwrap_or_else(|| sample_value(input, trial)));
+        inputs.insert(name.value.clone(), default.unwrap_or_else(|| sample_value(input)));
     }
     let values = json!({
         "inputs": inputs,
@@ -173,31 +138,18 @@ fn template_values(subject: &LintContext<'_>, trial: Option<usize>) -> (Value, H
     (values, unknown)
 }
 
-/// A value of an input's type. The trials are as unlike each other as they can be.
-fn sample_value(input: &Input, trial: Option<usize>) -> Value {
-    let number = trial.unwrap_or_default();
+/// A value of an input's type.
+fn sample_value(input: &Input) -> Value {
     match input.kind.value {
         InputType::String => {
-            let choices = input.choices.iter().flat_map(|choices| &choices.value);
-            let choices: Vec<&str> = choices.map(|choice| choice.value.as_str()).collect();
-            match (choices.len(), trial) {
-                (0, None) => "text".into(),
-                (0, Some(_)) => ["a b\nc", "", "1", "-2.5", "true", "k=v:w,x/y.z-0", "[1]"][number % TRIALS].into(),
-                (count, _) => choices[number % count].into(),
-            }
+            let first = input.choices.as_ref().and_then(|choices| choices.value.first());
+            first.map_or("text", |choice| choice.value.as_str()).into()
         }
-        InputType::Integer => [1, 0, 2, -7, 1_000_003, 16, 100][number % TRIALS].into(),
-        InputType::Number => [1.5, 0.0, 2.0, -0.25, 1e6, 3.0, 100.0][number % TRIALS].into(),
-        InputType::Boolean => number.is_multiple_of(2).into(),
-        InputType::Path => ["path", "src/main.rs", "a", "a-b/c.d", "1", "", "x/y/z"][number % TRIALS].into(),
-        InputType::List => match trial {
-            None => json!(["item"]),
-            Some(_) => {
-                let items: [&[&str]; TRIALS] =
-                    [&["a", "b"], &[], &["1"], &["1", "2", "3"], &["", "x=y", "z"], &["a"; 300], &["-1.5"]];
-                json!(items[number % TRIALS])
-            }
-        },
+        InputType::Integer => 1.into(),
+        InputType::Number => 1.5.into(),
+        InputType::Boolean => true.into(),
+        InputType::Path => "path".into(),
+        InputType::List => json!(["item"]),
     }
 }
 

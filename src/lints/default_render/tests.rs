@@ -31,7 +31,7 @@ fn what_no_value_of_a_type_can_do_is_found_at_its_place() {
         ("string", "{{ inputs.x['foo'] }}", "inputs.x['foo']"),
         ("integer", "{{ inputs.x.foo }}", "inputs.x.foo"),
         ("list", "{{ inputs.x.foo }}", "inputs.x.foo"),
-        ("list", "{{ inputs.x.foo.bar }}", ".foo.bar"),
+        ("list", "{{ inputs.x.foo.bar }}", "inputs.x.foo"),
         ("string", "{{ inputs.x + 1 }}", "inputs.x + 1"),
         ("string", "{{ -inputs.x }}", "-inputs.x"),
         ("integer", "{{ inputs.x | join(',') }}", "join(',')"),

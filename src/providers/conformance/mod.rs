@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::test_server::bodies::{self, What};
+use super::test_server::body_dump::{self, What};
 use super::test_server::{ScriptedResponse, ScriptedServer};
 use super::{
     ConnectContext, Conversation, ConversationConfig, Model, Provider, ProviderError, ProviderSpec, ReplyRequest,
@@ -241,7 +241,7 @@ pub(super) fn in_one_piece(dialect: &dyn WireDialect, said: &ReplySpec) -> Scrip
 
 fn keep(dialect: &dyn WireDialect, what: What, body: &str) {
     let path = dialect.request_line().split(' ').nth(1).unwrap_or_default();
-    bodies::keep(what, &bodies::Origin { path, test: &bodies::test(), novel: &[] }, body.as_bytes());
+    body_dump::keep(what, &body_dump::Origin { path, test: &body_dump::test(), novel: &[] }, body.as_bytes());
 }
 
 /// Asks once, of a server that answers with this and then with that.

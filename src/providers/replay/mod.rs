@@ -135,7 +135,7 @@ impl Conversation for ReplayConversation {
     }
 
     fn upcoming_summary(&self) -> Option<u32> {
-        self.script.summary_keeps_turns(&self.agent, self.next)
+        self.script.summary_kept_turns(&self.agent, self.next)
     }
 
     fn prompt_bytes(&self) -> usize {

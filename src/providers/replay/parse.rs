@@ -60,7 +60,7 @@ struct ScriptedReply {
     /// they are. Default: it is none, unless one is asked for.
     #[serde(default)]
     #[schemars(range(min = 1))]
-    keeps_turns: Option<u32>,
+    kept_turns: Option<u32>,
 }
 
 /// One call of a tool.
@@ -188,8 +188,8 @@ fn convert_replies(
     for said in all.value {
         let place = said.place();
         let shown = display_place(&place);
-        let ScriptedReply { thinking, text, calls: called, stop, usage, keeps_turns } = said.value;
-        list.summaries.extend(keeps_turns.map(|kept| (list.replies.len(), kept)));
+        let ScriptedReply { thinking, text, calls: called, stop, usage, kept_turns } = said.value;
+        list.summaries.extend(kept_turns.map(|kept| (list.replies.len(), kept)));
         if !said.node.is_placeholder() && said.node.entries().next().is_none() {
             let finding = Diagnostic::error("empty-reply", place, "a reply that says nothing");
             findings.push(finding.help("give it `text` or `calls`; `text: \"\"` is an empty one"));

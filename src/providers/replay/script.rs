@@ -105,7 +105,7 @@ impl Script {
     }
 
     /// How many turns an agent's reply leaves as they are, where it sums up what went before.
-    pub(super) fn summary_keeps_turns(&self, id: &str, index: usize) -> Option<u32> {
+    pub(super) fn summary_kept_turns(&self, id: &str, index: usize) -> Option<u32> {
         self.agents.get(id)?.summaries.get(&index).copied()
     }
 

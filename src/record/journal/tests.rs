@@ -129,7 +129,7 @@ fn what_another_version_wrote_is_told_from_what_was_changed() {
     );
     let (_, flaw) = read(format!("{line}}}}}\n"));
     assert!(matches!(flaw, Some(JournalError::OtherFormat { format: 7, version: None })), "its sums may be others");
-    let (_, flaw) = read(summed(&[&format!("{}}}", line.replace('7', "1"))]));
+    let (_, flaw) = read(summed(&[&format!("{}}}", line.replace('7', "2"))]));
     assert!(matches!(flaw, Some(JournalError::Unrecognized { line: 1, .. })), "{flaw:?}");
     let painted = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","agent":"parent","type":"painted","data":{}"#;
     let (_, flaw) = read(summed(&[painted]));

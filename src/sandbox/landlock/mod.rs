@@ -1,11 +1,11 @@
-//! The tier without namespaces: landlock's rules, a seccomp filter and the loss of all capabilities, which a process takes
-//! on itself before it becomes a command.
+//! The tier `landlock`, without namespaces: before a process becomes a command, it restricts itself by landlock rules and a
+//! seccomp filter and drops all capabilities.
 
 mod probe;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,19 +18,20 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope,
 };
 
-use super::chmod_broker::{ChmodBroker, WritableRoots, taken};
+use super::chmod_broker::{ChmodBroker, WritableRoots};
+use super::policy::SandboxPolicy;
 use super::readable_paths::find_readable;
-use super::{SandboxPolicy, capabilities, seccomp};
+use super::{capabilities, seccomp};
 use crate::job::Network;
 
-/// The newest version of landlock whose rules are known here. An older kernel gets those that it knows.
+/// The newest landlock version that is used. On an older kernel, the rules that it doesn't know are left out.
 const LATEST_ABI: ABI = ABI::V7;
-/// The version since when a command can't send signals to the runner and other processes.
+/// The version since which a command can't send signals to this process and others.
 const SIGNAL_SCOPE_ABI: i32 = 6;
-/// Devices that hold nothing and lead nowhere.
+/// Devices that commands may use: they hold no data.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// How commands of a run are confined without namespaces. Made once; the rules are about the files that exist then.
+/// Confines the commands of a run without namespaces. The rules apply to the files that exist when it is created.
 #[derive(Debug, Clone)]
 pub struct Landlock(Arc<LandlockInner>);
 
@@ -40,38 +41,41 @@ struct LandlockInner {
     read_only_ruleset: OwnedFd,
     filter: Vec<u8>,
     chmod_broker: ChmodBroker,
-    temporary: PathBuf,
+    temp_dir: PathBuf,
     abi: i32,
 }
 
 impl Landlock {
-    /// Makes the rules. `home` is the empty folder that commands get as theirs; their temporary files go into a folder
-    /// within it, for `/tmp` is everyone's: what others left there isn't read, and nothing is left there for others.
+    /// Creates the rules. `home` is the empty home folder that commands get. Their temporary files go into a folder in it,
+    /// because other users share `/tmp`: commands must not read their files nor leave files for them.
     ///
     /// # Errors
-    /// Where the kernel has no landlock or no seccomp, where this machine's calls aren't known here, or the home or the
-    /// workspace can't be opened.
-    pub fn prepare(boundary: &SandboxPolicy, home: &Path) -> io::Result<Self> {
+    /// If the kernel has no landlock or no seccomp, the system calls of this architecture aren't known, or the home folder or
+    /// the workspace can't be opened.
+    pub fn prepare(policy: &SandboxPolicy, home: &Path) -> io::Result<Self> {
         let abi = version()?;
-        let filter = seccomp::landlock_filter(boundary.network, abi);
+        let filter = seccomp::landlock_filter(policy.network, abi);
         if filter.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "no filter is known for this architecture"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "there is no system call filter for this architecture",
+            ));
         }
         let home = home.canonicalize()?;
-        let temporary = home.join(".tmp");
-        match fs::DirBuilder::new().mode(0o700).create(&temporary) {
+        let temp_dir = home.join(".tmp");
+        match fs::DirBuilder::new().mode(0o700).create(&temp_dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let rules = LandlockRules::new(boundary, &home);
-        let attendant = ChmodBroker::start(WritableRoots {
+        let rules = LandlockRules::new(policy, &home);
+        let chmod_broker = ChmodBroker::start(WritableRoots {
             writable: rules.writable.clone(),
             writable_unless_read_only: rules.writable_unless_read_only.clone(),
-            // Of a folder that is open in part, only the look after each call knows which.
-            protected: boundary
+            // Partly protected folders are left to the check after each command.
+            protected: policy
                 .protected
                 .iter()
-                .filter(|path| !boundary.allowed_changes.allows_below(path))
+                .filter(|path| !policy.allowed_changes.allows_below(path))
                 .cloned()
                 .collect(),
         })?;
@@ -79,21 +83,25 @@ impl Landlock {
             write_ruleset: rules.ruleset(true)?,
             read_only_ruleset: rules.ruleset(false)?,
             filter,
-            chmod_broker: attendant,
-            temporary,
+            chmod_broker,
+            temp_dir,
             abi,
         })))
     }
 
-    /// What this kernel's landlock can't keep from commands, in a few words each.
+    /// What this kernel's landlock can't prevent, each as the end of "can't keep commands from".
     pub fn limitations(&self) -> Vec<&'static str> {
-        if self.0.abi < SIGNAL_SCOPE_ABI { vec!["signals to other processes of the same user"] } else { Vec::new() }
+        if self.0.abi < SIGNAL_SCOPE_ABI {
+            vec!["sending signals to other processes of the same user"]
+        } else {
+            Vec::new()
+        }
     }
 
-    /// Confines a command that isn't started yet. It gets the private folder as `TMPDIR`.
+    /// Confines a command that will be started, and sets its `TMPDIR`.
     #[allow(unsafe_code)]
     pub fn confine(&self, command: &mut Command, read_only: bool) {
-        command.env("TMPDIR", &self.0.temporary);
+        command.env("TMPDIR", &self.0.temp_dir);
         let prepared = Arc::clone(&self.0);
         // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
         unsafe {
@@ -103,7 +111,7 @@ impl Landlock {
 }
 
 impl LandlockInner {
-    /// Takes the restrictions on this process.
+    /// Applies the restrictions to this process.
     fn enter(&self, read_only: bool) -> io::Result<()> {
         capabilities::drop_all()?;
         let rules = if read_only { &self.read_only_ruleset } else { &self.write_ruleset };
@@ -113,16 +121,14 @@ impl LandlockInner {
     }
 }
 
-/// Keeps commands from the abstract unix sockets of other processes, which have no place in the file system: those of D-Bus
-/// and X11, for instance. It confines nothing else, so it can be put around a program that mounts.
+/// Blocks abstract unix sockets of other processes, such as those of D-Bus and X11, which no mount can hide. It restricts
+/// nothing else, so it can be applied to a program that mounts.
 #[derive(Debug)]
 pub(super) struct SocketScope(Arc<OwnedFd>);
 
 impl SocketScope {
-    /// Makes it.
-    ///
     /// # Errors
-    /// Where the kernel doesn't know it (before Linux 6.12).
+    /// If the kernel doesn't support it (before Linux 6.12).
     pub(super) fn new() -> io::Result<Self> {
         if version()? < SIGNAL_SCOPE_ABI {
             return Err(io::ErrorKind::Unsupported.into());
@@ -132,7 +138,7 @@ impl SocketScope {
         Ok(Self(Arc::new(descriptor.ok_or(io::ErrorKind::Unsupported)?)))
     }
 
-    /// Puts it around a command that isn't started yet.
+    /// Applies it to a command that will be started.
     #[allow(unsafe_code)]
     pub(super) fn enter(&self, command: &mut Command) {
         let rules = Arc::clone(&self.0);
@@ -146,13 +152,13 @@ impl SocketScope {
     }
 }
 
-/// The version of landlock that the kernel speaks.
+/// The kernel's landlock version.
 #[allow(unsafe_code)]
 fn version() -> io::Result<i32> {
-    const ASK_FOR_THE_VERSION: u32 = 1;
+    const CREATE_RULESET_VERSION: u32 = 1;
     let nothing: *const u8 = std::ptr::null();
-    // SAFETY: the call reads nothing where it is asked for the version.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, ASK_FOR_THE_VERSION) };
+    // SAFETY: with this flag, the call reads no memory.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, CREATE_RULESET_VERSION) };
     match version {
         1.. => Ok(version as i32),
         0 => Err(io::ErrorKind::Unsupported.into()),
@@ -169,47 +175,51 @@ fn restrict_self(rules: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Installs a filter and gives its listener, which is closed on exec.
+/// Installs a filter and returns its listener, which is closed on exec.
 #[allow(unsafe_code)]
 fn install(filter: &[u8]) -> io::Result<OwnedFd> {
     let length = filter.len() / size_of::<libc::sock_filter>();
     let program =
         libc::sock_fprog { len: length as u16, filter: filter.as_ptr().cast::<libc::sock_filter>().cast_mut() };
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    // SAFETY: the program outlives the call, which copies it, byte by byte, so that it needn't be aligned.
+    // SAFETY: the program outlives the call, which copies it byte by byte, so it needn't be aligned.
     let listener =
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    if listener < 0 { Err(io::Error::last_os_error()) } else { Ok(taken(listener as i32)) }
+    if listener < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just returned this descriptor, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener as i32) })
 }
 
-/// What is allowed, before it is told to the kernel.
+/// The paths that are allowed, before the rulesets are created.
 struct LandlockRules<'a> {
-    boundary: &'a SandboxPolicy,
-    /// Always.
+    policy: &'a SandboxPolicy,
+    /// Writable for all commands.
     writable: Vec<PathBuf>,
-    /// Where commands aren't read-only.
+    /// Writable for commands that aren't read-only.
     writable_unless_read_only: Vec<PathBuf>,
     readable: Vec<PathBuf>,
     listed: Vec<PathBuf>,
 }
 
 impl<'a> LandlockRules<'a> {
-    fn new(boundary: &'a SandboxPolicy, home: &Path) -> Self {
-        let users_home = boundary.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
+    fn new(policy: &'a SandboxPolicy, home: &Path) -> Self {
+        let users_home = policy.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
         let machine = find_readable(users_home.as_deref(), rustix::process::geteuid().is_root());
         let mut readable = machine.whole;
-        readable.extend(boundary.readable.iter().cloned());
-        // A folder of programs that holds a whole home isn't one.
-        let leads_home = |path: &PathBuf| users_home.as_ref().is_some_and(|home| home.starts_with(path));
+        readable.extend(policy.readable.iter().cloned());
+        // An entry of `PATH` must not expose the whole home folder.
+        let contains_home = |path: &PathBuf| users_home.as_ref().is_some_and(|home| home.starts_with(path));
         readable.extend(
-            boundary.path_dirs.iter().filter_map(|path| path.canonicalize().ok()).filter(|path| !leads_home(path)),
+            policy.path_dirs.iter().filter_map(|path| path.canonicalize().ok()).filter(|path| !contains_home(path)),
         );
         let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let changeable = std::iter::once(&boundary.workspace).chain(&boundary.writable).map(canonical).collect();
+        let writable_roots = policy.writable_roots().map(canonical).collect();
         Self {
-            boundary,
+            policy,
             writable: vec![home.to_owned()],
-            writable_unless_read_only: changeable,
+            writable_unless_read_only: writable_roots,
             readable,
             listed: machine.listed,
         }
@@ -226,12 +236,11 @@ impl<'a> LandlockRules<'a> {
         let device = AccessFs::IoctlDev | AccessFs::MakeChar | AccessFs::MakeBlock;
         let write = AccessFs::from_all(LATEST_ABI) & !device;
         let names: BitFlags<AccessFs> = AccessFs::ReadDir.into();
-        let cut = self.boundary.network == Network::None;
         let mut ruleset = Ruleset::default()
             .handle_access(AccessFs::from_all(LATEST_ABI))?
             .scope(Scope::Signal)?
             .scope(Scope::AbstractUnixSocket)?;
-        if cut {
+        if self.policy.network == Network::None {
             ruleset = ruleset.handle_access(AccessNet::from_all(LATEST_ABI))?;
         }
         let mut created = ruleset.create()?;
@@ -252,7 +261,7 @@ impl<'a> LandlockRules<'a> {
     }
 }
 
-/// Allows access beneath a path; nothing where it can't be opened.
+/// Allows access to a path and everything below it. A path that can't be opened is skipped.
 fn allow(created: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
     let Ok(file) = PathFd::new(path) else { return Ok(created) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(LATEST_ABI) };

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::super::SandboxPolicy;
+use super::super::policy::SandboxPolicy;
 use super::Landlock;
 use crate::job::Network;
 

@@ -220,13 +220,13 @@ fn configuration_that_is_too_much_makes_the_search_incomplete() {
     let bench = TestRepository::new();
     bench.repository("ws");
     git(&bench.root.join("ws"), &["config", "include.path", "../many"]);
-    let many: String = (0..=MOST_NAMED).map(|number| format!("[include] path = {number}\n")).collect();
+    let many: String = (0..=MAX_CONFIG_PATHS).map(|number| format!("[include] path = {number}\n")).collect();
     bench.write("ws/many", &many);
     let found = bench.find();
     assert!(!found.repositories.is_complete && found.paths.len() < 100);
     bench.write("ws/many", "");
     assert!(bench.find().repositories.is_complete);
-    for number in 0..CONFIGURATION_BYTES / git::MAX_FILE_BYTES {
+    for number in 0..MAX_GIT_CONFIG_BYTES / git::MAX_FILE_BYTES {
         let file = fs::File::create(bench.root.join(format!("ws/{number}"))).unwrap();
         file.set_len(git::MAX_FILE_BYTES).unwrap();
         bench.write(

@@ -1,63 +1,63 @@
-//! What is at a path.
+//! What was at a path: the state that a protected file is compared with and restored to.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
-use rustix::io::Errno;
+use rustix::fs::{FileType, Stat, readlinkat};
+
+use super::dir_fd::{kind_of, read, stat};
 
 /// The largest file whose content is kept, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The same of a git folder: its index grows with the number of files.
-pub(super) const LARGEST_OF_GIT: u64 = 32 << 20;
-/// How deep a folder is looked into.
-const MAX_DEPTH: usize = 32;
+/// The same for git folders, where the index grows with the number of files.
+pub(super) const MAX_GIT_FILE_BYTES: u64 = 32 << 20;
 
-/// How much may still be kept.
+/// How much more may be recorded.
 #[derive(Debug)]
 pub(super) struct SnapshotBudget {
     entries: usize,
     bytes: u64,
-    largest: u64,
-    /// Whether something couldn't be looked into.
+    max_file_bytes: u64,
+    /// Whether something was too large or nested too deep to be recorded.
     pub(super) exceeded: bool,
 }
 
 impl Default for SnapshotBudget {
     fn default() -> Self {
-        Self { entries: 200_000, bytes: 32 << 20, largest: MAX_FILE_BYTES, exceeded: false }
+        Self { entries: 200_000, bytes: 32 << 20, max_file_bytes: MAX_FILE_BYTES, exceeded: false }
     }
 }
 
 impl SnapshotBudget {
-    /// For git folders, which are looked at as a whole.
-    pub(super) fn of_trees() -> Self {
-        Self { entries: 200_000, bytes: 64 << 20, largest: LARGEST_OF_GIT, exceeded: false }
+    /// For git folders and other folders of which a part may change.
+    pub(super) fn for_partly_protected() -> Self {
+        Self { entries: 200_000, bytes: 64 << 20, max_file_bytes: MAX_GIT_FILE_BYTES, exceeded: false }
     }
 
-    /// Takes an entry, if there is one left.
+    /// Takes an entry; false if none is left.
     pub(super) fn take(&mut self) -> bool {
-        let left = self.entries > 0;
+        let is_left = self.entries > 0;
         self.entries = self.entries.saturating_sub(1);
-        left
+        self.exceeded |= !is_left;
+        is_left
     }
 }
 
-/// What is at a path.
+/// What was at a path.
 #[derive(Debug)]
 pub(super) enum FileState {
     Missing,
+    /// With its content, unless it is too large.
     File(StatSnapshot, Option<Vec<u8>>),
     Link(StatSnapshot, OsString),
     Folder(StatSnapshot, BTreeMap<OsString, FileState>),
-    /// Something of which nothing but this is kept: a pipe, a socket, a folder beyond the bounds.
+    /// A pipe, a socket or a folder that couldn't be recorded.
     Other(StatSnapshot),
 }
 
-/// By what a change is seen. The time of the last change (ctime) is set by the kernel alone.
+/// The metadata by which a change is noticed. Only the kernel sets the time of the last change (ctime).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct StatSnapshot {
     device: u64,
@@ -103,7 +103,7 @@ impl StatSnapshot {
         Self { device, inode, mode, uid: user, gid: group, size, mtime: written, ctime: changed }
     }
 
-    /// Those of what is there, if anything is.
+    /// The metadata of what is there, if anything is.
     pub(super) fn at(folder: &OwnedFd, name: &OsStr) -> Option<Self> {
         stat(folder, name).as_ref().map(Self::of)
     }
@@ -112,133 +112,58 @@ impl StatSnapshot {
         FileType::from_raw_mode(self.mode) == FileType::RegularFile
     }
 
-    /// Whether who may do what with it is as before.
+    /// Whether mode and owner are the same.
     pub(super) fn has_same_permissions(&self, other: &Self) -> bool {
         (self.mode, self.uid, self.gid) == (other.mode, other.uid, other.gid)
     }
 }
 
 impl FileState {
-    /// Looks at what is there.
-    pub(super) fn capture(folder: &OwnedFd, name: &OsStr, budget: &mut SnapshotBudget) -> Self {
-        Self::look_within(folder, name, budget, 0)
-    }
-
-    fn look_within(folder: &OwnedFd, name: &OsStr, budget: &mut SnapshotBudget, depth: usize) -> Self {
-        let Some(stat) = stat(folder, name) else { return Self::Missing };
-        let marks = StatSnapshot::of(&stat);
-        let within = budget.take();
-        budget.exceeded |= !within;
-        match FileType::from_raw_mode(stat.st_mode) {
+    /// Records anything but a folder.
+    pub(super) fn capture_file(folder: &OwnedFd, name: &OsStr, budget: &mut SnapshotBudget) -> Self {
+        let Some(now) = stat(folder, name) else { return Self::Missing };
+        let metadata = StatSnapshot::of(&now);
+        let may_keep = budget.take();
+        match kind_of(&now) {
             FileType::RegularFile => {
-                let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-                let most = budget.largest.min(budget.bytes);
-                let content = if within && size <= most { read(folder, name, most) } else { None };
+                let max = budget.max_file_bytes.min(budget.bytes);
+                let fits = may_keep && u64::try_from(now.st_size).is_ok_and(|size| size <= max);
+                let content = if fits { read(folder, name, max) } else { None };
                 budget.bytes = budget.bytes.saturating_sub(content.as_ref().map_or(0, |content| content.len() as u64));
-                Self::File(marks, content)
+                Self::File(metadata, content)
             }
-            FileType::Symlink => {
-                let target = readlinkat(folder, name, Vec::new()).unwrap_or_default();
-                Self::Link(marks, OsStr::from_bytes(target.as_bytes()).to_owned())
-            }
-            FileType::Directory if within && depth < MAX_DEPTH => match names(folder, name) {
-                Ok((opened, names)) if names.len() <= budget.entries => {
-                    let look = |name: OsString| {
-                        let state = Self::look_within(&opened, &name, budget, depth + 1);
-                        (name, state)
-                    };
-                    Self::Folder(marks, names.into_iter().map(look).collect())
-                }
-                _ => {
-                    budget.exceeded = true;
-                    Self::Other(marks)
-                }
-            },
-            FileType::Directory => {
-                budget.exceeded = true;
-                Self::Other(marks)
-            }
-            _ => Self::Other(marks),
+            FileType::Symlink => Self::Link(metadata, link_target(folder, name).unwrap_or_default()),
+            _ => Self::Other(metadata),
         }
     }
 
-    /// Whether the same is still there. What was only written anew with the same content holds, and is known by its new
-    /// marks from then on.
-    pub(super) fn is_unchanged(&mut self, folder: &OwnedFd, name: &OsStr) -> bool {
-        let Some(stat) = stat(folder, name) else { return matches!(self, Self::Missing) };
-        let now = StatSnapshot::of(&stat);
-        let kind = FileType::from_raw_mode(stat.st_mode);
+    /// Whether the same file is still there; folders never count as unchanged. A file that was rewritten with the same
+    /// content counts as unchanged, and its new metadata is recorded.
+    pub(super) fn is_unchanged_file(&mut self, folder: &OwnedFd, name: &OsStr) -> bool {
+        let Some(now) = stat(folder, name) else { return matches!(self, Self::Missing) };
+        let (kind, now) = (kind_of(&now), StatSnapshot::of(&now));
         match self {
-            Self::Missing => false,
-            Self::File(marks, content) => {
-                let same = *marks == now
+            Self::Missing | Self::Folder(..) => false,
+            Self::File(before, content) => {
+                let same = *before == now
                     || kind == FileType::RegularFile
-                        && marks.has_same_permissions(&now)
-                        && marks.size == now.size
+                        && before.has_same_permissions(&now)
+                        && before.size == now.size
                         && content.is_some()
-                        && read(folder, name, LARGEST_OF_GIT) == *content;
-                *marks = if same { now } else { *marks };
+                        && read(folder, name, MAX_GIT_FILE_BYTES) == *content;
+                *before = if same { now } else { *before };
                 same
             }
-            Self::Link(marks, target) => {
-                *marks == now
-                    || kind == FileType::Symlink
-                        && readlinkat(folder, name, Vec::new()).is_ok_and(|now| now.as_bytes() == target.as_bytes())
+            Self::Link(before, target) => {
+                *before == now
+                    || kind == FileType::Symlink && link_target(folder, name).is_some_and(|now| now == *target)
             }
-            Self::Folder(marks, entries) => {
-                if kind != FileType::Directory || !marks.has_same_permissions(&now) {
-                    return false;
-                }
-                let Ok((opened, names)) = names(folder, name) else { return false };
-                names.len() == entries.len()
-                    && names
-                        .iter()
-                        .all(|name| entries.get_mut(name).is_some_and(|state| state.is_unchanged(&opened, name)))
-            }
-            Self::Other(marks) => *marks == now,
+            Self::Other(before) => *before == now,
         }
     }
 }
 
-pub(super) fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
-    statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
-}
-
-/// What kind of thing it is.
-pub(super) fn kind_of(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
-}
-
-/// How many names it has.
-#[allow(clippy::unnecessary_cast, reason = "the fields differ from one architecture to the next")]
-pub(super) fn links(stat: &Stat) -> u64 {
-    stat.st_nlink as u64
-}
-
-/// A file's content; `None` where it can't be read, is longer than `most` bytes by now, or is no file.
-pub(super) fn read(folder: &OwnedFd, name: &OsStr, most: u64) -> Option<Vec<u8>> {
-    // A pipe in its place must not hold us up.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = std::fs::File::from(openat(folder, name, flags, Mode::empty()).ok()?);
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut content = Vec::new();
-    file.take(most + 1).read_to_end(&mut content).ok()?;
-    (content.len() as u64 <= most).then_some(content)
-}
-
-/// Opens a folder and lists it.
-pub(super) fn names(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Vec<OsString>), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(folder, name, flags, Mode::empty())?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(&opened)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name != "." && name != ".." {
-            names.push(name.to_owned());
-        }
-    }
-    Ok((opened, names))
+fn link_target(folder: &OwnedFd, name: &OsStr) -> Option<OsString> {
+    let target = readlinkat(folder, name, Vec::new()).ok()?;
+    Some(OsStr::from_bytes(target.as_bytes()).to_owned())
 }

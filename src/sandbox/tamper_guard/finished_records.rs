@@ -1,25 +1,21 @@
-//! The records of runs that are over: nobody writes to them any more.
+//! The records of runs that have ended, which nothing should change.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::Errno;
+use super::dir_fd::{MAX_NAMES, is_locked, list, open_dir, open_parent};
+use super::file_state::StatSnapshot;
 
-use super::file_state::{StatSnapshot, names};
-use super::open_parent;
-use super::runs_dir::is_locked;
-
-/// How many files are looked at after each call; those of the newest runs come first.
+/// How many files are compared after each command; those of the newest runs come first.
 const MAX_FILES: usize = 500;
-/// What a run that is over has.
+/// The file that every ended run has.
 const RESULT: &str = "result.json";
 /// The folder of subagents' files in a record.
 const SUBAGENTS: &str = "subagents";
 
-/// The folder of a run, or one within, and the files in it.
+/// The folder of a run or a folder in it, and the files in that folder.
 #[derive(Debug)]
 pub(super) struct FinishedRecord {
     root: Arc<OwnedFd>,
@@ -28,26 +24,27 @@ pub(super) struct FinishedRecord {
 }
 
 impl FinishedRecord {
-    /// Those below the folder of all runs, which lies at `way` from the root. They are named from there.
-    pub(super) fn find(root: &Arc<OwnedFd>, way: &Path) -> Vec<Self> {
-        let mut runs: Vec<PathBuf> = list(root, way)
+    /// Finds the records in the folder of all runs, which is at `runs_dir` from the root.
+    pub(super) fn find(root: &Arc<OwnedFd>, runs_dir: &Path) -> Vec<Self> {
+        let mut runs: Vec<PathBuf> = names(root, runs_dir)
             .into_iter()
-            .flat_map(|job| list(root, &way.join(&job)).into_iter().map(move |run| Path::new(&job).join(run)))
+            .map(|job| runs_dir.join(job))
+            .flat_map(|job| names(root, &job).into_iter().map(move |run| job.join(run)))
             .collect();
-        // Their names begin with the time.
+        // Newest first: run ids begin with the time.
         runs.sort_by(|one, other| other.file_name().cmp(&one.file_name()));
         let mut left = MAX_FILES;
         let mut found = Vec::new();
         for run in runs {
-            let run = way.join(run);
             for folder in [run.clone(), run.join(SUBAGENTS)] {
-                let files: Vec<_> = list(root, &folder)
+                let opened = open(root, &folder);
+                let files: Vec<_> = names(root, &folder)
                     .into_iter()
-                    .filter_map(|name| Some((name.clone(), marks(root, &folder.join(&name))?)))
-                    .filter(|(_, marks)| marks.is_file())
+                    .filter_map(|name| Some((StatSnapshot::at(opened.as_ref()?, &name)?, name)))
+                    .filter_map(|(metadata, name)| metadata.is_file().then_some((name, metadata)))
                     .collect();
-                let over = folder != run || files.iter().any(|(name, _)| name == OsStr::new(RESULT));
-                if !over {
+                let has_ended = folder != run || files.iter().any(|(name, _)| name == OsStr::new(RESULT));
+                if !has_ended {
                     break;
                 }
                 if files.len() > left {
@@ -60,49 +57,34 @@ impl FinishedRecord {
         found
     }
 
-    /// Whether all of it is as it was.
     pub(super) fn is_unchanged(&self) -> bool {
-        let Some(folder) = self.open() else { return self.files.is_empty() };
+        let Some(folder) = open(&self.root, &self.path) else { return self.files.is_empty() };
         self.files.iter().all(|(name, before)| StatSnapshot::at(&folder, name) == Some(*before))
     }
 
-    /// Takes what is there now as how it must be.
+    /// Accepts what is there now as the state that must not change.
     pub(super) fn rebaseline(&mut self) {
-        let folder = self.open();
-        self.files.retain_mut(|(name, marks)| {
-            match folder.as_ref().and_then(|folder| StatSnapshot::at(folder, name)) {
-                Some(now) => {
-                    *marks = now;
-                    true
-                }
-                None => false,
-            }
+        let folder = open(&self.root, &self.path);
+        self.files.retain_mut(|(name, metadata)| {
+            let now = folder.as_ref().and_then(|folder| StatSnapshot::at(folder, name));
+            *metadata = now.unwrap_or(*metadata);
+            now.is_some()
         });
     }
 
-    /// Whether somebody goes on with the run, who writes to its record.
+    /// Whether the run has been resumed and writes to its record again.
     pub(super) fn is_active(&self) -> bool {
         let run = if self.path.ends_with(SUBAGENTS) { self.path.parent() } else { Some(self.path.as_path()) };
         run.and_then(|run| open(&self.root, run)).is_some_and(|folder| is_locked(&folder))
     }
-
-    fn open(&self) -> Option<OwnedFd> {
-        open(&self.root, &self.path)
-    }
 }
 
 fn open(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
-    let (folder, name) = open_parent(root, path, |_, _| Err(Errno::NOENT)).ok()?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(folder, name, flags, Mode::empty()).ok()
+    let (folder, name) = open_parent(root, path).ok()?;
+    open_dir(&folder, name).ok()
 }
 
-fn marks(root: &OwnedFd, path: &Path) -> Option<StatSnapshot> {
-    let (folder, name) = open_parent(root, path, |_, _| Err(Errno::NOENT)).ok()?;
-    StatSnapshot::at(&folder, name)
-}
-
-fn list(root: &OwnedFd, path: &Path) -> Vec<OsString> {
-    let walked = open_parent(root, path, |_, _| Err(Errno::NOENT));
-    walked.and_then(|(folder, name)| names(&folder, name)).map(|(_, names)| names).unwrap_or_default()
+fn names(root: &OwnedFd, path: &Path) -> Vec<OsString> {
+    let listed = open_parent(root, path).and_then(|(folder, name)| list(&folder, name, MAX_NAMES));
+    listed.map(|(_, listing)| listing.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }

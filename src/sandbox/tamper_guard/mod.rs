@@ -1,11 +1,13 @@
-//! What must stay as it is and isn't held by the kernel: looked at after each call, and put back.
+//! Detects and reverts changes of protected files that the kernel can't prevent.
 //!
-//! Landlock can't make exceptions below a writable folder, and bubblewrap can't bind what isn't there. Everything here
-//! goes by descriptors and follows no link, for what it looks at was made by whoever attacks.
+//! Landlock has no exceptions below a writable folder, and bubblewrap can't bind what doesn't exist yet, so protected
+//! files are compared after each command and restored. Everything here works with directory descriptors and follows no
+//! link, because an attacker may have made what it looks at.
 
+mod dir_fd;
 mod file_state;
 mod finished_records;
-mod fresh_repository;
+mod git_content;
 mod git_index;
 mod rollback;
 mod runs_dir;
@@ -14,285 +16,186 @@ mod snapshot;
 mod tests;
 mod tree_check;
 
-use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, statat};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
+use self::dir_fd::{open_parent, open_parent_or};
 use self::file_state::{FileState, SnapshotBudget};
 use self::finished_records::FinishedRecord;
 use self::runs_dir::RunsDir;
 use self::tree_check::TreeCheck;
 use super::allowed_changes::AllowedChanges;
-use super::{RecordVerifier, SandboxPolicy};
-use crate::job::GitAccess;
+use super::policy::{RecordVerifier, SandboxPolicy};
+use super::tamper_error::TamperError;
 
-/// Compares what must stay as it is with what it was.
+/// Compares protected files with what they were, and restores them.
 #[derive(Debug)]
 pub struct TamperGuard {
     paths: Mutex<Vec<GuardedPath>>,
     records: Mutex<Vec<FinishedRecord>>,
     runs: Option<Mutex<RunsDir>>,
-    rules: Arc<AllowedChanges>,
-    /// What holds too much to be looked at as a whole.
+    allowed_changes: AllowedChanges,
+    /// A protected path that is too large to be compared.
     too_large: Option<PathBuf>,
 }
 
-/// That something was changed which must stay as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TamperReport {
-    /// What was changed: absolute, but records of runs, which are named from the folder that holds them all.
-    pub changed: Vec<PathBuf>,
-    /// Those of it that couldn't be put back.
-    pub left: Vec<PathBuf>,
-    /// What the job lets commands change in git folders, where something in one was changed.
-    pub git: Option<GitAccess>,
-    /// What holds too much to be looked at: nothing is known to be changed, but nobody would see it.
-    pub too_large: Option<PathBuf>,
-}
-
-impl fmt::Display for TamperReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |paths: &[PathBuf]| {
-            let named: Vec<String> = paths.iter().take(5).map(|path| format!("`{}`", path.display())).collect();
-            let more = if paths.len() > 5 { " and others" } else { "" };
-            named.join(", ") + more
-        };
-        if let Some(path) = &self.too_large {
-            return write!(
-                f,
-                "`{}` holds more than 200,000 files and folders, or folders that are too deep, so changes of it can't be \
-                 seen after each command; bubblewrap would keep them from happening",
-                path.display()
-            );
-        }
-        write!(f, "a command changed what is protected: {}; ", names(&self.changed))?;
-        match self.left.as_slice() {
-            [] => f.write_str("it is as before again")?,
-            left => write!(f, "this could not be put back: {}", names(left))?,
-        }
-        match self.git {
-            Some(GitAccess::Read) => f.write_str(
-                ". The job has `git: read`, the default: commands can't commit or change anything else in a git folder; \
-                 `git: commit` lets them",
-            ),
-            Some(GitAccess::Commit) => f.write_str(
-                ". With `git: commit`, commands can change objects, branches, tags, logs, the index and HEAD, and nothing \
-                 else in a git folder",
-            ),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A path and what was there.
+/// A protected path and what was there.
 #[derive(Debug)]
 struct GuardedPath {
-    /// The folder that commands may change, and the way from there.
+    /// The writable folder that the path is in.
     root: Arc<OwnedFd>,
+    /// The path from that folder.
     relative: PathBuf,
     path: PathBuf,
     state: FileState,
-    /// What may change in it.
-    rules: Option<Arc<AllowedChanges>>,
 }
 
 impl TamperGuard {
-    /// Looks at every protected path that lies where commands may write. Of files up to 1 MB, all in all 32 MB, the
-    /// content is kept; of others a change is seen but can't be put back. With more than 200,000 files and folders, every
-    /// look finds a breach.
-    pub fn new(boundary: &SandboxPolicy) -> Self {
-        Self::for_paths(boundary, &boundary.protected)
+    /// Records every protected path that is in a writable folder. The content of files up to 1 MB, 32 MB in all, is kept;
+    /// changes of other files are detected but can't be reverted. With more than 200,000 entries, every check fails.
+    pub fn new(policy: &SandboxPolicy) -> Self {
+        Self::for_paths(policy, &policy.protected)
     }
 
-    /// The same for a list of paths of one's own. Of git folders, and of folders that the job opens something of, all is
-    /// looked at, up to 200,000 entries.
-    pub fn for_paths(boundary: &SandboxPolicy, paths: &[PathBuf]) -> Self {
-        let rules = Arc::new(boundary.allowed_changes.clone());
-        let (mut budget, mut budget_of_trees) = (SnapshotBudget::default(), SnapshotBudget::of_trees());
+    /// The same for other paths. In git folders and folders in which the job allows some changes, files up to 32 MB, 64 MB
+    /// in all, are kept.
+    pub fn for_paths(policy: &SandboxPolicy, paths: &[PathBuf]) -> Self {
+        let rules = policy.allowed_changes.clone();
+        let (mut budget, mut partly_budget) = (SnapshotBudget::default(), SnapshotBudget::for_partly_protected());
         let mut too_large = None;
-        let roots = roots(boundary);
-        let kept = paths.iter().filter_map(|path| {
-            let is_tree = rules.concerns(path);
-            let (root, way) = locate(&roots, path, is_tree)?;
-            let state = match open_parent(&root, &way, |_, _| Err(Errno::NOENT)) {
-                Ok((folder, name)) if is_tree => {
-                    tree_check::capture(&folder, name, &rules.policy_for(path), &mut budget_of_trees, 0)
-                }
-                Ok((folder, name)) => FileState::capture(&folder, name, &mut budget),
-                Err(_) => FileState::Missing,
-            };
-            if budget_of_trees.exceeded || budget.exceeded {
+        let roots = open_roots(policy);
+        let guarded = paths.iter().filter_map(|path| {
+            let is_partly_protected = rules.concerns(path);
+            let (root, relative) = locate(&roots, path, is_partly_protected)?;
+            let budget = if is_partly_protected { &mut partly_budget } else { &mut budget };
+            let state = open_parent(&root, &relative).map_or(FileState::Missing, |(folder, name)| {
+                tree_check::capture(&folder, name, &rules.policy_for(path), budget, 0)
+            });
+            if budget.exceeded {
                 too_large.get_or_insert_with(|| path.clone());
             }
-            Some(GuardedPath {
-                root,
-                relative: way,
-                path: path.clone(),
-                state,
-                rules: is_tree.then(|| Arc::clone(&rules)),
-            })
+            Some(GuardedPath { root, relative, path: path.clone(), state })
         });
-        let kept = Mutex::new(kept.collect());
-        Self { paths: kept, records: Mutex::default(), runs: None, rules, too_large }
+        let paths = Mutex::new(guarded.collect());
+        Self { paths, records: Mutex::default(), runs: None, allowed_changes: rules, too_large }
     }
 
-    /// Looks at the folder of all runs as well, `runs`, of which `record` is this run's own: at which records there are,
-    /// at what `latest` leads to, and at the records of runs that are over, those of the newest first, up to 500 files. What
-    /// is changed within those is seen, not put back. `judge` says whether a record that appears is a run's.
+    /// Also guards `runs`, the folder of all runs: which records there are, what `latest` links to, and up to 500 files in
+    /// the records of ended runs, newest first. Changes of those files are detected but not reverted. `record` is this
+    /// run's own record; `verifier` decides whether a record that appears was made by a run.
     #[must_use]
     pub fn with_records(
         mut self,
-        boundary: &SandboxPolicy,
+        policy: &SandboxPolicy,
         runs: &Path,
         record: &Path,
-        judge: Option<RecordVerifier>,
+        verifier: Option<RecordVerifier>,
     ) -> Self {
-        if let Some((root, way)) = locate(&roots(boundary), runs, false) {
-            self.records = Mutex::new(FinishedRecord::find(&root, &way));
-            self.runs = Some(Mutex::new(RunsDir::new(root, way, runs, record, judge)));
+        if let Some((root, relative)) = locate(&open_roots(policy), runs, false) {
+            self.records = Mutex::new(FinishedRecord::find(&root, &relative));
+            self.runs = Some(Mutex::new(RunsDir::new(root, relative, runs, record, verifier)));
         }
         self
     }
 
-    /// Takes what was changed since as how it must be: for when no command runs, so that whoever works on the same files
-    /// isn't taken for one.
+    /// Accepts what is there now as the state that must not change. Called when no command runs, so that the user's own
+    /// changes aren't blamed on a command.
     pub fn rebaseline(&self) {
-        for kept in self.paths().iter_mut() {
-            kept.rebaseline();
-        }
-        self.records().iter_mut().for_each(FinishedRecord::rebaseline);
+        lock(&self.paths).iter_mut().for_each(|guarded| guarded.rebaseline(&self.allowed_changes));
+        lock(&self.records).iter_mut().for_each(FinishedRecord::rebaseline);
         if let Some(runs) = &self.runs {
-            runs.lock().unwrap_or_else(PoisonError::into_inner).rebaseline();
+            lock(runs).rebaseline();
         }
     }
 
-    /// Looks whether all is as it was, and puts back what isn't. Metadata decides where it is the same, for nothing can
-    /// set the time of its last change. With `busy`, other commands still run.
+    /// Compares everything and restores what was changed. Files with the same metadata count as unchanged, since no program
+    /// can set the time of the last change (ctime). With `busy`, other commands are still running.
     ///
     /// # Errors
     /// Names what was changed.
-    pub fn check(&self, busy: bool) -> Result<(), TamperReport> {
-        let mut breach =
-            TamperReport { changed: Vec::new(), left: Vec::new(), git: None, too_large: self.too_large.clone() };
-        if breach.too_large.is_some() {
-            return Err(breach);
+    pub fn check(&self, busy: bool) -> Result<(), TamperError> {
+        let mut report =
+            TamperError { changed: Vec::new(), not_restored: Vec::new(), git: None, too_large: self.too_large.clone() };
+        if report.too_large.is_some() {
+            return Err(report);
         }
-        for kept in self.paths().iter_mut() {
-            kept.check(busy, &mut breach);
+        for guarded in lock(&self.paths).iter_mut() {
+            guarded.check(&self.allowed_changes, busy, &mut report);
         }
-        for record in self.records().iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
-            breach.changed.push(record.path.clone());
-            breach.left.push(record.path.clone());
+        for record in lock(&self.records).iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
+            report.changed.push(record.path.clone());
+            report.not_restored.push(record.path.clone());
         }
         if let Some(runs) = &self.runs {
-            let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
-            runs.check(&mut breach.changed, &mut breach.left);
+            lock(runs).check(&mut report);
         }
-        if breach.changed.iter().any(|path| self.rules.policy_for(path).path_in_git_dir.is_some()) {
-            breach.git = Some(self.rules.git);
+        if report.changed.iter().any(|path| self.allowed_changes.policy_for(path).path_in_git_dir.is_some()) {
+            report.git = Some(self.allowed_changes.git);
         }
-        if breach.changed.is_empty() { Ok(()) } else { Err(breach) }
-    }
-
-    fn records(&self) -> std::sync::MutexGuard<'_, Vec<FinishedRecord>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn paths(&self) -> std::sync::MutexGuard<'_, Vec<GuardedPath>> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+        if report.changed.is_empty() { Ok(()) } else { Err(report) }
     }
 }
 
 impl GuardedPath {
-    fn rebaseline(&mut self) {
-        let found = open_parent(&self.root, &self.relative, |_, _| Err(Errno::NOENT));
-        match (found, self.rules.clone()) {
-            (Ok((folder, name)), Some(rules)) => {
-                tree_check::rebaseline(
-                    &mut self.state,
-                    &folder,
-                    name,
-                    &rules.policy_for(&self.path),
-                    &mut SnapshotBudget::of_trees(),
-                    0,
-                );
-            }
-            (Ok((folder, name)), None) => {
-                if !self.state.is_unchanged(&folder, name) {
-                    self.state = FileState::capture(&folder, name, &mut SnapshotBudget::default());
-                }
-            }
-            (Err(_), _) => self.state = FileState::Missing,
-        }
-    }
-
-    fn check(&mut self, busy: bool, breach: &mut TamperReport) {
-        let Some(rules) = self.rules.clone() else {
-            if !self.is_unchanged() {
-                breach.changed.push(self.path.clone());
-                if self.restore().is_err() {
-                    breach.left.push(self.path.clone());
-                }
-            }
+    fn rebaseline(&mut self, rules: &AllowedChanges) {
+        let Ok((folder, name)) = open_parent(&self.root, &self.relative) else {
+            self.state = FileState::Missing;
             return;
         };
-        let mut inspection = TreeCheck::new(busy);
-        let spot = rules.policy_for(&self.path);
-        match open_parent(&self.root, &self.relative, |_, _| Err(Errno::NOENT)) {
-            Ok((folder, name)) => inspection.check(&folder, name, &spot, Some(&mut self.state), 0),
-            Err(Errno::NOENT) if matches!(self.state, FileState::Missing) => {}
+        let mut budget = match rules.concerns(&self.path) {
+            true => SnapshotBudget::for_partly_protected(),
+            false => SnapshotBudget::default(),
+        };
+        tree_check::rebaseline(&mut self.state, &folder, name, &rules.policy_for(&self.path), &mut budget, 0);
+    }
+
+    fn check(&mut self, rules: &AllowedChanges, busy: bool, report: &mut TamperError) {
+        let policy = rules.policy_for(&self.path);
+        let is_missing = matches!(self.state, FileState::Missing);
+        match open_parent(&self.root, &self.relative) {
+            Ok((folder, name)) => {
+                TreeCheck::new(busy, report).check(&folder, name, &policy, Some(&mut self.state), 0);
+            }
+            Err(Errno::NOENT) if is_missing => {}
             Err(_) => {
-                inspection.changed.push(self.path.clone());
+                report.changed.push(self.path.clone());
                 match self.open_or_create_parent() {
-                    Ok((folder, name)) => inspection.check(&folder, &name, &spot, Some(&mut self.state), 0),
-                    Err(Errno::NOENT) if matches!(self.state, FileState::Missing) => {}
-                    Err(_) => inspection.left.push(self.path.clone()),
+                    Ok((folder, name)) => {
+                        TreeCheck::new(busy, report).check(&folder, &name, &policy, Some(&mut self.state), 0);
+                    }
+                    Err(Errno::NOENT) if is_missing => {}
+                    Err(_) => report.not_restored.push(self.path.clone()),
                 }
-                inspection.changed.dedup();
+                report.changed.dedup();
             }
         }
-        breach.changed.append(&mut inspection.changed);
-        breach.left.append(&mut inspection.left);
     }
 
-    fn is_unchanged(&mut self) -> bool {
-        match open_parent(&self.root, &self.relative, |_, _| Err(Errno::NOENT)) {
-            Ok((folder, name)) => self.state.is_unchanged(&folder, name),
-            Err(Errno::NOENT) => matches!(self.state, FileState::Missing),
-            Err(_) => false,
-        }
-    }
-
-    fn restore(&mut self) -> Result<(), Errno> {
-        let gone = matches!(self.state, FileState::Missing);
-        match self.open_or_create_parent() {
-            Ok((folder, name)) => rollback::restore(&folder, &name, &mut self.state),
-            Err(Errno::NOENT) if gone => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The folder that holds it, made where it is missing and something has to be put back there.
+    /// Opens the folder that holds the path, creating it if something has to be restored in it.
     fn open_or_create_parent(&self) -> Result<(OwnedFd, OsString), Errno> {
-        let gone = matches!(self.state, FileState::Missing);
-        // A link or file in the place of a folder above it goes, and comes back as a folder where one was needed.
-        let made = open_parent(&self.root, &self.relative, |folder, name| {
+        let is_missing = matches!(self.state, FileState::Missing);
+        // A link or file in the place of a parent folder is removed, and replaced by a folder if one is needed.
+        let opened = open_parent_or(&self.root, &self.relative, |folder, name| {
             rollback::remove_all(folder, name, 0)?;
-            if gone { Err(Errno::NOENT) } else { mkdirat(folder, name, Mode::from_raw_mode(0o755)) }
+            if is_missing { Err(Errno::NOENT) } else { mkdirat(folder, name, Mode::from_raw_mode(0o755)) }
         });
-        made.map(|(folder, name)| (folder, name.to_owned()))
+        opened.map(|(folder, name)| (folder, name.to_owned()))
     }
 }
 
-/// The folders that commands may change, opened.
-fn roots(boundary: &SandboxPolicy) -> Vec<(PathBuf, Arc<OwnedFd>)> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens the folders that commands may change.
+fn open_roots(policy: &SandboxPolicy) -> Vec<(PathBuf, Arc<OwnedFd>)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let roots = std::iter::once(&boundary.workspace).chain(&boundary.writable).filter_map(|root| {
+    let roots = policy.writable_roots().filter_map(|root| {
         let root = root.canonicalize().ok()?;
         let file = openat(CWD, &root, flags, Mode::empty()).ok()?;
         Some((root, Arc::new(file)))
@@ -300,43 +203,12 @@ fn roots(boundary: &SandboxPolicy) -> Vec<(PathBuf, Arc<OwnedFd>)> {
     roots.collect()
 }
 
-/// The one of them in which a path lies, and the way from there, which is empty where it is one of them itself and that
-/// is wanted.
-fn locate(roots: &[(PathBuf, Arc<OwnedFd>)], path: &Path, itself: bool) -> Option<(Arc<OwnedFd>, PathBuf)> {
+/// Finds the root that a path is in, and the path from there. That is empty for a root itself, which counts only with
+/// `allow_root`.
+fn locate(roots: &[(PathBuf, Arc<OwnedFd>)], path: &Path, allow_root: bool) -> Option<(Arc<OwnedFd>, PathBuf)> {
     roots.iter().find_map(|(root, file)| {
-        let way = path.strip_prefix(root).ok()?;
-        let plain = way.components().all(|part| matches!(part, Component::Normal(_)));
-        (plain && (way.file_name().is_some() || itself)).then(|| (Arc::clone(file), way.to_owned()))
+        let relative = path.strip_prefix(root).ok()?;
+        let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
+        (is_plain && (relative.file_name().is_some() || allow_root)).then(|| (Arc::clone(file), relative.to_owned()))
     })
-}
-
-/// Goes from folder to folder without following a link, up to the one that holds the last name. `missing` is called where
-/// there is no folder of that name; if it succeeds, there is one by then.
-fn open_parent<'a>(
-    root: &OwnedFd,
-    way: &'a Path,
-    missing: impl Fn(&OwnedFd, &OsStr) -> Result<(), Errno>,
-) -> Result<(OwnedFd, &'a OsStr), Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // The root is found in itself by this name.
-    let name = way.file_name().unwrap_or(OsStr::new("."));
-    let mut folder = openat(root, ".", flags, Mode::empty())?;
-    for part in way.parent().into_iter().flat_map(Path::iter) {
-        folder = match openat(&folder, part, flags, Mode::empty()) {
-            Ok(next) => next,
-            Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => match missing(&folder, part) {
-                Ok(()) => openat(&folder, part, flags, Mode::empty())?,
-                // Behind a file there is nothing, behind a link there may be.
-                Err(Errno::NOENT) if error != Errno::NOENT && is_link(&folder, part) => return Err(Errno::LOOP),
-                Err(other) => return Err(other),
-            },
-            Err(error) => return Err(error),
-        };
-    }
-    Ok((folder, name))
-}
-
-fn is_link(folder: &OwnedFd, name: &OsStr) -> bool {
-    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }

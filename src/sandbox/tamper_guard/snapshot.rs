@@ -1,6 +1,7 @@
-//! A [`TamperGuard`] as bytes, for the process that puts things back once this program was killed.
+//! A [`TamperGuard`] as bytes, for the process that restores protected files after this program was killed.
 //!
-//! Both ends are the same program, and no command can reach the bytes, so there is no version and little is checked.
+//! Writer and reader are the same program, and no command can reach the bytes, so there is no version and little
+//! validation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,58 +9,56 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::super::allowed_changes::AllowedChanges;
 use super::file_state::{FileState, StatSnapshot};
 use super::runs_dir::{JobDir, RunsDir};
-use super::{GuardedPath, TamperGuard};
+use super::{GuardedPath, TamperGuard, lock};
 use crate::job::GitAccess;
 
 impl TamperGuard {
-    /// A number that is another as soon as anything is to be kept in another way.
+    /// A hash that changes whenever the snapshot would.
     pub(in crate::sandbox) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.paths().iter().for_each(|kept| hash(&kept.state, &mut hasher));
+        lock(&self.paths).iter().for_each(|guarded| hash(&guarded.state, &mut hasher));
         if let Some(runs) = &self.runs {
-            let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let runs = lock(runs);
             runs.jobs.hash(&mut hasher);
             runs.own_entries.hash(&mut hasher);
         }
         hasher.finish()
     }
 
-    /// The folders that everything lies in. Their numbers are part of the snapshot, so the other process needs them under
-    /// the same ones.
+    /// The writable folders. The snapshot refers to them by descriptor number, so the other process must inherit them under
+    /// the same numbers.
     pub(in crate::sandbox) fn roots(&self) -> Vec<Arc<OwnedFd>> {
-        let mut roots: Vec<_> = self.paths().iter().map(|kept| Arc::clone(&kept.root)).collect();
-        roots
-            .extend(self.runs.iter().map(|runs| Arc::clone(&runs.lock().unwrap_or_else(PoisonError::into_inner).root)));
+        let mut roots: Vec<_> = lock(&self.paths).iter().map(|guarded| Arc::clone(&guarded.root)).collect();
+        roots.extend(self.runs.iter().map(|runs| Arc::clone(&lock(runs).root)));
         roots.sort_by_key(AsRawFd::as_raw_fd);
         roots.dedup_by_key(|root| root.as_raw_fd());
         roots
     }
 
-    /// All that can be put back.
+    /// Everything that can be restored.
     pub(in crate::sandbox) fn snapshot(&self) -> Vec<u8> {
         let mut out = SnapshotWriter(Vec::new());
-        out.number(u64::from(self.rules.git == GitAccess::Commit));
-        out.paths(self.rules.git_folders.iter());
-        out.paths(self.rules.unprotected.iter());
-        let kept = self.paths();
-        out.number(kept.len() as u64);
-        for kept in kept.iter() {
-            out.root(&kept.root);
-            out.path(&kept.relative);
-            out.path(&kept.path);
-            out.number(u64::from(kept.rules.is_some()));
-            out.state(&kept.state);
+        out.number(u64::from(self.allowed_changes.git == GitAccess::Commit));
+        out.paths(self.allowed_changes.git_folders.iter());
+        out.paths(self.allowed_changes.unprotected.iter());
+        let paths = lock(&self.paths);
+        out.number(paths.len() as u64);
+        for guarded in paths.iter() {
+            out.root(&guarded.root);
+            out.path(&guarded.relative);
+            out.path(&guarded.path);
+            out.state(&guarded.state);
         }
         out.number(u64::from(self.runs.is_some()));
         if let Some(runs) = &self.runs {
-            let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let runs = lock(runs);
             out.root(&runs.root);
             out.path(&runs.relative);
             out.path(&runs.path);
@@ -78,29 +77,30 @@ impl TamperGuard {
         out.0
     }
 
-    /// The guard that a snapshot was made of, in a process that has inherited its roots.
+    /// Recreates the guard in a process that has inherited its roots.
     pub(in crate::sandbox) fn from_snapshot(bytes: &[u8]) -> Option<Self> {
         let mut input = SnapshotReader { rest: bytes, roots: BTreeMap::new() };
         let git = if input.number()? == 1 { GitAccess::Commit } else { GitAccess::Read };
         let git_folders = input.paths()?.into_iter().collect();
-        let rules = Arc::new(AllowedChanges { git, git_folders, unprotected: input.paths()? });
-        let mut kept = Vec::new();
+        let allowed_changes = AllowedChanges { git, git_folders, unprotected: input.paths()? };
+        let mut paths = Vec::new();
         for _ in 0..input.number()? {
-            let (root, way, path) = (input.root()?, input.path()?, input.path()?);
-            let rules = (input.number()? == 1).then(|| Arc::clone(&rules));
-            kept.push(GuardedPath { root, relative: way, path, state: input.state()?, rules });
+            let (root, relative, path) = (input.root()?, input.path()?, input.path()?);
+            paths.push(GuardedPath { root, relative, path, state: input.state()? });
         }
         let runs = if input.number()? == 1 { Some(Mutex::new(input.runs()?)) } else { None };
-        Some(Self { paths: Mutex::new(kept), records: Mutex::default(), runs, rules, too_large: None })
+        Some(Self { paths: Mutex::new(paths), records: Mutex::default(), runs, allowed_changes, too_large: None })
     }
 }
 
 fn hash(state: &FileState, hasher: &mut DefaultHasher) {
     match state {
         FileState::Missing => hasher.write_u8(0),
-        FileState::File(marks, _) | FileState::Link(marks, _) | FileState::Other(marks) => marks.hash(hasher),
-        FileState::Folder(marks, entries) => {
-            (marks, entries.len()).hash(hasher);
+        FileState::File(metadata, _) | FileState::Link(metadata, _) | FileState::Other(metadata) => {
+            metadata.hash(hasher);
+        }
+        FileState::Folder(metadata, entries) => {
+            (metadata, entries.len()).hash(hasher);
             for (name, state) in entries {
                 name.hash(hasher);
                 hash(state, hasher);
@@ -135,16 +135,16 @@ impl SnapshotWriter {
     }
 
     fn state(&mut self, state: &FileState) {
-        let (kind, marks) = match state {
+        let (kind, metadata) = match state {
             FileState::Missing => return self.number(0),
-            FileState::File(marks, None) => (1, marks),
-            FileState::File(marks, Some(_)) => (2, marks),
-            FileState::Link(marks, _) => (3, marks),
-            FileState::Folder(marks, _) => (4, marks),
-            FileState::Other(marks) => (5, marks),
+            FileState::File(metadata, None) => (1, metadata),
+            FileState::File(metadata, Some(_)) => (2, metadata),
+            FileState::Link(metadata, _) => (3, metadata),
+            FileState::Folder(metadata, _) => (4, metadata),
+            FileState::Other(metadata) => (5, metadata),
         };
         self.number(kind);
-        marks.numbers().into_iter().for_each(|number| self.number(number));
+        metadata.numbers().into_iter().for_each(|number| self.number(number));
         match state {
             FileState::File(_, Some(content)) => self.bytes(content),
             FileState::Link(_, target) => self.bytes(target.as_bytes()),
@@ -210,50 +210,44 @@ impl SnapshotReader<'_> {
         for number in &mut numbers {
             *number = self.number()?;
         }
-        let marks = StatSnapshot::from_numbers(numbers);
+        let metadata = StatSnapshot::from_numbers(numbers);
         Some(match kind {
-            1 => FileState::File(marks, None),
-            2 => FileState::File(marks, Some(self.bytes()?)),
-            3 => FileState::Link(marks, self.name()?),
+            1 => FileState::File(metadata, None),
+            2 => FileState::File(metadata, Some(self.bytes()?)),
+            3 => FileState::Link(metadata, self.name()?),
             4 => {
                 let mut entries = BTreeMap::new();
                 for _ in 0..self.number()? {
                     let name = self.name()?;
                     entries.insert(name, self.state()?);
                 }
-                FileState::Folder(marks, entries)
+                FileState::Folder(metadata, entries)
             }
-            5 => FileState::Other(marks),
+            5 => FileState::Other(metadata),
             _ => return None,
         })
     }
 
     fn runs(&mut self) -> Option<RunsDir> {
-        let (root, way, path, own) = (self.root()?, self.path()?, self.path()?, self.paths()?.pop());
-        let own_folder = Some((self.number()?, self.number()?)).filter(|id| *id != (0, 0));
-        let own_names = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
+        let (root, relative, path) = (self.root()?, self.path()?, self.path()?);
+        let own_record = self.paths()?.pop();
+        let own_record_id = Some((self.number()?, self.number()?)).filter(|id| *id != (0, 0));
+        let own_entries = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
         let mut jobs = BTreeMap::new();
         for _ in 0..self.number()? {
             let name = self.name()?;
             let entries: BTreeSet<OsString> = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
             jobs.insert(name, JobDir { entries, latest: self.paths()?.pop().map(PathBuf::into_os_string) });
         }
-        Some(RunsDir {
-            root,
-            relative: way,
-            path,
-            own_record: own,
-            own_record_id: own_folder,
-            own_entries: own_names,
-            jobs,
-            verifier: None,
-        })
+        Some(RunsDir { root, relative, path, own_record, own_record_id, own_entries, jobs, verifier: None })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::tamper_error::TamperError;
     use super::super::file_state::SnapshotBudget;
+    use super::super::tree_check::{self, TreeCheck};
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -261,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_read_as_it_was_written() {
+    fn a_state_survives_serialization() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("a/b")).unwrap();
         fs::write(folder.path().join("a/b/file"), "text").unwrap();
@@ -269,17 +263,21 @@ mod tests {
         symlink("nowhere", folder.path().join("a/link")).unwrap();
         drop(std::os::unix::net::UnixListener::bind(folder.path().join("a/socket")).unwrap());
         let root = openat(CWD, folder.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let state = FileState::capture(&root, OsStr::new("a"), &mut SnapshotBudget::default());
+        let rules = AllowedChanges::default();
+        let (policy, name) = (rules.policy_for(&folder.path().join("a")), OsStr::new("a"));
+        let state = tree_check::capture(&root, name, &policy, &mut SnapshotBudget::default(), 0);
         let mut out = SnapshotWriter(Vec::new());
         out.state(&state);
         out.state(&FileState::Missing);
         let mut input = SnapshotReader { rest: &out.0, roots: BTreeMap::new() };
         let mut read = input.state().unwrap();
         assert_eq!(format!("{read:?}"), format!("{state:?}"));
-        assert!(read.is_unchanged(&root, OsStr::new("a")));
+        let mut report = TamperError { changed: vec![], not_restored: vec![], git: None, too_large: None };
+        TreeCheck::new(false, &mut report).check(&root, name, &policy, Some(&mut read), 0);
+        assert_eq!(report.changed, Vec::<PathBuf>::new());
         assert!(matches!(input.state(), Some(FileState::Missing)) && input.rest.is_empty());
         for length in 0..out.0.len() - 8 {
-            // Never a panic, whatever is missing.
+            // Truncated bytes must not panic.
             let _ = SnapshotReader { rest: &out.0[..length], roots: BTreeMap::new() }.state();
             if length > 1_000 {
                 break;

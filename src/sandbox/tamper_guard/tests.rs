@@ -2,12 +2,12 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::super::SandboxPolicy;
 use super::super::allowed_changes::AllowedChanges;
-use super::{TamperGuard, TamperReport};
+use super::super::{SandboxPolicy, TamperError};
+use super::TamperGuard;
 use crate::job::Network;
 
-fn place() -> (tempfile::TempDir, PathBuf) {
+fn workspace() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap().join("work");
     fs::create_dir_all(root.join(".git/hooks/sub")).unwrap();
@@ -21,10 +21,10 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn guard(root: &Path) -> TamperGuard {
-    TamperGuard::new(&boundary(root))
+    TamperGuard::new(&policy(root))
 }
 
-fn boundary(root: &Path) -> SandboxPolicy {
+fn policy(root: &Path) -> SandboxPolicy {
     let names = [".git/hooks", ".git/config", ".git/commondir", "job.yaml", "link.yaml", "later/deep.yaml"];
     SandboxPolicy {
         workspace: root.to_owned(),
@@ -40,7 +40,7 @@ fn boundary(root: &Path) -> SandboxPolicy {
 }
 
 /// Everything below a folder: name, mode, and content or target.
-fn picture(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+fn contents(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     let mut all = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -62,21 +62,21 @@ fn picture(root: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
     all
 }
 
-fn breach(root: &Path, attack: impl FnOnce()) -> TamperReport {
+fn check_attack(root: &Path, attack: impl FnOnce()) -> TamperError {
     let guard = guard(root);
     assert_eq!(guard.check(false), Ok(()));
-    let before = picture(root);
+    let before = contents(root);
     attack();
-    let breach = guard.check(false).unwrap_err();
-    assert_eq!(picture(root), before);
-    assert_eq!(breach.left, Vec::<PathBuf>::new());
-    assert_eq!(guard.check(false), Ok(()), "a second look finds what was put back");
-    breach
+    let error = guard.check(false).unwrap_err();
+    assert_eq!(contents(root), before);
+    assert_eq!(error.not_restored, Vec::<PathBuf>::new());
+    assert_eq!(guard.check(false), Ok(()), "a second check finds everything restored");
+    error
 }
 
 #[test]
-fn every_kind_of_change_is_seen_and_put_back() {
-    let (_folder, root) = place();
+fn every_kind_of_change_is_detected_and_reverted() {
+    let (_folder, root) = workspace();
     let at = |name: &str| root.join(name);
     type Attack<'a> = (&'a str, Box<dyn Fn() + 'a>);
     let attacks: [Attack<'_>; 15] = [
@@ -85,8 +85,8 @@ fn every_kind_of_change_is_seen_and_put_back() {
         (".git/config", Box::new(|| fs::write(at(".git/config"), "[cora]\n").unwrap())),
         (".git/config", Box::new(|| fs::remove_file(at(".git/config")).unwrap())),
         ("job.yaml", Box::new(|| fs::set_permissions(at("job.yaml"), fs::Permissions::from_mode(0o666)).unwrap())),
-        (".git/hooks", Box::new(|| fs::write(at(".git/hooks/post-commit"), "x").unwrap())),
-        (".git/hooks", Box::new(|| fs::write(at(".git/hooks/sub/x"), "y").unwrap())),
+        (".git/hooks/post-commit", Box::new(|| fs::write(at(".git/hooks/post-commit"), "x").unwrap())),
+        (".git/hooks/sub/x", Box::new(|| fs::write(at(".git/hooks/sub/x"), "y").unwrap())),
         (".git/hooks", Box::new(|| fs::remove_dir_all(at(".git/hooks")).unwrap())),
         (
             ".git/hooks",
@@ -100,7 +100,7 @@ fn every_kind_of_change_is_seen_and_put_back() {
         (
             "later/deep.yaml",
             Box::new(|| {
-                // Only the file is protected, so the folder is looked at beforehand below.
+                // Only the file is protected; the folder stays.
                 fs::create_dir(at("later")).unwrap();
                 fs::write(at("later/deep.yaml"), "x").unwrap();
             }),
@@ -143,31 +143,31 @@ fn every_kind_of_change_is_seen_and_put_back() {
             fs::remove_dir(at("later")).unwrap();
             continue;
         }
-        assert_eq!(breach(&root, attack).changed, [at(name)], "attack {number}");
+        assert_eq!(check_attack(&root, attack).changed, [at(name)], "attack {number}");
     }
 }
 
 #[test]
 fn nothing_outside_is_touched_through_a_link() {
-    let (folder, root) = place();
+    let (folder, root) = workspace();
     let outside = folder.path().join("outside");
     fs::create_dir_all(outside.join("hooks")).unwrap();
     fs::write(outside.join("hooks/theirs"), "x").unwrap();
     fs::write(outside.join("config"), "theirs\n").unwrap();
-    let before = picture(&outside);
+    let before = contents(&outside);
     let guard = guard(&root);
     fs::remove_dir_all(root.join(".git")).unwrap();
     symlink(&outside, root.join(".git")).unwrap();
-    let breach = guard.check(false).unwrap_err();
-    assert_eq!(breach.changed, [root.join(".git/hooks"), root.join(".git/config")]);
-    assert_eq!(picture(&outside), before);
+    let error = guard.check(false).unwrap_err();
+    assert_eq!(error.changed, [root.join(".git/hooks"), root.join(".git/config")]);
+    assert_eq!(contents(&outside), before);
     assert_eq!(fs::read_to_string(root.join(".git/config")).unwrap(), "[core]\n");
     assert!(!fs::symlink_metadata(root.join(".git")).unwrap().is_symlink());
 }
 
 #[test]
-fn what_is_the_same_again_is_no_breach() {
-    let (_folder, root) = place();
+fn a_file_rewritten_with_the_same_content_is_unchanged() {
+    let (_folder, root) = workspace();
     let guard = guard(&root);
     fs::write(root.join(".git/config"), "[core]\n").unwrap();
     fs::write(root.join("other"), "x").unwrap();
@@ -176,8 +176,8 @@ fn what_is_the_same_again_is_no_breach() {
 }
 
 #[test]
-fn what_others_change_between_calls_is_accepted() {
-    let (_folder, root) = place();
+fn changes_between_commands_are_accepted() {
+    let (_folder, root) = workspace();
     let guard = guard(&root);
     fs::write(root.join("job.yaml"), "model: c/d\n").unwrap();
     fs::create_dir(root.join("later")).unwrap();
@@ -190,19 +190,19 @@ fn what_others_change_between_calls_is_accepted() {
 }
 
 #[test]
-fn what_is_too_large_is_seen_but_not_put_back() {
-    let (_folder, root) = place();
+fn a_change_of_a_large_file_is_detected_but_not_reverted() {
+    let (_folder, root) = workspace();
     fs::write(root.join("job.yaml"), vec![b'#'; 2 << 20]).unwrap();
     let guard = guard(&root);
     fs::write(root.join("job.yaml"), "x").unwrap();
-    let breach = guard.check(false).unwrap_err();
-    assert_eq!(breach.left, [root.join("job.yaml")]);
-    assert!(breach.to_string().contains("could not be put back"), "{breach}");
+    let error = guard.check(false).unwrap_err();
+    assert_eq!(error.not_restored, [root.join("job.yaml")]);
+    assert!(error.to_string().contains("could not be restored"), "{error}");
 }
 
 #[test]
-fn the_record_of_a_run_that_is_over_changes_only_where_somebody_goes_on_with_it() {
-    let (_folder, root) = place();
+fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
+    let (_folder, root) = workspace();
     let (runs, record) = (root.join("runs"), root.join("runs/job/20260101-000000-aaaaaa"));
     fs::create_dir_all(record.join("subagents")).unwrap();
     for name in ["result.json", "events.jsonl", "subagents/a-1.md"] {
@@ -210,7 +210,7 @@ fn the_record_of_a_run_that_is_over_changes_only_where_somebody_goes_on_with_it(
     }
     let own = runs.join("job/20260102-000000-aaaaaa");
     fs::create_dir_all(&own).unwrap();
-    let guard = TamperGuard::new(&boundary(&root)).with_records(&boundary(&root), &runs, &own, None);
+    let guard = TamperGuard::new(&policy(&root)).with_records(&policy(&root), &runs, &own, None);
     assert_eq!(guard.check(false), Ok(()));
     let lock = fs::File::open(&record).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -220,10 +220,10 @@ fn the_record_of_a_run_that_is_over_changes_only_where_somebody_goes_on_with_it(
     fs::remove_file(record.join("result.json")).unwrap();
     fs::write(own.join("heartbeat"), "now").unwrap();
     fs::write(own.join(".tmp-legwork-abcdef"), "half").unwrap();
-    assert_eq!(guard.check(false), Ok(()), "somebody goes on with it");
-    // Closing it may not do: what another test starts just now holds it open for a moment.
+    assert_eq!(guard.check(false), Ok(()), "the run was resumed");
+    // Closing it may not be enough: a process that another test just started may hold it open for a moment.
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
-    assert!(guard.check(false).is_err(), "nobody does");
+    assert!(guard.check(false).is_err(), "the run isn't resumed");
     guard.rebaseline();
     assert_eq!(guard.check(false), Ok(()), "it was changed while no command ran");
     fs::write(record.join("events.jsonl"), "planted").unwrap();

@@ -1,342 +1,307 @@
-//! Folders of which only parts must stay as they are: git folders, and protected folders with exceptions.
+//! Records a protected path with everything below it, and later compares and restores it.
+//!
+//! One walk serves files, whole folders, and folders of which a part may change: a [`PathPolicy`] says at each path what may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::super::allowed_changes::{ChangePermission, PathPolicy};
-use super::file_state::{FileState, LARGEST_OF_GIT, SnapshotBudget, StatSnapshot, kind_of, links, read, stat};
-use super::{fresh_repository, git_index, rollback};
+use super::super::tamper_error::TamperError;
+use super::dir_fd::{MAX_NAMES, hard_links, kind, kind_of, list, read, stat};
+use super::file_state::{FileState, MAX_GIT_FILE_BYTES, SnapshotBudget, StatSnapshot};
+use super::{git_content, git_index, rollback};
 
 /// How deep folders are looked into.
 const MAX_DEPTH: usize = 40;
-/// How many names of a folder are read; more in one that may not change is a change.
-const MOST_NAMES: usize = 500_000;
-/// The longest reference that is looked into, in bytes.
-const LONGEST_REFERENCE: usize = 1000;
 
-/// Looks at all that must stay as it is.
+/// Records everything that must not change.
 pub(super) fn capture(
     folder: &OwnedFd,
     name: &OsStr,
-    spot: &PathPolicy<'_>,
+    policy: &PathPolicy<'_>,
     budget: &mut SnapshotBudget,
     depth: usize,
 ) -> FileState {
-    let Some(stat) = stat(folder, name) else { return FileState::Missing };
-    if kind_of(&stat) != FileType::Directory {
-        return FileState::capture(folder, name, budget);
-    }
-    let marks = StatSnapshot::of(&stat);
-    if !budget.take() || depth > MAX_DEPTH {
+    let Some(now) = stat(folder, name).filter(|stat| kind_of(stat) == FileType::Directory) else {
+        return FileState::capture_file(folder, name, budget);
+    };
+    let metadata = StatSnapshot::of(&now);
+    let listing = if budget.take() && depth <= MAX_DEPTH { list(folder, name, MAX_NAMES).ok() } else { None };
+    let Some((opened, listing)) = listing else {
         budget.exceeded = true;
-        return FileState::Other(marks);
-    }
-    let Ok((opened, listed)) = list(folder, name) else { return FileState::Other(marks) };
+        return FileState::Other(metadata);
+    };
     let mut entries = BTreeMap::new();
-    for (name, kind) in listed {
-        let child = spot.child(&name);
-        let is_ignored = match child.permission() {
-            ChangePermission::Anything | ChangePermission::Lock => true,
-            ChangePermission::Objects => kind == FileType::RegularFile,
-            _ => false,
-        };
-        if !is_ignored {
+    for (name, kind) in listing {
+        let child = policy.child(&name);
+        if is_recorded(&child, kind) {
             let state = capture(&opened, &name, &child, budget, depth + 1);
             entries.insert(name, state);
         }
     }
-    FileState::Folder(marks, entries)
+    FileState::Folder(metadata, entries)
 }
 
-/// Takes what is there now as how it must be.
+/// Accepts what is there now as the state that must not change.
 pub(super) fn rebaseline(
     state: &mut FileState,
     folder: &OwnedFd,
     name: &OsStr,
-    spot: &PathPolicy<'_>,
+    policy: &PathPolicy<'_>,
     budget: &mut SnapshotBudget,
     depth: usize,
 ) {
     let now = stat(folder, name).filter(|stat| kind_of(stat) == FileType::Directory);
-    let (FileState::Folder(marks, entries), Some(now)) = (&mut *state, now) else {
-        if !state.is_unchanged(folder, name) {
-            *state = capture(folder, name, spot, budget, depth);
+    let (FileState::Folder(metadata, entries), Some(now)) = (&mut *state, now) else {
+        if !state.is_unchanged_file(folder, name) {
+            *state = capture(folder, name, policy, budget, depth);
         }
         return;
     };
-    *marks = StatSnapshot::of(&now);
-    let Ok((opened, listed)) = list(folder, name) else {
-        *state = FileState::Other(*marks);
+    *metadata = StatSnapshot::of(&now);
+    let Ok((opened, listing)) = list(folder, name, MAX_NAMES) else {
+        *state = FileState::Other(*metadata);
         return;
     };
-    let mut fresh = BTreeMap::new();
-    for (name, kind) in listed {
-        let child = spot.child(&name);
+    let mut current = BTreeMap::new();
+    for (name, kind) in listing {
+        let child = policy.child(&name);
         if let Some(mut known) = entries.remove(&name) {
             rebaseline(&mut known, &opened, &name, &child, budget, depth + 1);
-            fresh.insert(name, known);
-            continue;
-        }
-        let is_ignored = match child.permission() {
-            ChangePermission::Anything | ChangePermission::Lock => true,
-            ChangePermission::Objects => kind == FileType::RegularFile,
-            _ => false,
-        };
-        if !is_ignored {
+            current.insert(name, known);
+        } else if is_recorded(&child, kind) {
             let state = capture(&opened, &name, &child, budget, depth + 1);
-            fresh.insert(name, state);
+            current.insert(name, state);
         }
     }
-    *entries = fresh;
+    *entries = current;
 }
 
-/// Compares what is there with what was, and undoes what isn't allowed.
-#[derive(Debug, Default)]
-pub(super) struct TreeCheck {
-    /// Whether other commands still run: their locks are no change yet.
+fn is_recorded(policy: &PathPolicy<'_>, kind: FileType) -> bool {
+    match policy.permission() {
+        ChangePermission::Anything | ChangePermission::Lock => false,
+        ChangePermission::Objects => kind != FileType::RegularFile,
+        _ => true,
+    }
+}
+
+/// Compares what is there with what was, and reverts changes that aren't allowed.
+#[derive(Debug)]
+pub(super) struct TreeCheck<'a> {
+    /// Whether other commands are still running: git's lock files are no change yet.
     busy: bool,
-    pub(super) changed: Vec<PathBuf>,
-    pub(super) left: Vec<PathBuf>,
-    /// A folder above was taken away, so that nothing in it went in an allowed way.
+    report: &'a mut TamperError,
+    /// A folder further up was removed, so nothing below it was removed in an allowed way.
     is_rebuilding: bool,
 }
 
-impl TreeCheck {
-    pub(super) fn new(busy: bool) -> Self {
-        Self { busy, ..Self::default() }
+impl<'a> TreeCheck<'a> {
+    pub(super) fn new(busy: bool, report: &'a mut TamperError) -> Self {
+        Self { busy, report, is_rebuilding: false }
     }
 
     pub(super) fn check(
         &mut self,
         folder: &OwnedFd,
         name: &OsStr,
-        spot: &PathPolicy<'_>,
-        mut state: Option<&mut FileState>,
+        policy: &PathPolicy<'_>,
+        state: Option<&mut FileState>,
         depth: usize,
     ) {
-        let allowed = spot.permission();
-        let Some(now) = stat(folder, name) else {
-            let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
-            let may_go = matches!(
-                allowed,
-                ChangePermission::Files | ChangePermission::File | ChangePermission::Lock | ChangePermission::Objects
-            );
-            let is_part = matches!(allowed, ChangePermission::Objects)
-                && matches!(state, FileState::Folder(..))
-                && is_objects_root(spot);
-            if !may_go || is_part || spot.is_head() || self.is_rebuilding {
-                self.revert(folder, name, spot, Some(state), depth);
+        match stat(folder, name) {
+            None => self.check_missing(folder, name, policy, state, depth),
+            Some(now) if kind_of(&now) == FileType::Directory => {
+                self.check_folder(folder, name, policy, state, &StatSnapshot::of(&now), depth);
             }
-            return;
+            Some(now) => {
+                let is_private = kind_of(&now) == FileType::RegularFile && hard_links(&now) == 1;
+                self.check_file(folder, name, policy, state, kind_of(&now), is_private, depth);
+            }
+        }
+    }
+
+    fn check_missing(
+        &mut self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        policy: &PathPolicy<'_>,
+        state: Option<&mut FileState>,
+        depth: usize,
+    ) {
+        let Some(state) = state.filter(|state| !matches!(state, FileState::Missing)) else { return };
+        let may_go = match policy.permission() {
+            ChangePermission::Files | ChangePermission::File | ChangePermission::Lock => true,
+            ChangePermission::Objects => !(matches!(state, FileState::Folder(..)) && policy.is_objects_root()),
+            ChangePermission::Nothing | ChangePermission::FolderOnly | ChangePermission::Anything => false,
         };
-        let kind = kind_of(&now);
-        if kind == FileType::Directory {
-            let marks = StatSnapshot::of(&now);
-            let stays = |state: &Option<&mut FileState>| match state {
-                Some(FileState::Folder(before, _)) => before.has_same_permissions(&marks),
-                _ => false,
-            };
-            let is_new = matches!(state, None | Some(FileState::Missing));
-            let is_fine = match allowed {
-                ChangePermission::Anything => return,
-                ChangePermission::Nothing => stays(&state),
-                ChangePermission::FolderOnly => is_new || stays(&state),
-                ChangePermission::Files | ChangePermission::Objects => depth <= MAX_DEPTH,
-                ChangePermission::File | ChangePermission::Lock => false,
-            };
-            if is_new && allowed == ChangePermission::Nothing && spot.may_become_repository() {
-                if self.busy {
-                    return;
-                }
-                if fresh_repository::is_fresh_git_dir(folder, name)
-                    && let Some(state) = state
-                {
-                    *state = capture(folder, name, spot, &mut SnapshotBudget::of_trees(), depth);
-                    return;
-                }
-                self.revert(folder, name, spot, None, depth);
-                return;
-            }
-            if !is_fine {
-                self.revert(folder, name, spot, state, depth);
+        if !may_go || policy.is_head() || self.is_rebuilding {
+            self.revert(folder, name, policy, Some(state), depth);
+        }
+    }
+
+    fn check_folder(
+        &mut self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        policy: &PathPolicy<'_>,
+        state: Option<&mut FileState>,
+        now: &StatSnapshot,
+        depth: usize,
+    ) {
+        let permission = policy.permission();
+        let is_same = matches!(&state, Some(FileState::Folder(before, _)) if before.has_same_permissions(now));
+        let is_new = matches!(state, None | Some(FileState::Missing));
+        let is_allowed = match permission {
+            ChangePermission::Anything => return,
+            ChangePermission::Nothing => is_same,
+            ChangePermission::FolderOnly => is_new || is_same,
+            ChangePermission::Files | ChangePermission::Objects => depth <= MAX_DEPTH,
+            ChangePermission::File | ChangePermission::Lock => false,
+        };
+        if is_new && permission == ChangePermission::Nothing && policy.may_become_repository() {
+            if self.busy {
                 return;
             }
             match state {
-                Some(FileState::Folder(_, entries)) => self.children(folder, name, spot, entries, depth),
-                _ => self.children(folder, name, spot, &mut BTreeMap::new(), depth),
+                Some(state) if git_content::is_fresh_git_dir(folder, name) => {
+                    *state = capture(folder, name, policy, &mut SnapshotBudget::for_partly_protected(), depth);
+                }
+                _ => self.revert(folder, name, policy, None, depth),
             }
-            return;
+        } else if !is_allowed {
+            self.revert(folder, name, policy, state, depth);
+        } else if let Some(FileState::Folder(_, entries)) = state {
+            self.check_entries(folder, name, policy, entries, depth);
+        } else {
+            self.check_entries(folder, name, policy, &mut BTreeMap::new(), depth);
         }
-        if state.as_mut().is_some_and(|state| state.is_unchanged(folder, name)) {
+    }
+
+    fn check_file(
+        &mut self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        policy: &PathPolicy<'_>,
+        mut state: Option<&mut FileState>,
+        kind: FileType,
+        is_private: bool,
+        depth: usize,
+    ) {
+        if state.as_mut().is_some_and(|state| state.is_unchanged_file(folder, name)) {
             return;
         }
         let is_regular = kind == FileType::RegularFile;
-        let is_lock = spot.path_in_git_dir.is_some() && name.as_encoded_bytes().ends_with(b".lock");
-        let is_fine = match allowed {
+        let is_lock = policy.path_in_git_dir.is_some() && name.as_encoded_bytes().ends_with(b".lock");
+        let is_allowed = match policy.permission() {
             ChangePermission::Anything => true,
-            _ if is_regular && is_refreshed_index(folder, name, spot, state.as_deref()) => {
-                // It is put back all the same, so that nothing has changed.
-                state.as_mut().is_some_and(|state| rollback::restore(folder, name, state).is_ok())
+            _ if is_regular && is_refreshed_index(folder, name, policy, state.as_deref()) => {
+                // It is restored all the same, so that nothing has changed.
+                state.as_mut().is_some_and(|state| rollback::restore_file(folder, name, state).is_ok())
             }
             _ if is_regular && is_lock && self.busy => true,
             ChangePermission::Nothing | ChangePermission::FolderOnly => false,
             ChangePermission::Files | ChangePermission::File => {
-                is_regular && links(&now) == 1 && has_safe_content(folder, name, spot)
+                is_private
+                    && policy
+                        .path_in_git_dir
+                        .as_ref()
+                        .is_none_or(|path| git_content::is_safe_git_file(folder, name, path))
             }
             ChangePermission::Objects => is_regular,
-            // Left by a git that was killed.
+            // Left behind by a git that was killed.
             ChangePermission::Lock => is_regular && unlinkat(folder, name, AtFlags::empty()).is_ok(),
         };
-        if !is_fine {
-            self.revert(folder, name, spot, state, depth);
+        if !is_allowed {
+            self.revert(folder, name, policy, state, depth);
         }
     }
 
-    fn children(
+    fn check_entries(
         &mut self,
         folder: &OwnedFd,
         name: &OsStr,
-        spot: &PathPolicy<'_>,
+        policy: &PathPolicy<'_>,
         entries: &mut BTreeMap<OsString, FileState>,
         depth: usize,
     ) {
-        let (opened, listed) = match list(folder, name) {
-            Ok(listed) => listed,
-            Err(_) => {
-                self.changed.push(spot.path.clone());
-                self.left.push(spot.path.clone());
-                return;
-            }
+        let Ok((opened, listing)) = list(folder, name, MAX_NAMES) else {
+            self.report.changed.push(policy.path.clone());
+            self.report.not_restored.push(policy.path.clone());
+            return;
         };
-        let mut gone: std::collections::BTreeSet<OsString> = entries.keys().cloned().collect();
-        for (name, kind) in &listed {
-            gone.remove(name);
-            let child = spot.child(name);
-            // Most of a git folder; no look at each is needed.
-            if *kind == FileType::RegularFile
-                && child.permission() == ChangePermission::Objects
-                && !entries.contains_key(name)
-            {
-                continue;
+        let mut missing: BTreeSet<OsString> = entries.keys().cloned().collect();
+        for (name, kind) in &listing {
+            missing.remove(name);
+            let child = policy.child(name);
+            // Most files of a git folder are objects, which needn't be looked at one by one.
+            let is_object = *kind == FileType::RegularFile && child.permission() == ChangePermission::Objects;
+            if !is_object || entries.contains_key(name) {
+                self.check(&opened, name, &child, entries.get_mut(name), depth + 1);
             }
-            self.check(&opened, name, &child, entries.get_mut(name), depth + 1);
         }
-        for name in gone {
-            let child = spot.child(&name);
-            self.check(&opened, &name, &child, entries.get_mut(&name), depth + 1);
+        for name in missing {
+            self.check(&opened, &name, &policy.child(&name), entries.get_mut(&name), depth + 1);
         }
     }
 
-    /// Names a change, and makes it what it was.
+    /// Reports a change and undoes it.
     fn revert(
         &mut self,
         folder: &OwnedFd,
         name: &OsStr,
-        spot: &PathPolicy<'_>,
+        policy: &PathPolicy<'_>,
         state: Option<&mut FileState>,
         depth: usize,
     ) {
-        self.changed.push(spot.path.clone());
-        let done = match state {
+        self.report.changed.push(policy.path.clone());
+        let reverted = match state {
             None => rollback::remove_all(folder, name, 0),
-            Some(FileState::Folder(marks, entries)) if depth <= MAX_DEPTH => {
-                let marks = *marks;
-                match self.make_folder(folder, name, &marks) {
-                    Ok(is_new) => {
-                        if is_new && spot.permission() == ChangePermission::Objects {
-                            // Nobody keeps a copy of all objects.
-                            self.left.push(spot.path.clone());
-                        }
-                        let before = self.is_rebuilding;
-                        self.is_rebuilding |= is_new;
-                        let named = self.changed.len();
-                        self.children(folder, name, spot, entries, depth);
-                        if is_new {
-                            // The folder itself says it all.
-                            self.changed.truncate(named);
-                        }
-                        self.is_rebuilding = before;
-                        Ok(())
+            Some(FileState::Folder(metadata, entries)) if depth <= MAX_DEPTH => {
+                make_folder(folder, name, metadata).map(|is_new| {
+                    if is_new && policy.permission() == ChangePermission::Objects {
+                        // Objects are too many to keep copies of.
+                        self.report.not_restored.push(policy.path.clone());
                     }
-                    Err(error) => Err(error),
-                }
+                    let was_rebuilding = self.is_rebuilding;
+                    self.is_rebuilding |= is_new;
+                    let reported = self.report.changed.len();
+                    self.check_entries(folder, name, policy, entries, depth);
+                    if is_new {
+                        // Naming the folder is enough.
+                        self.report.changed.truncate(reported);
+                    }
+                    self.is_rebuilding = was_rebuilding;
+                })
             }
-            Some(state) => rollback::restore(folder, name, state),
+            Some(state) => rollback::restore_file(folder, name, state),
         };
-        if done.is_err() {
-            self.left.push(spot.path.clone());
+        if reverted.is_err() {
+            self.report.not_restored.push(policy.path.clone());
         }
-    }
-
-    /// Makes a folder with these rights, and says whether it wasn't there.
-    fn make_folder(&self, folder: &OwnedFd, name: &OsStr, marks: &StatSnapshot) -> Result<bool, Errno> {
-        let is_new = stat(folder, name).is_none_or(|now| kind_of(&now) != FileType::Directory);
-        if is_new {
-            rollback::remove_all(folder, name, 0)?;
-            mkdirat(folder, name, Mode::from_raw_mode(0o700))?;
-        }
-        rollback::restore_dir_permissions(folder, name, marks)?;
-        Ok(is_new)
     }
 }
 
-/// Whether it is the folder of all objects.
-fn is_objects_root(spot: &PathPolicy<'_>) -> bool {
-    spot.path_in_git_dir.as_ref().is_some_and(|within| within.iter().count() == 1)
+/// Makes sure that there is a folder with the former owner and mode. Returns whether there was none.
+fn make_folder(folder: &OwnedFd, name: &OsStr, metadata: &StatSnapshot) -> Result<bool, Errno> {
+    let is_new = kind(folder, name) != Some(FileType::Directory);
+    if is_new {
+        rollback::remove_all(folder, name, 0)?;
+        mkdirat(folder, name, Mode::from_raw_mode(0o700))?;
+    }
+    rollback::restore_dir_permissions(folder, name, metadata)?;
+    Ok(is_new)
 }
 
-/// Whether it is an index in which only the state of files is newer. `git describe --dirty` writes such a one though it was
-/// told to take no locks.
-fn is_refreshed_index(folder: &OwnedFd, name: &OsStr, spot: &PathPolicy<'_>, state: Option<&FileState>) -> bool {
+/// Whether it is an index in which only the cached state of files is newer. `git describe --dirty` writes such an index even
+/// if it was told to take no locks.
+fn is_refreshed_index(folder: &OwnedFd, name: &OsStr, policy: &PathPolicy<'_>, state: Option<&FileState>) -> bool {
     let Some(FileState::File(_, Some(before))) = state else { return false };
-    spot.permission() == ChangePermission::Nothing
-        && spot.path_in_git_dir.as_ref().is_some_and(|within| within == Path::new("index"))
-        && read(folder, name, LARGEST_OF_GIT).is_some_and(|now| git_index::has_same_entries(before, &now))
-}
-
-/// See [`is_harmless`].
-fn has_safe_content(folder: &OwnedFd, name: &OsStr, spot: &PathPolicy<'_>) -> bool {
-    spot.path_in_git_dir.as_ref().is_none_or(|within| is_safe_git_file(folder, name, within))
-}
-
-/// Whether a reference names an object or another reference, for git writes to what it names; and whether an index names
-/// only files of the working tree. `within` is the path from the root of the git folder.
-pub(super) fn is_safe_git_file(folder: &OwnedFd, name: &OsStr, within: &Path) -> bool {
-    if within == Path::new("index") {
-        return read(folder, name, LARGEST_OF_GIT).is_some_and(|content| git_index::has_only_worktree_paths(&content));
-    }
-    if !(within == Path::new("HEAD") || within == Path::new("ORIG_HEAD") || within.starts_with("refs")) {
-        return true;
-    }
-    let Some(content) = read(folder, name, LONGEST_REFERENCE as u64) else { return false };
-    let text = String::from_utf8_lossy(&content);
-    let text = text.trim_end();
-    match text.strip_prefix("ref:") {
-        Some(target) => target.trim_start().starts_with("refs/") && !target.contains(".."),
-        None => matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
-    }
-}
-
-/// Opens a folder and lists it with the kinds of its entries.
-pub(super) fn list(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Vec<(OsString, FileType)>), Errno> {
-    use std::os::unix::ffi::OsStrExt;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(folder, name, flags, Mode::empty())?;
-    let mut listed = Vec::new();
-    for entry in Dir::read_from(&opened)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name != "." && name != ".." {
-            if listed.len() >= MOST_NAMES {
-                return Err(Errno::TOOBIG);
-            }
-            listed.push((name.to_owned(), entry.file_type()));
-        }
-    }
-    Ok((opened, listed))
+    policy.permission() == ChangePermission::Nothing
+        && policy.path_in_git_dir.as_ref().is_some_and(|path| path == Path::new("index"))
+        && read(folder, name, MAX_GIT_FILE_BYTES).is_some_and(|now| git_index::has_same_entries(before, &now))
 }

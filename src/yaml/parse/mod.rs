@@ -1,6 +1,5 @@
 //! From parser events to the arena. Whatever is wrong with anchors, keys, tags and documents is found here.
 
-mod aliases;
 mod keys;
 mod scalars;
 
@@ -9,14 +8,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use granit_parser::{Event, Options, Parser, Span, StructureStyle};
+use granit_parser::{Event, Parser, Span, StructureStyle};
 
-use self::aliases::{ANCHOR, Anchor};
 use super::findings::{Findings, excerpt};
-use super::scalar::{self, Scalar};
+use super::limits::{FLATTEN, MAX_BYTES, MAX_DEPTH, MAX_EXPANDED, MAX_NODES, clamp_range, parser_options};
+use super::node::{Content, FormatHints, NodeData, Tree};
+use super::scalar::{self, Scalar, Style};
 use super::syntax_recovery::{self, RecoveryGap};
-use super::tree::{Content, KeyAliases, NodeData, Style, Tree};
-use super::{MAX_DEPTH, MAX_EXPANDED, MAX_NODES, recovery_gaps, unicode_spaces, utf8};
+use super::{recovery_gaps, unicode_spaces, utf8};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
 /// What came of a source's text.
@@ -30,14 +29,14 @@ pub(super) struct ParseOutcome {
 }
 
 /// Reads a source's one document.
-pub(super) fn parse_document(source: &Arc<Source>, synonyms: KeyAliases) -> ParseOutcome {
+pub(super) fn parse_document(source: &Arc<Source>, hints: &'static FormatHints) -> ParseOutcome {
     let mut found = Findings::default();
     let place = |span| SourceSpan { source: Arc::clone(source), range: span };
     let nothing = |mut found: Findings, finding| {
         found.push(finding);
         ParseOutcome { tree: None, found, gaps: vec![place(0..source.text.len())] }
     };
-    if source.text.len() > utf8::MAX_BYTES {
+    if source.text.len() > MAX_BYTES {
         let finding = Diagnostic::error("too-large", place(0..0), "the text is larger than 4 MiB").help(SPLIT);
         return nothing(found, finding);
     }
@@ -100,7 +99,7 @@ pub(super) fn parse_document(source: &Arc<Source>, synonyms: KeyAliases) -> Pars
     holes.append(&mut lost);
     let holes = holes.into_iter().map(|hole| place(hole.span)).collect();
     ParseOutcome {
-        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, key_aliases: synonyms })),
+        tree: Some(Arc::new(Tree { source: Arc::clone(source), nodes: entries, root, weight, hints })),
         found,
         gaps: holes,
     }
@@ -108,9 +107,6 @@ pub(super) fn parse_document(source: &Arc<Source>, synonyms: KeyAliases) -> Pars
 
 /// What to do where a file is too large.
 const SPLIT: &str = "move long texts into files of their own";
-/// What to do where values lie too deep in one another.
-pub(super) const FLATTEN: &str = "nest fewer lists and mappings in one another";
-
 /// A list or mapping that isn't closed yet.
 struct Frame {
     index: u32,
@@ -122,6 +118,21 @@ struct Frame {
     /// How many levels lie below.
     height: usize,
     weight_before: u64,
+}
+
+/// The help for an alias without an anchor.
+const ANCHOR: &str =
+    "put the anchor `&NAME` before the value that it stands for, or quote a string that starts with `*`";
+
+/// A node that aliases can refer to.
+enum Anchor {
+    /// Its list or mapping isn't closed yet.
+    Open,
+    Closed {
+        index: u32,
+        height: usize,
+        weight: u64,
+    },
 }
 
 struct TreeBuilder<'a> {
@@ -158,16 +169,6 @@ enum ParseAbort {
     Syntax,
 }
 
-/// How the parser is set up.
-pub(super) fn options() -> Options {
-    granit_parser::options! {
-        emit_unresolved_aliases: true,
-        emit_comments: false,
-        flow_nesting_limit: MAX_DEPTH,
-        block_nesting_limit: MAX_DEPTH,
-    }
-}
-
 impl<'a> TreeBuilder<'a> {
     fn new(source: &'a Arc<Source>, text: &'a str, holes: &'a [RecoveryGap]) -> Self {
         Self {
@@ -186,7 +187,7 @@ impl<'a> TreeBuilder<'a> {
 
     fn read(mut self) -> Result<ParsedDocument, ParseAbort> {
         let mut documents = 0;
-        for event in Parser::new_from_str_with_options(self.text, options()) {
+        for event in Parser::new_from_str_with_options(self.text, parser_options()) {
             let (event, span) = event.map_err(|_| ParseAbort::Syntax)?;
             let range = self.range(&span);
             if self.nodes.len() >= MAX_NODES {
@@ -243,7 +244,7 @@ impl<'a> TreeBuilder<'a> {
     }
 
     fn push(&mut self, span: Range<usize>, content: Content) -> u32 {
-        self.nodes.push(NodeData { span, content, key: None, is_incomplete: false });
+        self.nodes.push(NodeData { span, content, key: None, parent: None, is_incomplete: false });
         (self.nodes.len() - 1) as u32
     }
 
@@ -296,8 +297,46 @@ impl<'a> TreeBuilder<'a> {
         Ok(())
     }
 
+    fn alias(&mut self, anchor: usize, span: Range<usize>) {
+        let name = excerpt(&self.text[span.clone()]);
+        match self.anchors.get(&anchor) {
+            Some(Anchor::Closed { index, height, weight }) => {
+                let (target, height, weight) = (*index, *height, *weight);
+                if self.frames.len() + height > MAX_DEPTH {
+                    let message = format!("the alias `{name}` nests more than {MAX_DEPTH} levels deep");
+                    self.report("too-deep", span.clone(), message, FLATTEN);
+                    self.push_invalid(span);
+                } else if self.weight + weight > MAX_EXPANDED {
+                    let message = format!("with the alias `{name}` the file stands for too many values");
+                    self.report("too-large", span.clone(), message, "use fewer aliases of aliases");
+                    self.push_invalid(span);
+                } else {
+                    self.weight += weight;
+                    let index = self.push(span, Content::Alias(target));
+                    self.attach(index, height);
+                }
+            }
+            Some(Anchor::Open) => {
+                let message = format!("the alias `{name}` stands for something that it is part of");
+                self.report(
+                    "cyclic-alias",
+                    span.clone(),
+                    message,
+                    "write the value out, or move the anchor to a part without it",
+                );
+                self.push_invalid(span);
+            }
+            None => {
+                self.report("unknown-anchor", span.clone(), format!("no anchor for the alias `{name}`"), ANCHOR);
+                self.push_invalid(span);
+            }
+        }
+    }
     fn close(&mut self, end: &Range<usize>) {
         let Some(frame) = self.frames.pop() else { return };
+        for item in &frame.items {
+            self.nodes[*item as usize].parent = Some(frame.index);
+        }
         let span = match (frame.flow, frame.items.first()) {
             (false, Some(first)) => {
                 let mut start = self.nodes[*first as usize].span.start;
@@ -323,19 +362,6 @@ impl<'a> TreeBuilder<'a> {
         }
         self.attach(frame.index, frame.height);
     }
-}
-
-/// A range that lies within the text, on character boundaries.
-pub(super) fn clamp_range(text: &str, range: Range<usize>) -> Range<usize> {
-    let boundary = |mut at: usize| {
-        at = at.min(text.len());
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
-        at
-    };
-    let start = boundary(range.start);
-    start..boundary(range.end).max(start)
 }
 
 /// A block list begins at its first dash; what is known is where its first item does.

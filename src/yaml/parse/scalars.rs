@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use granit_parser::{ScalarStyle, Span, Tag};
 
-use super::aliases::Anchor;
-use super::{Content, Diagnostic, Scalar, Style, TreeBuilder, excerpt, scalar};
+use super::{Anchor, Content, Diagnostic, Scalar, Style, TreeBuilder, excerpt, scalar};
 
 /// What to do where a tag and its value differ.
 const TAG: &str = "remove the tag, or write a value that fits it";

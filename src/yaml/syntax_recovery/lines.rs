@@ -1,4 +1,4 @@
-//! A text as its lines show it, whatever a parser makes of it.
+//! A text line by line: indentation, keys and values as they look, without a parser.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ impl<'a> Lines<'a> {
         self.of(self.text.len())
     }
 
-    /// The bytes of a line without its end.
+    /// The bytes of a line without its line end.
     pub(in super::super) fn span(self, line: usize) -> Range<usize> {
         self.source.line_span(line)
     }
@@ -31,7 +31,7 @@ impl<'a> Lines<'a> {
         &self.text[self.span(line)]
     }
 
-    /// Spaces in front.
+    /// The number of spaces that a line starts with.
     pub(super) fn indent(self, line: usize) -> usize {
         indent(self.text(line))
     }
@@ -66,13 +66,13 @@ impl<'a> Lines<'a> {
         self.value_start(line).is_some()
     }
 
-    /// Whether a line begins with a key as people write them in job files.
+    /// Whether a line starts with a key as people write them in job files.
     pub(super) fn is_usual_key(self, line: usize) -> bool {
         let text = self.text(line).trim_start();
         key(text).is_some() && text.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '"')
     }
 
-    /// The column of what stands behind the dashes of a line: its key, where it has one. From 0.
+    /// The column, from 0, of a line's key after any dashes; of its dash, if there is no key.
     pub(super) fn key_column(self, line: usize) -> usize {
         let text = self.text(line);
         let (at, dashes) = after_dashes(text);
@@ -82,8 +82,28 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The end of a line, or of the last of those below it that `belongs` to it. Blank lines belong where one after
-    /// them does.
+    /// Whether a line's value is on the lines below it.
+    pub(super) fn opens_block(self, line: usize) -> bool {
+        let end = self.content(line).end;
+        self.value_start(line).is_none_or(|value| {
+            let value = self.text[value..end.max(value)].trim_end();
+            value.is_empty() || value.starts_with(['|', '>']) || value.ends_with(':')
+        })
+    }
+
+    /// Whether a line ends with the `|` or `>` of a block text.
+    pub(super) fn is_block_header(self, line: usize) -> bool {
+        self.value_start(line).is_some_and(|value| self.text[value..self.span(line).end].starts_with(['|', '>']))
+    }
+
+    /// Whether the next line with text is indented deeper.
+    pub(super) fn opens_below(self, line: usize) -> bool {
+        let next = (line + 1..=self.last()).find(|below| !self.is_blank(*below));
+        next.is_some_and(|next| self.indent(next) > self.indent(line))
+    }
+
+    /// The end of a line, or of the last of the lines below that `belongs` to it. A blank line belongs to it if the next
+    /// line with text does.
     pub(super) fn end_while(self, line: usize, belongs: impl Fn(usize) -> bool) -> usize {
         let mut end = self.span(line).end;
         for below in line + 1..=self.last() {
@@ -99,7 +119,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether a line begins an entry, and whether the text of a block follows it.
+/// Whether a line begins an entry, and whether a block text follows it.
 pub(in super::super) fn is_entry_or_header(text: &str) -> (bool, bool) {
     let (at, dashes) = after_dashes(text);
     let value = match key(&text[at..]) {
@@ -110,7 +130,6 @@ pub(in super::super) fn is_entry_or_header(text: &str) -> (bool, bool) {
 }
 
 pub(super) fn indent(text: &str) -> usize {
-    // Line ends within a line stand for white space that was taken from its indentation.
     text.len() - text.trim_start_matches([' ', '\n']).len()
 }
 
@@ -118,7 +137,7 @@ fn after_white(text: &str, at: usize) -> usize {
     text.len() - text[at..].trim_start_matches([' ', '\t']).len()
 }
 
-/// What comes behind the dashes of list items, and whether there are any.
+/// Where the text after the dashes of list items starts, and whether there are dashes.
 fn after_dashes(text: &str) -> (usize, bool) {
     let mut at = indent(text);
     let mut dashes = false;
@@ -150,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_line_shows() {
+    fn keys_values_and_indentation_of_lines() {
         let text = "a: 1\n  - b\n  - c: \"d\"\n- - x\ne f: g\n'h: i': j\nk:\nl:m\n\n # n\nO: p\n";
         let source = Source::new("f.yaml", text);
         let lines = Lines { source: &source, text };

@@ -1,16 +1,18 @@
-//! What version control leaves in a file that was changed on two sides.
+//! Merge conflicts that version control left in a file.
 
+use std::sync::Arc;
+
+use super::edits::RecoveryEdit;
 use super::lines::Lines;
-use super::{ErrorContext, RecoveryEdit};
-use crate::diagnostic::{Diagnostic, SourceSpan};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 
-/// The markers of the two sides, of what both come from, and of the end.
+/// The markers of the two sides, of their common ancestor, and of the end.
 const OURS: &str = "<<<<<<< ";
 const BASE: &str = "||||||| ";
 const THEIRS: &str = "=======";
 const END: &str = ">>>>>>> ";
 
-/// How many conflicts are taken apart; more are as any other error.
+/// How many conflicts are recognized; more are reported like any other error.
 const MAX_CONFLICTS: usize = 100;
 
 /// Whether a line is one of the markers.
@@ -18,24 +20,19 @@ pub(super) fn is_marker(text: &str) -> bool {
     [OURS, BASE, END].iter().any(|marker| text.starts_with(marker)) || text.trim_end() == THEIRS
 }
 
-/// Every whole conflict: what to say, and how to keep only the first side.
-pub(super) fn conflicts(spot: &ErrorContext<'_>) -> Vec<(Diagnostic, Vec<RecoveryEdit>)> {
-    let lines = spot.lines;
+/// Every complete conflict, with the edits that keep its first side.
+pub(super) fn conflicts(source: &Arc<Source>, text: &str) -> Vec<(Diagnostic, [RecoveryEdit; 2])> {
+    let lines = Lines { source, text };
     let mut found = Vec::new();
     let mut line = 1;
     let last = lines.last();
     while line <= last && found.len() < MAX_CONFLICTS {
         if let Some((middle, end)) = lines.text(line).starts_with(OURS).then(|| sides(lines, line, last)).flatten() {
-            let place = SourceSpan { source: spot.source.clone(), range: lines.content(line) };
-            let finding = Diagnostic::error("yaml-syntax", place, "a merge conflict isn't resolved")
+            let place = SourceSpan { source: Arc::clone(source), range: lines.content(line) };
+            let finding = Diagnostic::error("yaml-syntax", place, "unresolved merge conflict")
                 .help("keep one of its two sides, and remove the lines with the markers");
-            found.push((
-                finding,
-                vec![
-                    RecoveryEdit::blank(lines.span(line)),
-                    RecoveryEdit::blank(lines.span(middle).start..lines.span(end).end),
-                ],
-            ));
+            let theirs = lines.span(middle).start..lines.span(end).end;
+            found.push((finding, [RecoveryEdit::blank(lines.span(line)), RecoveryEdit::blank(theirs)]));
             line = end;
         }
         line += 1;

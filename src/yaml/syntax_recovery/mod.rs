@@ -1,169 +1,154 @@
-//! Reading on after a syntax error.
+//! Continues after a syntax error.
 //!
-//! What can't be read is blanked out, byte for byte, so that all places stay true, and the rest is parsed again. Of
-//! several ways to mend an error the one is taken after which the parser comes farthest, and of those the first.
+//! The part that the parser can't read is blanked out, byte for byte, so that all places stay true, and the text is
+//! parsed again: first with the repairs that fit the error, then without the value, the line, or all lines up to the next
+//! key or item of the same level. The edit after which the parser gets farthest is kept.
 
-mod brackets;
+mod diagnosis;
+mod edits;
 pub(super) mod lines;
 mod merge_conflicts;
-mod misplaced_lines;
-mod open_delimiters;
-mod probe;
-mod quotes;
-mod tabs;
-mod values;
+mod parse_failure;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use granit_parser::ErrorKind;
 
+use self::diagnosis::{Diagnosis, ErrorContext};
+use self::edits::{RecoveryEdit, apply_edits};
 use self::lines::Lines;
-use self::probe::{LastTokenKind, ParseBudget, ParseFailure, probe};
-use super::parse::clamp_range;
+use self::parse_failure::{ParseBudget, ParseFailure, closing_quote, probe};
 use super::parse_messages;
-use crate::diagnostic::{Diagnostic, Source, SourceSpan};
+use crate::diagnostic::{Diagnostic, Source};
 
-/// How many errors are mended; behind the next one nothing is read.
+pub(super) use self::edits::{RecoveryGap, blank_gaps};
+
+/// How many errors are reported; the text after the next one is dropped.
 const MAX_ROUNDS: usize = 20;
 
-/// A text that the parser takes.
+/// A text that the parser accepts.
 pub(super) struct RecoveredText {
-    /// As long as the source, and the same but for the holes.
+    /// As long as the source, and the same outside of the gaps.
     pub(super) text: String,
     pub(super) gaps: Vec<RecoveryGap>,
     pub(super) found: Vec<Diagnostic>,
-    /// Errors remain behind the last hole, which reaches to the end.
+    /// Whether there may be more errors in the last gap, which reaches to the end.
     pub(super) is_truncated: bool,
 }
 
-/// A stretch of the source that reads otherwise in the mended text.
-#[derive(Debug, Clone)]
-pub(super) struct RecoveryGap {
-    pub(super) span: Range<usize>,
-    /// Something that the author wrote is gone.
-    pub(super) is_data_lost: bool,
-}
-
-/// A change that leaves every other byte where it is.
-#[derive(Clone)]
-struct RecoveryEdit {
-    span: Range<usize>,
-    fill: u8,
-    is_data_lost: bool,
-}
-
-impl RecoveryEdit {
-    /// Leaves a stretch out; its line ends stay.
-    fn blank(span: Range<usize>) -> Self {
-        Self { span, fill: b' ', is_data_lost: true }
-    }
-
-    /// Leaves out a value within brackets; something must stand between their commas.
-    fn placeholder(span: Range<usize>) -> Vec<Self> {
-        let first = Self { span: span.start..span.start + 1, fill: b'~', is_data_lost: true };
-        vec![Self::blank(span), first]
-    }
-}
-
-/// What is said about an error, and the ways to mend it, the best first where several lead equally far.
-struct Diagnosis {
-    finding: Diagnostic,
-    candidates: Vec<Vec<RecoveryEdit>>,
-    /// What is said where the last of the ways is taken.
-    fallback_finding: Option<Diagnostic>,
-}
-
-/// Where the parser stopped, and what stands around it.
-struct ErrorContext<'a> {
-    source: &'a Arc<Source>,
-    text: &'a str,
-    lines: Lines<'a>,
-    failure: &'a ParseFailure,
-}
-
-/// Mends a text that the parser doesn't take.
+/// Blanks out what the parser doesn't accept.
 ///
 /// # Errors
-/// The finding behind which there is no sense in reading on.
+/// The finding after which nothing can be read.
 pub(super) fn recover_syntax(source: &Arc<Source>, text: String) -> Result<RecoveredText, Box<Diagnostic>> {
-    let mut mended = RecoveredText { text, gaps: Vec::new(), found: Vec::new(), is_truncated: false };
-    let mut purse = ParseBudget::new();
-    let mut failure = probe(&mended.text, &mut purse);
-    for round in 0.. {
-        let Some(current) = failure else { return Ok(mended) };
-        let spot =
-            ErrorContext { source, text: &mended.text, lines: Lines { source, text: &mended.text }, failure: &current };
-        if round == 0 {
-            let conflicts = merge_conflicts::conflicts(&spot);
-            if !conflicts.is_empty() {
-                let (found, edits): (Vec<_>, Vec<_>) = conflicts.into_iter().unzip();
-                mended.found.extend(found);
-                mended.apply(&edits.concat());
-                failure = probe(&mended.text, &mut purse);
-                continue;
-            }
+    let mut recovered = RecoveredText { text, gaps: Vec::new(), found: Vec::new(), is_truncated: false };
+    let mut budget = ParseBudget::new();
+    let mut failure = probe(&recovered.text, &mut budget);
+    if failure.is_some() {
+        for (finding, edits) in merge_conflicts::conflicts(source, &recovered.text) {
+            recovered.found.push(finding);
+            recovered.apply(&edits);
         }
+        if !recovered.found.is_empty() {
+            failure = probe(&recovered.text, &mut budget);
+        }
+    }
+    for round in 0.. {
+        let Some(current) = failure else { break };
         if current.kind == ErrorKind::RecursionLimitExceeded {
             return Err(Box::new(parse_messages::finding(source, &current.kind, current.at)));
         }
-        let mut diagnosis = spot.diagnose();
-        if diagnosis.candidates.is_empty() {
-            diagnosis.candidates = spot.without_line(spot.lines.of(current.at));
-        }
-        if round >= MAX_ROUNDS || purse.is_exhausted() {
-            let from = spot.lines.content(spot.lines.of(diagnosis.first_affected_byte(&spot))).start;
-            mended.report(diagnosis.finding);
-            mended.apply(&[RecoveryEdit::blank(from..mended.text.len())]);
-            mended.is_truncated = true;
-            if probe(&mended.text, &mut purse).is_some() {
-                mended.apply(&[RecoveryEdit::blank(0..mended.text.len())]);
+        let text = recovered.text.as_str();
+        let context = ErrorContext { source, text, lines: Lines { source, text }, failure: &current };
+        let Diagnosis { finding, repairs, start, above } = context.diagnose();
+        if round >= MAX_ROUNDS || budget.is_exhausted() {
+            let from = context.lines.content(context.lines.of(start.min(current.at))).start;
+            recovered.report(finding);
+            recovered.apply(&[RecoveryEdit::blank(from..recovered.text.len())]);
+            recovered.is_truncated = true;
+            if probe(&recovered.text, &mut budget).is_some() {
+                recovered.apply(&[RecoveryEdit::blank(0..recovered.text.len())]);
             }
-            return Ok(mended);
+            break;
         }
-        let count = diagnosis.candidates.len();
-        let mut best: Option<(usize, usize, Vec<RecoveryEdit>, Option<ParseFailure>)> = None;
-        for (number, way) in diagnosis.candidates.into_iter().enumerate() {
-            let outcome = probe(&apply_edits(&mended.text, &way), &mut purse);
-            let reached = current.progress_with(outcome.as_ref(), way.iter().all(|edit| edit.fill == b','));
+        let (above, lines_above) = above.unzip();
+        let mut candidates = repairs;
+        candidates.extend(removals(&context, start));
+        candidates.extend(lines_above.map(|span| vec![RecoveryEdit::blank(span)]));
+        let count = candidates.len();
+        let mut best: Option<(usize, usize, Option<ParseFailure>)> = None;
+        for (number, edits) in candidates.iter().enumerate() {
+            let next = probe(&apply_edits(text, edits), &mut budget);
+            let reached = current.progress(next.as_ref(), edits.iter().all(|edit| edit.fill == b','));
             if best.as_ref().is_none_or(|(farthest, ..)| reached > *farthest) {
-                best = Some((reached, number, way, outcome));
+                best = Some((reached, number, next));
             }
-            if reached == usize::MAX || purse.is_exhausted() {
+            if reached == usize::MAX || budget.is_exhausted() {
                 break;
             }
         }
         failure = match best {
-            Some((_, number, way, outcome)) => {
-                let is_last = number + 1 == count;
-                mended.report(diagnosis.fallback_finding.filter(|_| is_last).unwrap_or(diagnosis.finding));
-                mended.apply(&way);
-                outcome
+            Some((_, number, next)) => {
+                recovered.report(above.filter(|_| number + 1 == count).unwrap_or(finding));
+                recovered.apply(&candidates[number]);
+                next
             }
             None => Some(current),
         };
     }
-    Ok(mended)
+    Ok(recovered)
 }
 
-impl Diagnosis {
-    fn new(finding: Diagnostic, ways: Vec<Vec<RecoveryEdit>>) -> Self {
-        Self { finding, candidates: ways, fallback_finding: None }
+/// Edits that leave out the part that begins at `start`: an item between brackets, a value, a line; with the lines below
+/// that belong to it.
+fn removals(context: &ErrorContext<'_>, start: usize) -> Vec<Vec<RecoveryEdit>> {
+    let ErrorContext { text, lines, failure, .. } = *context;
+    let line_end = lines.span(lines.of(start)).end;
+    let mut edits = Vec::new();
+    let quote = text.as_bytes().get(start).copied().filter(|byte| matches!(byte, b'"' | b'\''));
+    let quoted = quote.and_then(|quote| closing_quote(&text.as_bytes()[..line_end], start, quote));
+    edits.extend(quoted.filter(|_| !failure.follows_quote()).map(|end| RecoveryEdit::null(start..end)));
+    let outer = failure.brackets.first().copied().unwrap_or(start).min(start);
+    if !failure.brackets.is_empty() && (quote.is_some() || start > outer) {
+        let rest = &text[start..line_end];
+        let length = match rest.as_bytes().first() {
+            Some(b'"' | b'\'') => rest.trim_end_matches([']', '}', ',', ' ']).len(),
+            Some(b'[' | b'{') => rest.trim_end_matches([',', ' ']).len(),
+            _ => rest.find([',', ']', '}']).unwrap_or(rest.len()),
+        };
+        edits.push(RecoveryEdit::null(start..start + length.max(1)));
     }
-
-    /// The first byte that would have to go.
-    fn first_affected_byte(&self, spot: &ErrorContext<'_>) -> usize {
-        let edits = self.candidates.iter().flatten().map(|edit| edit.span.start);
-        edits.chain([spot.failure.at, self.finding.span.range.start]).min().unwrap_or(0)
+    let line = lines.of(outer);
+    let value = lines.value_start(line).filter(|value| *value <= outer);
+    let column = if value.is_some() { lines.key_column(line) } else { lines.indent(line) };
+    let from = value.unwrap_or(lines.content(line).start);
+    let is_deeper = |below| lines.indent(below) > column;
+    let deeper = lines.end_while(line, is_deeper);
+    let text_only = lines.end_while(line, |below| is_deeper(below) && !lines.is_entry(below));
+    let up_to_entry = lines.end_while(line, |below| is_deeper(below) || !lines.is_entry(below));
+    let ends = match value {
+        // A string holds no entries: what is indented below its start is part of it.
+        Some(_) if quote.is_some() => [deeper, text_only, up_to_entry],
+        Some(_) => [text_only, deeper, up_to_entry],
+        None if lines.opens_block(line) => [deeper, lines.content(line).end, up_to_entry],
+        None => [lines.content(line).end, deeper, up_to_entry],
+    };
+    let mut seen = Vec::new();
+    for end in ends {
+        if end > from && !seen.contains(&end) {
+            seen.push(end);
+            edits.push(vec![RecoveryEdit::blank(from..end)]);
+        }
     }
+    edits
 }
 
 impl RecoveredText {
-    /// Takes in a finding, unless it is about something that is gone already.
+    /// Adds a finding, unless it is about something that is gone already.
     fn report(&mut self, finding: Diagnostic) {
-        let is_within =
-            |hole: &RecoveryGap| hole.span.start <= finding.span.range.start && finding.span.range.end <= hole.span.end;
-        if !self.gaps.iter().any(is_within) {
+        let range = &finding.span.range;
+        let is_gone = self.gaps.iter().any(|gap| gap.span.start <= range.start && range.end <= gap.span.end);
+        if !is_gone {
             self.found.push(finding);
         }
     }
@@ -173,126 +158,4 @@ impl RecoveredText {
         self.gaps
             .extend(edits.iter().map(|edit| RecoveryGap { span: edit.span.clone(), is_data_lost: edit.is_data_lost }));
     }
-}
-
-/// A text without its holes, which are blanked out.
-pub(super) fn blank_gaps(text: &str, holes: &[RecoveryGap]) -> String {
-    let edits: Vec<RecoveryEdit> = holes.iter().map(|hole| RecoveryEdit::blank(hole.span.clone())).collect();
-    apply_edits(text, &edits)
-}
-
-fn apply_edits(text: &str, edits: &[RecoveryEdit]) -> String {
-    let mut bytes = text.as_bytes().to_vec();
-    for RecoveryEdit { span, fill: with, .. } in edits {
-        for byte in bytes.get_mut(span.clone()).into_iter().flatten() {
-            if *with != b' ' || !matches!(byte, b'\n' | b'\r') {
-                *byte = *with;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| " ".repeat(text.len()))
-}
-
-impl ErrorContext<'_> {
-    fn diagnose(&self) -> Diagnosis {
-        use ErrorKind as E;
-        if let Some(line) = self.block_line() {
-            return self.block_text(line);
-        }
-        match &self.failure.kind {
-            _ if self.runs_out_of_brackets() => self.bracket(),
-            _ if self.failure.brackets.is_empty() && self.tab_in(self.lines.of(self.failure.at)).is_some() => {
-                self.tab()
-            }
-            kind if parse_messages::is_tab_error(kind) => self.tab(),
-            E::UnclosedQuotedScalar
-            | E::InvalidQuotedScalarIndent
-            | E::DocumentIndicatorInQuotedScalar
-            | E::InvalidTrailingSingleQuotedScalar
-            | E::InvalidTrailingDoubleQuotedScalar
-            | E::UnknownQuotedScalarEscape
-            | E::InvalidQuotedScalarHexEscape
-            | E::InvalidUnicodeEscape
-            | E::InvalidLowSurrogateHexEscape
-            | E::InvalidLowSurrogate
-            | E::MissingLowSurrogate
-            | E::UnpairedLowSurrogate => self.quote(),
-            E::MisplacedFlowCollectionEnd => self.stray_bracket(),
-            E::UnexpectedCharacter { .. } => self.character(),
-            _ if !self.failure.brackets.is_empty() || matches!(self.failure.kind, E::UnclosedFlowCollection { .. }) => {
-                self.bracket()
-            }
-            E::MappingValueNotAllowed => self.colon(),
-            E::SimpleKeyExpected | E::InvalidSimpleKey => self.missing_key(self.lines.of(self.failure.at)),
-            E::ExpectedBlockMappingKey | E::ExpectedBlockSequenceEntry => self.missing_entry(),
-            E::ExpectedDocumentStart if self.failure.last_token.end > 0 => {
-                self.misplaced_line(self.lines.of(self.failure.at))
-            }
-            _ => self.unclassified(),
-        }
-    }
-
-    fn place(&self, span: Range<usize>) -> SourceSpan {
-        SourceSpan { source: Arc::clone(self.source), range: clamp_range(&self.source.text, span) }
-    }
-
-    fn error(&self, span: Range<usize>, message: impl Into<String>, help: &str) -> Diagnostic {
-        Diagnostic::error("yaml-syntax", self.place(span), message).help(help)
-    }
-
-    /// What the parser says, in our words.
-    fn parser_finding(&self) -> Diagnostic {
-        parse_messages::finding(self.source, &self.failure.kind, self.failure.at)
-    }
-
-    fn unclassified(&self) -> Diagnosis {
-        let mut line = self.lines.of(self.failure.at);
-        if self.failure.kind == ErrorKind::ExpectedDocumentStart && line > 1 {
-            line -= 1;
-        }
-        Diagnosis::new(self.parser_finding(), self.without_value_at(line, self.failure.at))
-    }
-
-    /// Ways to leave out the value of a line that `at` lies in; the line, where it lies in no value.
-    fn without_value_at(&self, line: usize, at: usize) -> Vec<Vec<RecoveryEdit>> {
-        match self.lines.value_start(line) {
-            Some(start) if start <= at => self.without_value(line, start),
-            _ => self.without_line(line),
-        }
-    }
-
-    /// Ways to leave out a value that begins in a line: with the text that goes on below it, with all that is
-    /// indented below it, with all up to the next entry beside it.
-    fn without_value(&self, line: usize, start: usize) -> Vec<Vec<RecoveryEdit>> {
-        let lines = self.lines;
-        let column = lines.key_column(line);
-        let text = lines.end_while(line, |below| lines.indent(below) > column && !lines.is_entry(below));
-        let deeper = lines.end_while(line, |below| lines.indent(below) > column);
-        let beside = lines.end_while(line, |below| lines.indent(below) > column || !lines.is_entry(below));
-        blanks(start, [text, deeper, beside])
-    }
-
-    /// Ways to leave out a whole line: alone, with what is indented below it, with all up to the next entry beside it.
-    fn without_line(&self, line: usize) -> Vec<Vec<RecoveryEdit>> {
-        let lines = self.lines;
-        let indent = lines.indent(line);
-        let Range { start, end } = lines.content(line);
-        let deeper = lines.end_while(line, |below| lines.indent(below) > indent);
-        let beside = lines.end_while(line, |below| lines.indent(below) > indent || !lines.is_entry(below));
-        let opens = lines.value_start(line).is_none_or(|value| {
-            let value = lines.text[value..end.max(value)].trim_end();
-            value.is_empty() || value.starts_with(['|', '>']) || value.ends_with(':')
-        });
-        if opens { blanks(start, [deeper, end, beside]) } else { blanks(start, [end, deeper, beside]) }
-    }
-}
-
-fn blanks(start: usize, ends: impl IntoIterator<Item = usize>) -> Vec<Vec<RecoveryEdit>> {
-    let mut seen = Vec::new();
-    for end in ends {
-        if end > start && !seen.contains(&end) {
-            seen.push(end);
-        }
-    }
-    seen.into_iter().map(|end| vec![RecoveryEdit::blank(start..end)]).collect()
 }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::{MAX_FINDINGS, Node};
+use super::super::Node;
+use super::super::limits::MAX_FINDINGS;
 use super::{decoded, findings};
 
 /// The codes of the findings. Whatever is more than linear in these inputs doesn't end within a test run.

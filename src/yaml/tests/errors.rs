@@ -174,10 +174,10 @@ fn syntax() {
         ("a:\n\tb: 1\n", "2:1-2 yaml-syntax: a tab in the indentation\n"),
         ("a: \"x", "1:4-5 yaml-syntax: this quote is never closed\n"),
         ("a: \"x\nb: 1\n", "1:4-5 yaml-syntax: this quote is never closed\n"),
-        ("a: \"x\ny\"\n", "2:1-2 yaml-syntax: this line stands in a quoted string but isn't indented\n"),
+        ("a: \"x\ny\"\n", "2:1-2 yaml-syntax: this line is part of a quoted string but isn't indented\n"),
         ("a: [1, 2\n", "1:4-5 yaml-syntax: this `[` is never closed\n"),
         ("a: [1, 2}\n", "1:4-5 yaml-syntax: this `[` is closed by `}`\n"),
-        ("a: @x\n", "1:4-5 yaml-syntax: no value starts with `@`\n"),
+        ("a: @x\n", "1:4-5 yaml-syntax: a value can't start with `@`\n"),
         ("a: \"\\d\"\n", "1:5-7 yaml-syntax: unknown escape in a double-quoted string\n"),
         (
             "a: {{ x }}\nb: 1\nb: 2\n",

@@ -286,6 +286,8 @@ struct Spoken {
     tools: Vec<String>,
 }
 
+static HINTS: crate::yaml::FormatHints = crate::yaml::FormatHints { key_aliases: SYNONYMS, ..crate::yaml::NO_HINTS };
+
 const SYNONYMS: crate::yaml::KeyAliases =
     &[("instructions", "system"), ("instructions", "prompt"), ("allowed_tools", "tools"), ("user_prompt", "prompt")];
 
@@ -293,7 +295,7 @@ const SYNONYMS: crate::yaml::KeyAliases =
 fn keys_from_elsewhere_count_as_ours() {
     let read = |text: &str| {
         let source = crate::diagnostic::Source::new("f.yaml", text);
-        crate::yaml::read_with::<Spoken>(&source, SYNONYMS)
+        crate::yaml::read_with::<Spoken>(&source, &HINTS)
     };
     let decoded = read("system: s\n'Instructions': x\nallowedTools: [a, 1]\n");
     assert_eq!(

@@ -1,14 +1,15 @@
-//! What a request gets: blocks, an error, or something broken.
+//! The answers of the server: blocks, an error, or something broken.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What a request gets. Blocks are appended in the order of the calls; [`Answer::thinking`] goes first.
+/// The answer to a request. Blocks are appended in the order of the calls, except that [`Answer::thinking`] comes
+/// first.
 #[derive(Clone)]
 pub(crate) struct Answer {
     pub(super) delay: Duration,
-    /// Whether the blocks may come back changed: where the client can't or mustn't send them as they were.
+    /// Whether the client may send the blocks back changed, because it can't or mustn't send them unchanged.
     pub(super) may_change: bool,
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
@@ -22,22 +23,22 @@ pub(crate) struct Answer {
     pub(super) chunk: Option<usize>,
     /// Changes the bytes of each event.
     pub(super) transform: Option<EventTransform>,
-    /// How often a ping follows, for ever.
+    /// The interval of endless pings.
     pub(super) pings: Option<Duration>,
     pub(super) streamed: bool,
     pub(super) raw: Option<Vec<u8>>,
-    /// Whether the real API would never say this.
+    /// Whether the real API would never send this.
     pub(super) is_nonstandard: bool,
-    /// The types of the blocks that it doesn't know.
+    /// The types of blocks that the API doesn't define.
     pub(super) unknown_blocks: Vec<String>,
 }
 
-/// What becomes of an event's bytes.
+/// Changes the bytes of an event.
 pub(crate) type EventTransform = fn(&[u8]) -> Vec<u8>;
 
 #[derive(Clone)]
 pub(super) enum Block {
-    /// Pieces that arrive as one delta each.
+    /// Pieces that each arrive as one delta.
     Text(Vec<String>),
     Thinking {
         text: String,
@@ -49,7 +50,7 @@ pub(super) enum Block {
         tool: String,
         input: String,
     },
-    /// Sent whole with its start, as the API does with kinds that have no deltas.
+    /// Sent completely with its start, as the API does with kinds that have no deltas.
     Other(Value),
 }
 
@@ -90,7 +91,7 @@ impl Answer {
         Self::empty().then_text(text)
     }
 
-    /// A reply of text that arrives in exactly these deltas.
+    /// A reply of text in exactly these deltas.
     pub(crate) fn deltas<S: Into<String>>(pieces: impl IntoIterator<Item = S>) -> Self {
         let mut answer = Self::empty();
         answer.blocks.push(Block::Text(pieces.into_iter().map(Into::into).collect()));
@@ -102,18 +103,18 @@ impl Answer {
         calls.iter().fold(Self::empty(), |answer, (tool, input)| answer.then_call(tool, input))
     }
 
-    /// An error's status; [`Answer::error`] says more.
+    /// An error's status; [`Answer::error`] adds the body.
     pub(crate) fn status(status: u16) -> Self {
         Self { status, ..Self::empty() }
     }
 
-    /// These bytes instead of a response; the connection is closed after them.
+    /// These bytes instead of a response. The connection is closed after them.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self { raw: Some(bytes.into()), is_nonstandard: true, ..Self::empty() }
     }
 
     pub(crate) fn then_text(mut self, text: &str) -> Self {
-        // Cut where the API might: anywhere between characters, a few of them a delta.
+        // Cut as the API might: between characters, a few of them per delta.
         let letters: Vec<char> = text.chars().collect();
         self.blocks.push(Block::Text(letters.chunks(16).map(|piece| piece.iter().collect()).collect()));
         self
@@ -124,13 +125,13 @@ impl Answer {
         self
     }
 
-    /// A call with an id of one's own; else it is `toolu_<request>_<place>`.
+    /// A call with a given id; otherwise the id is `toolu_<request>_<place>`.
     pub(crate) fn then_call_as(mut self, id: &str, tool: &str, input: &Value) -> Self {
         self.blocks.push(Block::Call { id: Some(id.to_owned()), tool: tool.to_owned(), input: input.to_string() });
         self
     }
 
-    /// A call whose input is this text, JSON or not; what comes back for it isn't compared.
+    /// A call whose input is this text, JSON or not. What the client sends back for it isn't compared.
     pub(crate) fn then_broken_call(mut self, tool: &str, input: &str) -> Self {
         self.blocks.push(Block::Call { id: None, tool: tool.to_owned(), input: input.to_owned() });
         self.allow_changed_echo()
@@ -142,37 +143,37 @@ impl Answer {
         self
     }
 
-    /// Signed reasoning after what is there.
+    /// Signed reasoning after the present blocks.
     pub(crate) fn then_thinking(mut self, text: &str, signature: &str) -> Self {
         self.blocks.push(Block::Thinking { text: text.to_owned(), signature: signature.to_owned() });
         self
     }
 
-    /// A block of any kind, sent whole.
+    /// A block of any kind, sent completely.
     pub(crate) fn then_block(mut self, block: Value) -> Self {
         self.blocks.push(Block::Other(block));
         self
     }
 
-    /// A block of a kind that the real API doesn't know.
+    /// A block of a kind that the real API doesn't define.
     pub(crate) fn then_unknown_block(mut self, block: Value) -> Self {
         self.unknown_blocks.push(block["type"].as_str().unwrap_or_default().to_owned());
         self.then_block(block).nonstandard()
     }
 
-    /// Why the model stopped; otherwise `tool_use` after calls and `end_turn` after anything else.
+    /// The stop reason; by default `tool_use` after calls and `end_turn` after anything else.
     pub(crate) fn stop(mut self, reason: &str) -> Self {
         self.stop = Some(reason.to_owned());
         self
     }
 
-    /// Tokens of the prompt that no cache knows, and of the reply. Otherwise 12 and 7.
+    /// Uncached tokens of the prompt, and tokens of the reply. By default 12 and 7.
     pub(crate) fn usage(mut self, input: u64, output: u64) -> Self {
         self.usage[..2].copy_from_slice(&[input, output]);
         self
     }
 
-    /// Tokens of the prompt that were read from a cache, and written to one. Otherwise 0.
+    /// Tokens of the prompt that were read from a cache, and written to one. By default 0.
     pub(crate) fn cache(mut self, read: u64, written: u64) -> Self {
         self.usage[2..].copy_from_slice(&[read, written]);
         self
@@ -189,19 +190,19 @@ impl Answer {
         self
     }
 
-    /// Sends so many events and closes the connection.
+    /// Sends this many events and closes the connection.
     pub(crate) fn cut_after_events(mut self, events: usize) -> Self {
         self.ending = Ending::CutAfterEvents(events);
         self
     }
 
-    /// Sends so many bytes of the body and closes the connection.
+    /// Sends this many bytes of the body and closes the connection.
     pub(crate) fn cut_after_bytes(mut self, bytes: usize) -> Self {
         self.ending = Ending::CutAfterBytes(bytes);
         self
     }
 
-    /// Sends so many events, then an `error` event, then ends the response in good order.
+    /// Sends this many events, then an `error` event, then ends the response normally.
     pub(crate) fn fail_after_events(mut self, events: usize, kind: &str, message: &str) -> Self {
         self.ending = Ending::FailAfterEvents(events, kind.to_owned(), message.to_owned());
         self
@@ -213,13 +214,14 @@ impl Answer {
         self
     }
 
-    /// Sends nothing, or only what comes before the cut, and then keeps the connection open until the client goes.
+    /// Sends nothing, or only what comes before the cut, and then keeps the connection open until the client closes
+    /// it.
     pub(crate) fn hang(mut self) -> Self {
         self.hang = true;
         self
     }
 
-    /// Sends the body in pieces of so many bytes, one write each.
+    /// Sends the body in pieces of this many bytes, one write each.
     pub(crate) fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = Some(bytes.max(1));
         self
@@ -231,25 +233,25 @@ impl Answer {
         self.nonstandard()
     }
 
-    /// After what comes before the cut, sends pings until the client goes.
+    /// After what comes before the cut, sends pings until the client closes the connection.
     pub(crate) fn pings(mut self, every: Duration) -> Self {
         self.pings = Some(every);
         self
     }
 
-    /// Answers with one JSON body, even to a request that asks for a stream.
+    /// Answers with one JSON body, even to a request for a stream.
     pub(crate) fn non_streaming(mut self) -> Self {
         self.streamed = false;
         self
     }
 
-    /// The real API would never say this: the official clients' types need not know it.
+    /// The real API would never send this: the official clients' types need not accept it.
     pub(crate) fn nonstandard(mut self) -> Self {
         self.is_nonstandard = true;
         self
     }
 
-    /// The client need not send these blocks back as they were.
+    /// The client need not send these blocks back unchanged.
     pub(crate) fn allow_changed_echo(mut self) -> Self {
         self.may_change = true;
         self
@@ -265,7 +267,7 @@ impl Answer {
         self
     }
 
-    /// Whether a client that got all of it has a reply.
+    /// Whether a client that received all of it has a reply.
     pub(super) fn is_complete(&self) -> bool {
         self.status == 200
             && self.raw.is_none()
@@ -279,7 +281,7 @@ impl Answer {
         self.stop.as_deref().unwrap_or(if calls { "tool_use" } else { "end_turn" })
     }
 
-    /// The blocks as a reader of the whole stream has them.
+    /// The blocks as a reader of the whole stream sees them.
     pub(super) fn expected_content(&self) -> Vec<Value> {
         self.blocks.iter().map(Block::whole).collect()
     }

@@ -1,5 +1,5 @@
-//! The APIs that the server speaks. Inside it has one form for all, that of the Messages API: a request of another API is
-//! translated into it when it comes, an answer out of it when it goes.
+//! The APIs of the server. Internally it uses the form of the Messages API: requests of other APIs are translated
+//! into it, and answers out of it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::answer::{Answer, Block};
 use super::request::Request;
 use super::{chat, gemini, responses};
 
-/// An API, known by the path that it is asked at.
+/// An API, recognized by the path of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Messages,
@@ -36,7 +36,7 @@ impl Api {
         }
     }
 
-    /// What is wrong with a body as it came.
+    /// The errors of a body as it arrived.
     pub(super) fn check(self, body: &Value) -> Vec<String> {
         match self {
             Self::Messages => Vec::new(),
@@ -46,7 +46,7 @@ impl Api {
         }
     }
 
-    /// The blocks of an answer as they are to come back, in the Messages API's form.
+    /// The blocks of an answer as the client must send them back, in the Messages API's form.
     pub(super) fn expected_echo(self, answer: &Answer) -> Vec<Value> {
         match self {
             Self::Messages | Self::Responses => answer.expected_content(),
@@ -69,7 +69,7 @@ impl Api {
         }
     }
 
-    /// An error within a stream, after so many events.
+    /// An error within a stream, after this many events.
     pub(super) fn error_event(self, kind: &str, message: &str, number: usize) -> Vec<u8> {
         let inner = json!({"type": kind, "message": message});
         match self {
@@ -86,7 +86,7 @@ impl Api {
         }
     }
 
-    /// A sign of life.
+    /// A ping.
     pub(super) fn ping(self) -> &'static [u8] {
         match self {
             Self::Messages => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
@@ -105,13 +105,13 @@ pub(super) fn data(data: &Value) -> Vec<u8> {
     format!("data: {data}\n\n").into_bytes()
 }
 
-/// A text in two parts, either of which may be empty.
+/// A text in two parts, either of which can be empty.
 pub(super) fn split_in_half(text: &str) -> [&str; 2] {
     let (head, tail) = text.split_at(text.floor_char_boundary(text.len() / 2));
     [head, tail]
 }
 
-/// A message's blocks appended to the last message, where that is of the same role.
+/// Appends a message's blocks to the last message if that has the same role.
 pub(super) fn append(messages: &mut Vec<Value>, role: &str, block: Value) {
     match messages.last_mut().filter(|last| last["role"] == role) {
         Some(last) => last["content"].as_array_mut().expect("a list of blocks").push(block),
@@ -119,7 +119,7 @@ pub(super) fn append(messages: &mut Vec<Value>, role: &str, block: Value) {
     }
 }
 
-/// An answer to a call: these APIs have no mark for a failed one but the words that it begins with.
+/// An answer to a call. These APIs mark a failed one only by the words that it starts with.
 pub(super) fn tool_output_item(id: &Value, text: &Value) -> Value {
     let text = text.as_str().unwrap_or_default();
     match text.strip_prefix("Error: ") {
@@ -128,13 +128,13 @@ pub(super) fn tool_output_item(id: &Value, text: &Value) -> Value {
     }
 }
 
-/// A call that comes back: its input is JSON in a text.
+/// A call that is sent back: its input is JSON in a string.
 pub(super) fn function_call_item(id: &Value, name: &Value, arguments: &Value) -> Value {
     let input: Value = serde_json::from_str(arguments.as_str().unwrap_or_default()).unwrap_or(Value::Null);
     json!({"type": "tool_use", "id": id, "name": name, "input": input})
 }
 
-/// What is common to both of OpenAI's APIs: the fields that are known, and those that must be there.
+/// Checks that both of OpenAI's APIs have in common: known fields, and required ones.
 pub(super) fn check_fields(body: &Value, known: &[&str], limit: &str) -> Vec<String> {
     let Some(fields) = body.as_object() else { return vec![String::from("the body is no JSON object")] };
     let mut wrong: Vec<String> = fields
@@ -153,7 +153,7 @@ pub(super) fn check_fields(body: &Value, known: &[&str], limit: &str) -> Vec<Str
     wrong
 }
 
-/// A call's id, once it has one.
+/// A call's id, if it has one.
 pub(super) fn call_id(block: &Block) -> &str {
     match block {
         Block::Call { id: Some(id), .. } => id,

@@ -1,5 +1,5 @@
-//! Chat Completions, after the types of OpenAI's own client. Reasoning comes and goes in `reasoning_details`, as OpenRouter
-//! has it, since that is where signatures fit.
+//! Chat Completions, as in the types of OpenAI's client. Reasoning is in `reasoning_details`, as OpenRouter has it,
+//! because signatures fit there.
 
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ pub(super) fn translate(body: &Value) -> Value {
     translated
 }
 
-/// A message has reasoning beside calls only, then one text, then the calls.
+/// A message has reasoning only next to calls, then one text, then the calls.
 pub(super) fn expected_echo(answer: &Answer) -> Vec<Value> {
     let of =
         |kind: &str| answer.expected_content().into_iter().filter(|block| block["type"] == kind).collect::<Vec<_>>();
@@ -196,7 +196,7 @@ pub(super) fn events(answer: &Answer, request: &Request) -> Vec<Vec<u8>> {
                 }
                 calls += 1;
             }
-            // There is no place for anything else.
+            // Nothing else has a place in a message.
             Block::Other(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Which conversations there are, and that each one only grows.
+//! The conversations of a server, each of which must only grow.
 
 use serde_json::Value;
 
@@ -14,32 +14,32 @@ pub(super) struct Conversations {
 }
 
 struct Conversation {
-    /// Model, system prompt and tools, without marks: a change of these loses the prompt cache.
+    /// Model, system prompt and tools, without cache marks: a change of these loses the prompt cache.
     setup: [Value; 3],
-    /// The messages of its last request, in one form and without marks.
+    /// The messages of its last request, normalized and without cache marks.
     last_request: Vec<Value>,
     reply: Option<Reply>,
-    /// Whether the request that is being answered is no part of the conversation.
+    /// Whether the request that is being answered isn't part of the conversation.
     is_summary_request: bool,
 }
 
 struct Reply {
-    /// What of it can be sent back: the API takes no blank text.
+    /// The part of it that can be sent back: the API accepts no blank text.
     blocks: Vec<Value>,
     may_change: bool,
-    /// Whether the client is to ask on with it as the last message.
+    /// Whether the client must send it back as the last message.
     paused: bool,
-    /// Whether the client must have all of it.
+    /// Whether the client must have received all of it.
     is_complete: bool,
-    /// Whether it may be dropped for being cut short, and asked for again.
+    /// Whether it can be discarded because it was cut, and requested again.
     is_truncated: bool,
 }
 
 impl Conversations {
-    /// Finds the conversation that a request goes on with, or opens one; and notes what it asks.
+    /// Finds the conversation that a request continues, or starts one, and records the request.
     ///
     /// # Errors
-    /// Why there is none, in one sentence.
+    /// The reason in one sentence, if there is none.
     pub(super) fn match_request(&mut self, body: &Value, repeats_allowed: bool) -> Result<usize, String> {
         let setup = [&body["model"], &body["system"], &body["tools"]].map(normalized);
         let messages: Vec<Value> = body["messages"].as_array().into_iter().flatten().map(normalized).collect();
@@ -80,7 +80,7 @@ impl Conversations {
             }
             return Ok(index);
         }
-        // A limit was raised: the run goes on from before it was asked to sum up.
+        // A limit was raised: the run continues from before the final request.
         let rewound = |known: &Conversation| known.setup == setup && is_prefix(&messages, &known.last_request);
         if repeats_allowed && let Some(index) = self.conversations.iter().rposition(rewound) {
             let known = &mut self.conversations[index];
@@ -95,7 +95,7 @@ impl Conversations {
         Ok(self.conversations.len() - 1)
     }
 
-    /// Notes what a conversation was answered.
+    /// Records the answer of a conversation.
     pub(super) fn record_answer(&mut self, index: usize, answer: &Answer, api: Api) {
         let paused = answer.stop_reason() == "pause_turn";
         let content = api.expected_echo(answer);
@@ -112,7 +112,7 @@ impl Conversations {
     }
 }
 
-/// Whether messages are the first of others; of the last one, the first blocks may be all.
+/// Whether messages are the first of others. Of the last message, only the first blocks have to be equal.
 fn is_prefix(messages: &[Value], of: &[Value]) -> bool {
     let Some((last, before)) = messages.split_last() else { return false };
     let Some(whole) = of.get(before.len()).filter(|_| of.starts_with(before)) else { return false };
@@ -121,16 +121,16 @@ fn is_prefix(messages: &[Value], of: &[Value]) -> bool {
 }
 
 enum Continuation {
-    /// Another conversation.
+    /// It is another conversation.
     Unrelated,
     Valid,
-    /// This conversation, but not as it should go on.
+    /// It is this conversation, but not continued correctly.
     Invalid(String),
 }
 
 impl Conversation {
     fn continued_by(&self, messages: &[Value], repeats_allowed: bool) -> Continuation {
-        // A reply that was paused goes on in the same message.
+        // A paused reply continues in the same message.
         let (base, begun) = match self.last_request.split_last() {
             Some((last, base)) if last["role"] == "assistant" => (base, Some(last)),
             _ => (self.last_request.as_slice(), None),
@@ -161,7 +161,7 @@ impl Conversation {
                 Continuation::Invalid(String::from("the last message is a reply that had ended"))
             }
             Reply { may_change: free, .. } if *free || came == expected => Continuation::Valid,
-            // The API takes no message that ends with a thought; something must be put behind it.
+            // The API accepts no message that ends with thinking; something must follow it.
             _ if expected.last().is_some_and(|last| is_thinking(last))
                 && came.split_last().is_some_and(|(last, rest)| last["type"] == "text" && rest == expected) =>
             {
@@ -172,7 +172,7 @@ impl Conversation {
         }
     }
 
-    /// The same messages once more: after a failure, or from another agent with the same prompt.
+    /// The same messages again: after a failure, or from another agent with the same prompt.
     fn repeated_by(&self, messages: &[Value], repeats_allowed: bool) -> Continuation {
         let twin = messages.len() == 1;
         match &self.reply {
@@ -188,12 +188,12 @@ impl Conversation {
         }
     }
 
-    /// Whether the reply may be nothing to the client.
+    /// Whether the client can ignore the reply.
     fn may_be_discarded(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| reply.is_truncated || !reply.is_complete)
     }
 
-    /// Whether the messages are those of the last request with something behind the last one.
+    /// Whether the messages are those of the last request with something after the last one.
     fn has_appended_message(&self, messages: &[Value]) -> bool {
         let Some(((last, base), (now, before))) = self.last_request.split_last().zip(messages.split_last()) else {
             return false;
@@ -202,7 +202,7 @@ impl Conversation {
         base == before && last["role"] == "user" && now["role"] == "user" && blocks(now).starts_with(&blocks(last))
     }
 
-    /// Whether the messages hold a call that was made in this conversation.
+    /// Whether the messages contain a call that was made in this conversation.
     fn shares_calls_with(&self, messages: &[Value]) -> bool {
         let replied = self.reply.iter().flat_map(|reply| ids(&reply.blocks));
         let asked = self.last_request.iter().flat_map(ids_of);
@@ -219,7 +219,7 @@ fn ids(blocks: &[Value]) -> impl Iterator<Item = &str> {
     blocks.iter().filter(|block| block["type"] == "tool_use").filter_map(|block| block["id"].as_str())
 }
 
-/// A message, a system prompt or a list of tools without marks, its text as a list of blocks.
+/// A message, a system prompt or a list of tools without cache marks, with its text as a list of blocks.
 fn normalized(value: &Value) -> Value {
     match value {
         Value::String(text) => serde_json::json!([{"type": "text", "text": text}]),

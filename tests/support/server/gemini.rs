@@ -1,4 +1,4 @@
-//! The Gemini API, after the types of Google's own client. The model, and that a stream is asked for, stand in the path.
+//! The Gemini API, as in the types of Google's client. The path has the model and whether a stream is requested.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const PARTS: [&str; 5] = ["text", "functionCall", "functionResponse", "thought",
 /// The signature of every first call.
 const SIGNATURE: &str = "c2lnbmVk";
 
-/// The model that a path asks.
+/// The model in a path.
 pub(super) fn model(path: &str) -> Option<&str> {
     path.strip_prefix(FOLDER)?.strip_suffix(METHOD).filter(|model| !model.is_empty())
 }
@@ -122,7 +122,7 @@ pub(super) fn translate(path: &str, body: &Value) -> Value {
     translated
 }
 
-/// Texts that follow each other are one.
+/// Adjacent texts are joined.
 pub(super) fn expected_echo(answer: &Answer) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     for block in answer.expected_content() {
@@ -150,7 +150,7 @@ pub(super) fn error(kind: &str, message: &str) -> Value {
     json!({"error": {"code": code, "message": message, "status": status}})
 }
 
-/// A response with these parts; the last one of a stream says why it ended, and all that was used.
+/// A response with these parts. The last one of a stream has the finish reason and the usage.
 fn response(answer: &Answer, request: &Request, parts: &[Value], ended: bool) -> Value {
     let reason = match answer.stop_reason() {
         "end_turn" | "tool_use" | "stop_sequence" => "STOP",
@@ -176,7 +176,7 @@ fn response(answer: &Answer, request: &Request, parts: &[Value], ended: bool) ->
     })
 }
 
-/// The parts of an answer, texts in pieces.
+/// The parts of an answer, with its texts in pieces.
 fn parts_of_answer(answer: &Answer) -> Vec<Value> {
     let mut pieces = Vec::new();
     let mut is_signed = false;

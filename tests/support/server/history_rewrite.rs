@@ -1,27 +1,27 @@
-//! Conversations that begin anew with less: results shortened in place, a summary asked for, a summary in the place of
-//! what went before. Nothing else may change what was sent.
+//! Conversations that start again with less: results truncated in place, a summary requested, a summary in place of
+//! earlier messages. Nothing else may change what was sent.
 
 use serde_json::Value;
 
 use super::request_checks::is_thinking;
 
-/// What a shortened result says of itself.
+/// The note in a truncated result.
 const TRUNCATION_NOTE: &str = "[shortened to make room";
-/// What a request for a summary ends with.
+/// The end of a request for a summary.
 const SUMMARY_REQUEST_TEXT: &str = "fills the model's window";
-/// What stands between a prompt and a summary.
+/// The text between a prompt and a summary.
 const SUMMARY_NOTE: &str = "was replaced by this summary";
 
-/// How a request goes on from a conversation that it doesn't just add to.
+/// How a request continues a conversation, other than by appending to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HistoryRewrite {
-    /// It asks for a summary: the conversation itself goes on from where it was.
+    /// It requests a summary: the conversation itself continues from where it was.
     SummaryRequest,
-    /// It goes on with less.
+    /// It continues with less.
     Compacted,
 }
 
-/// How messages go on from those of a request and the reply to it, where they do so with less. All are in one form.
+/// How messages continue those of a request and the reply to it with less, if they do. All are normalized.
 pub(super) fn detect_rewrite(asked: &[Value], reply: Option<&Value>, messages: &[Value]) -> Option<HistoryRewrite> {
     let [.., last] = messages else { return None };
     if let Some((remark, before)) = blocks(last).split_last()
@@ -33,7 +33,7 @@ pub(super) fn detect_rewrite(asked: &[Value], reply: Option<&Value>, messages: &
         let same = before.len() == blocks(&asked[place]).len() && are_same_or_truncated(blocks(&asked[place]), before);
         return (fits && same).then_some(HistoryRewrite::SummaryRequest);
     }
-    // Refused, or answered and gone on with one more message.
+    // Rejected, or answered and continued with one more message.
     let whole: Vec<&Value> = asked.iter().chain(reply).collect();
     let more = &messages[..messages.len() - usize::from(reply.is_some())];
     let (first, rest) = more.split_first()?;
@@ -46,7 +46,7 @@ pub(super) fn detect_rewrite(asked: &[Value], reply: Option<&Value>, messages: &
     };
     let pairs = || rest.iter().zip(tail.iter().copied()).chain(begun.then_some((first, whole[0])));
     let fits = pairs().all(|(now, then)| is_same_or_truncated(then, now));
-    // Thinking is left out where what precedes it has changed, or where the server has refused it.
+    // Thinking is left out if what precedes it has changed, or if the server has rejected it.
     let may_lack_thinking =
         summed_up || reply.is_none() || pairs().any(|(now, then)| without_thinking(then) != without_thinking(now));
     let keeps_thinking = || pairs().all(|(now, then)| blocks(then).len() == blocks(now).len());
@@ -68,13 +68,13 @@ fn all_text(value: &Value) -> String {
     }
 }
 
-/// What a message says, its thinking aside.
+/// The content of a message without thinking.
 fn without_thinking(message: &Value) -> Vec<Value> {
     blocks(message).iter().filter(|block| !is_thinking(block)).cloned().collect()
 }
 
-/// Whether a message is the same, but for results that were shortened and thinking, which may be left out: where it was
-/// left out because a server refused it, it comes again when the conversation begins anew.
+/// Whether a message is the same, except for truncated results and thinking, which can be left out. Thinking that was
+/// left out because a server rejected it returns when the conversation starts again.
 fn is_same_or_truncated(then: &Value, now: &Value) -> bool {
     let (then_spoken, now_spoken) = (without_thinking(then), without_thinking(now));
     let are_same = then_spoken.len() == now_spoken.len() && are_same_or_truncated(&then_spoken, &now_spoken);

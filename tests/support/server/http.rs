@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a client of the Messages API uses, read by hand and bounded.
+//! The part of HTTP/1.1 that a client of the Messages API uses, parsed by hand and bounded.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 const MAX_HEAD: u64 = 64 * 1024;
 const MAX_BODY: u64 = 64 * 1024 * 1024;
 
-/// The first lines of a request.
+/// The request line and the headers.
 pub(crate) struct Head {
     pub(crate) method: String,
     pub(crate) path: String,
@@ -15,17 +15,17 @@ pub(crate) struct Head {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// What came over a connection.
+/// What arrived over a connection.
 pub(crate) enum Incoming {
-    /// Nothing more: the client has gone, perhaps in the middle of a request.
+    /// Nothing more: the client has closed it, perhaps in the middle of a request.
     Closed,
-    /// Something that isn't HTTP, and why.
+    /// Something that isn't HTTP, with the reason.
     Bad(String),
-    /// A whole request.
+    /// A complete request.
     Request(Head, Vec<u8>),
 }
 
-/// Reads one request; `room` is a buffer to read its body into.
+/// Reads one request; `room` is a buffer for its body.
 pub(crate) fn read(reader: &mut BufReader<TcpStream>, room: Vec<u8>) -> Incoming {
     match try_read(reader, room) {
         Ok(incoming) => incoming,
@@ -92,7 +92,7 @@ fn take(reader: &mut BufReader<TcpStream>, length: u64, body: &mut Vec<u8>) -> s
     Ok(())
 }
 
-/// One line without its end.
+/// One line without its line end.
 fn line(reader: &mut impl BufRead) -> std::io::Result<String> {
     let mut text = Vec::new();
     reader.read_until(b'\n', &mut text)?;
@@ -109,7 +109,7 @@ fn bad(why: &str) -> std::io::Error {
 }
 
 impl Head {
-    /// The first header of that name, which is given in lower case.
+    /// The first header of a name, which is given in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

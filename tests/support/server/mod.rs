@@ -1,9 +1,9 @@
-//! A loopback server that stands in for a provider: it speaks the wire formats of the Messages API, of Chat Completions,
+//! A loopback server that acts as a provider: it speaks the wire formats of the Messages API, of Chat Completions,
 //! of the Responses API and of the Gemini API, each at its own path, and checks every request.
 //!
-//! A request that the real API would refuse, or that breaks one of our own promises (the history only grows, a whole
-//! answer isn't asked for again), is answered with status 400 and recorded; [`Server::finish`], or else dropping the
-//! server, then fails the test.
+//! A request that the real API would reject, or that breaks one of our own promises (the history only grows, a
+//! complete answer isn't requested again), is answered with status 400 and recorded. [`Server::finish`], or else
+//! dropping the server, then fails the test.
 
 mod answer;
 mod api;
@@ -31,22 +31,22 @@ pub(crate) use api::Api;
 pub(crate) use request::Request;
 pub(crate) use script::ScriptedAgents;
 
-use super::bodies::{self, What};
+use super::body_dump::{self, What};
 use conversations::Conversations;
 use http::Incoming;
 
-/// The only key that the server lets in.
+/// The only key that the server accepts.
 pub(crate) const KEY: &str = "sk-ant-test-0a1b2c3d4e5f6789";
 
-/// How long a connection may stay silent, and how long an answer may hang, before the server gives it up.
+/// How long a connection can be silent, and how long an answer can hang, before the server closes it.
 const IO_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Decides what a request gets.
+/// Decides the answer to a request.
 pub(crate) trait Responder: Send + Sync + 'static {
-    /// The answer to one request. Called in the connection's own thread, so it may wait; a panic fails the test.
+    /// The answer to one request. Called in the connection's own thread, so it can wait; a panic fails the test.
     fn answer(&self, request: &Request) -> Answer;
 
-    /// What should have been asked for and wasn't, one sentence each; told when the server is done.
+    /// The expected requests that didn't come, one sentence each, when the server is done.
     fn unused_answers(&self) -> Vec<String> {
         Vec::new()
     }
@@ -63,22 +63,23 @@ impl<F: Fn(&Request) -> Answer + Send + Sync + 'static> Responder for F {
 pub(crate) enum Checks {
     /// Everything is checked, and every request is kept.
     All,
-    /// As `All`, but a question whose answer went out whole may be asked again: for runs that are killed and resumed.
+    /// As `All`, but a request whose answer was sent completely can be repeated: for runs that are killed and
+    /// resumed.
     AllowRepeats,
     /// Nothing is parsed, checked or kept: for benchmarks.
     None,
 }
 
-/// The server; it lives until it is dropped.
+/// The server. It runs until it is dropped.
 pub(crate) struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// The name of the test that it was started in.
+    /// The name of the test that started it.
     test: String,
-    /// The types of all blocks so far that the real API doesn't know.
+    /// The types of all blocks so far that the real API doesn't define.
     unknown_blocks: Mutex<Vec<String>>,
     responder: Box<dyn Responder>,
     checks: Checks,
@@ -108,7 +109,7 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
         let address = listener.local_addr().expect("the port's number");
         let shared = Arc::new(Shared {
-            test: bodies::test(),
+            test: body_dump::test(),
             unknown_blocks: Mutex::default(),
             responder: Box::new(answers),
             checks,
@@ -133,33 +134,33 @@ impl Server {
         Self { address, shared }
     }
 
-    /// The base address, as `ANTHROPIC_BASE_URL` takes it: no path, no slash at the end. `OPENAI_BASE_URL` takes it with
-    /// `/v1` behind it.
+    /// The base address, as `ANTHROPIC_BASE_URL` takes it: no path, no slash at the end. `OPENAI_BASE_URL` takes it
+    /// with `/v1` after it.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// All requests so far, in the order in which they came.
+    /// All requests so far, in order of arrival.
     pub(crate) fn requests(&self) -> Vec<Arc<Request>> {
         self.shared.lock_state().requests.clone()
     }
 
-    /// How many connections have been opened so far.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many requests have come so far, kept or not.
+    /// The number of requests so far, kept or not.
     pub(crate) fn count(&self) -> usize {
         self.shared.request_count.load(Ordering::SeqCst)
     }
 
-    /// Waits until `count` requests have come; fails the test when they take too long.
+    /// Waits until `count` requests have come; fails the test after a timeout.
     pub(crate) fn wait_for(&self, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(180);
         let mut seen = self.shared.lock_state();
@@ -170,12 +171,12 @@ impl Server {
         }
     }
 
-    /// What was wrong so far, and forgets it: for tests of the checks themselves.
+    /// Returns and clears the errors so far: for tests of the checks themselves.
     pub(crate) fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.lock_state().violations)
     }
 
-    /// Fails the test if a request was wrong or an answer was left over; else all requests.
+    /// Returns all requests. Fails the test if a request was wrong or an answer was left over.
     pub(crate) fn finish(self) -> Vec<Arc<Request>> {
         self.fail_on_violations();
         let mut seen = self.shared.lock_state();
@@ -210,10 +211,10 @@ impl Shared {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a body for those who check it with the official clients' types.
+    /// Writes a body for the comparison with the official clients' types.
     fn dump_body(&self, what: What, request: &Request, body: &[u8]) {
         let novel = self.unknown_blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        bodies::keep(what, &bodies::Origin { path: request.path(), test: &self.test, novel: &novel }, body);
+        body_dump::keep(what, &body_dump::Origin { path: request.path(), test: &self.test, novel: &novel }, body);
     }
 
     fn violation(&self, number: usize, what: &str) {
@@ -233,7 +234,7 @@ impl Shared {
     }
 }
 
-/// One connection, from its first request to its end.
+/// Serves one connection, from its first request to its end.
 fn serve(shared: &Shared, stream: TcpStream) {
     let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
     let _ = stream.set_nodelay(true);
@@ -245,7 +246,7 @@ fn serve(shared: &Shared, stream: TcpStream) {
         return;
     }
     let mut reader = BufReader::with_capacity(64 * 1024, stream);
-    // Whoever was cut off asks at the end whether this is TLS, whose handshakes begin so.
+    // A client whose connection was closed probes for TLS at the end; TLS handshakes start with this byte.
     if reader.fill_buf().is_ok_and(|start| start.first() == Some(&22)) {
         return;
     }
@@ -261,7 +262,7 @@ fn serve(shared: &Shared, stream: TcpStream) {
         };
         let number = shared.request_count.fetch_add(1, Ordering::SeqCst);
         let request = Request::new(number, connection, head, body);
-        if bodies::is_ours(request.header("user-agent")) {
+        if body_dump::is_ours(request.header("user-agent")) {
             shared.dump_body(What::Request, &request, request.bytes());
         }
         let open = if shared.checks == Checks::None {
@@ -279,7 +280,7 @@ fn serve(shared: &Shared, stream: TcpStream) {
     let _ = writer.shutdown(std::net::Shutdown::Both);
 }
 
-/// Checks a request, keeps it, answers it; whether the connection stays open.
+/// Checks, keeps and answers a request. Returns whether the connection stays open.
 fn exchange(
     shared: &Shared,
     writer: &mut TcpStream,
@@ -309,13 +310,13 @@ fn exchange(
     };
     let answer = answer.number_calls(request.number);
     if let Some(index) = conversation {
-        // Before it goes out: the next request may be here before this thread runs again.
+        // Before it is sent, because the next request can arrive before this thread runs again.
         shared.lock_state().history.record_answer(index, &answer, request.api());
     }
     send(shared, writer, reader, &answer, request).is_ok_and(|open| open)
 }
 
-/// Sends an answer; whether the connection stays open.
+/// Sends an answer. Returns whether the connection stays open.
 fn send(
     shared: &Shared,
     writer: &mut TcpStream,
@@ -337,14 +338,14 @@ fn send(
     if let Some(every) = answer.pings {
         let ping = request.api().ping();
         let chunk = [format!("{:x}\r\n", ping.len()).as_bytes(), ping, b"\r\n"].concat();
-        // Ends when the client goes away or the server is dropped.
+        // Ends when the client closes the connection or the server is dropped.
         loop {
             writer.write_all(&chunk)?;
             thread::sleep(every);
         }
     }
     if wire.hang {
-        // Ends when the client goes away, when the server is dropped, or when its patience does.
+        // Ends when the client closes the connection, when the server is dropped, or at the timeout.
         let _ = reader.read(&mut [0]);
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! A request, as the one who answers it and the one who looks back at it want to see it.
+//! A request, for the code that answers it and for tests that inspect it.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ pub(crate) struct Request {
     parsed: OnceLock<Value>,
 }
 
-/// An answer to a tool call, as a request carries it.
+/// An answer to a tool call in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolResultBlock {
     pub(crate) id: String,
@@ -45,27 +45,27 @@ impl Request {
         &self.head.path
     }
 
-    /// The first header of that name, which is given in lower case.
+    /// The first header of a name, which is given in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.header(name)
     }
 
-    /// The body as it came.
+    /// The body as it arrived.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The API that is asked.
+    /// The API of the request.
     pub(crate) fn api(&self) -> Api {
         Api::at(self.path())
     }
 
-    /// The body as JSON, parsed at the first use; null where it is none.
+    /// The body as JSON, parsed at the first use; null if it isn't JSON.
     pub(crate) fn raw_body(&self) -> &Value {
         self.raw_json.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or(Value::Null))
     }
 
-    /// The body in the Messages API's form, whichever it came in.
+    /// The body in the Messages API's form, whichever API it is for.
     pub(crate) fn body(&self) -> &Value {
         self.parsed.get_or_init(|| self.api().translate(self.path(), self.raw_body()))
     }
@@ -82,12 +82,12 @@ impl Request {
         self.body()["stream"].as_bool().unwrap_or_default()
     }
 
-    /// Whether a stream was asked for; taken for granted where the body hasn't been parsed.
+    /// Whether a stream was requested; assumed if the body hasn't been parsed.
     pub(super) fn wants_stream(&self) -> bool {
         self.parsed.get().is_none_or(|body| body["stream"] == true)
     }
 
-    /// The model; where the body hasn't been parsed, as its first bytes name it.
+    /// The model; from the first bytes of the body if it hasn't been parsed.
     pub(super) fn model_unparsed(&self) -> &str {
         const FIELD: &[u8] = b"\"model\":\"";
         if let Some(model) = gemini::model(self.path()) {
@@ -107,13 +107,13 @@ impl Request {
         texts(&self.body()["system"])
     }
 
-    /// The names of the tools, in their order.
+    /// The names of the tools, in order.
     pub(crate) fn tools(&self) -> Vec<&str> {
         let tools = self.body()["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
         tools.iter().filter_map(|tool| tool["name"].as_str()).collect()
     }
 
-    /// Whether the model may call tools: some are listed and `tool_choice` isn't `none`.
+    /// Whether the model can call tools: some are listed and `tool_choice` isn't `none`.
     pub(crate) fn can_call_tools(&self) -> bool {
         !self.tools().is_empty() && self.body()["tool_choice"]["type"] != "none"
     }
@@ -122,7 +122,7 @@ impl Request {
         self.body()["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// How many replies the conversation holds.
+    /// The number of replies in the conversation.
     pub(crate) fn turn(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
@@ -132,7 +132,7 @@ impl Request {
         self.messages().first().map(|message| texts(&message["content"])).unwrap_or_default()
     }
 
-    /// The text of the last message, results aside.
+    /// The text of the last message, without results.
     pub(crate) fn last_text(&self) -> String {
         self.messages().last().map(|message| texts(&message["content"])).unwrap_or_default()
     }
@@ -151,7 +151,7 @@ impl Request {
             .collect()
     }
 
-    /// The id of the last call that is answered, found from the body's end without parsing it. It needs a body
+    /// The id of the last answered call, found from the body's end without parsing it. It needs a body
     /// without spaces between its tokens.
     pub(crate) fn last_answered(&self) -> Option<&str> {
         const FIELD: &[u8] = b"\"tool_use_id\":\"";
@@ -162,7 +162,7 @@ impl Request {
     }
 }
 
-/// Content's text: of a string itself, of a list its text blocks', joined.
+/// The text of content: a string itself, or the text blocks of a list, joined.
 fn texts(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

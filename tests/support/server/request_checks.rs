@@ -1,4 +1,4 @@
-//! What the Messages API demands of one request, as far as a client can get it wrong.
+//! The Messages API's rules for one request that a client can break.
 //!
 //! Sources: the API reference of `POST /v1/messages`, its pages on handling tool calls, prompt caching and extended
 //! thinking, and the migration guide to version 2026-10-21.
@@ -13,7 +13,7 @@ use super::request::Request;
 /// The versions that exist.
 const VERSIONS: [&str; 2] = ["2023-06-01", "2026-10-21"];
 
-/// The body's fields that the API knows. An unknown one is an error there.
+/// The fields of the body that the API defines. An unknown one is an error there.
 const FIELDS: [&str; 15] = [
     "cache_control",
     "container",
@@ -32,7 +32,7 @@ const FIELDS: [&str; 15] = [
     "tools",
 ];
 
-/// What is wrong with a request's first line and headers.
+/// Errors in a request's first line and headers.
 pub(super) fn check_head(request: &Request, key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let is_known = ["/v1/messages", "/v1/chat/completions", "/v1/responses"].contains(&request.path());
@@ -66,7 +66,7 @@ fn bearer(value: &str) -> &str {
     value.strip_prefix("Bearer ").unwrap_or("")
 }
 
-/// What is wrong with a request's body, taken for itself.
+/// Errors in a request's body on its own.
 pub(super) fn check_body(body: &Value) -> Vec<String> {
     let Some(fields) = body.as_object() else { return vec![String::from("the body is no JSON object")] };
     let mut wrong = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn check_body(body: &Value) -> Vec<String> {
     wrong
 }
 
-/// Version 2023-06-01 takes one from 0 to 1 of Claude up to 4.6, unless it thinks.
+/// Version 2023-06-01 allows 0 to 1 for Claude up to 4.6, unless thinking is on.
 fn takes_temperature(body: &Value) -> bool {
     let model = body["model"].as_str().unwrap_or_default();
     let is_old = ["-3-", "-4-5", "-4-6"].iter().any(|version| model.contains(version));
@@ -216,7 +216,7 @@ fn field_of_blocks<'a>(blocks: &'a [Value], kind: &str, field: &str) -> impl Ite
     blocks.iter().filter(move |block| block["type"] == kind).map(move |block| block[field].as_str().unwrap_or_default())
 }
 
-/// What is wrong with a block in a message of that role.
+/// Errors in a block of a message with this role.
 fn block_error(block: &Value, role: &str) -> Option<String> {
     let has_text = |field: &str| block[field].as_str().is_some_and(|text| !is_blank(text));
     let cited = block["citations"].as_array().is_some_and(|list| !list.is_empty());
@@ -245,7 +245,7 @@ fn is_valid_tool_result(block: &Value) -> bool {
         _ => return false,
     };
     match content {
-        // The API refuses an error that says nothing.
+        // The API rejects an error without text.
         Value::Null => !is_error,
         Value::String(text) => !(is_error && text.is_empty()),
         Value::Array(blocks) => {
@@ -256,7 +256,7 @@ fn is_valid_tool_result(block: &Value) -> bool {
     }
 }
 
-/// Marks for the prompt cache: at most four, of a known kind, never on reasoning.
+/// Cache marks: at most four, of a known kind, never on reasoning.
 fn check_cache_markers(body: &Value, wrong: &mut Vec<String>) {
     let mut count = 0;
     for_each_cache_marker(body, &mut |holder, mark| {
@@ -273,7 +273,8 @@ fn check_cache_markers(body: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// Walks over the places where the API looks for marks: a tool's schema or a call's input may have a field of that name.
+/// Visits the places where the API looks for cache marks. A tool's schema or a call's input can have a field of that
+/// name.
 fn for_each_cache_marker(body: &Value, found: &mut dyn FnMut(&Value, &Value)) {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut holders = vec![body.clone()];

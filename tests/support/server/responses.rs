@@ -1,4 +1,4 @@
-//! The Responses API, after the types of OpenAI's own client, used without storage.
+//! The Responses API, as in the types of OpenAI's client, used without storage.
 
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ fn response(answer: &Answer, request: &Request, items: &[Value], ended: bool) ->
     })
 }
 
-/// An item as it is in the end.
+/// The final form of an item.
 fn item(block: &Block, place: usize, request: &Request) -> Value {
     let id = |kind: &str| format!("{kind}_{}_{place}", request.number);
     match block {

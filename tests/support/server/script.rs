@@ -1,13 +1,13 @@
-//! Answers written down in advance, for several agents at once.
+//! Prepared answers for several agents at once.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use super::{Answer, Request, Responder};
 
-/// For each agent its answers in order. An agent is known by words in its system prompt or its first message.
+/// The answers of each agent in order. An agent is recognized by words in its system prompt or its first message.
 ///
-/// A request that no agent's words fit, one more request than there are answers, and an answer that nobody asked for
+/// A request that matches no agent, a request without an answer, and an answer that was never requested
 /// fail the test.
 #[derive(Default)]
 pub(crate) struct ScriptedAgents {
@@ -29,7 +29,7 @@ impl ScriptedAgents {
         Self::new().agent("", answers)
     }
 
-    /// Adds an agent; of several whose words fit, the first answers.
+    /// Adds an agent. If the words of several match, the first one answers.
     pub(crate) fn agent(mut self, words: &str, answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers = Mutex::new(answers.into_iter().collect());
         self.agents.push(Agent { prompt_text: words.to_owned(), answers });

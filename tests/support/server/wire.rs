@@ -1,4 +1,4 @@
-//! An answer's bytes: server-sent events as the Messages API streams them, or one JSON body.
+//! The bytes of an answer: server-sent events as the Messages API streams them, or one JSON body.
 
 use serde_json::{Value, json};
 
@@ -12,16 +12,16 @@ const MAX_INPUT_DELTA: usize = 512 << 10;
 
 /// An answer's bytes.
 pub(super) struct WireResponse {
-    /// One write each.
+    /// Each is written separately.
     pub(super) pieces: Vec<Vec<u8>>,
     pub(super) hang: bool,
     pub(super) stays_open: bool,
-    /// What it is and its body, unless the API would never say it.
+    /// Its kind and its body, unless the API would never send it.
     pub(super) standard_body: Option<(What, Vec<u8>)>,
 }
 
 impl Answer {
-    /// The bytes that go out for this request.
+    /// The bytes that are sent for this request.
     pub(super) fn to_wire(&self, request: &Request) -> WireResponse {
         if let Some(raw) = &self.raw {
             return WireResponse { pieces: vec![raw.clone()], hang: self.hang, stays_open: false, standard_body: None };
@@ -49,7 +49,7 @@ impl Answer {
             (false, true) => What::Whole,
             (false, false) => What::Error,
         };
-        // Of bytes that are cut anywhere, nobody can make anything.
+        // Bytes that are cut anywhere can't be parsed.
         let is_readable =
             !self.is_nonstandard && !matches!(self.ending, Ending::CutAfterBytes(_)) && !parts.concat().is_empty();
         let ordinary = is_readable.then(|| (what, parts.concat()));
@@ -57,12 +57,12 @@ impl Answer {
         WireResponse { pieces, hang: self.hang, stays_open, standard_body: ordinary }
     }
 
-    /// The same answer with its bytes made once, to be sent again and again; the connection is closed after it.
+    /// The same answer with its bytes built once, to be sent repeatedly. The connection is closed after it.
     pub(crate) fn rendered(&self, request: &Request) -> Self {
         Self::raw(self.to_wire(request).pieces.concat())
     }
 
-    /// What is left of the body's parts where it is cut or fails, and whether the response ends in good order.
+    /// The parts of the body that are left if it is cut or fails, and whether the response ends normally.
     fn truncate_parts(&self, mut parts: Vec<Vec<u8>>, api: Api) -> (Vec<Vec<u8>>, bool) {
         match &self.ending {
             Ending::Whole => (parts, true),
@@ -127,7 +127,7 @@ impl Answer {
         })
     }
 
-    /// The body that isn't streamed.
+    /// The body without streaming.
     fn whole(&self, request: &Request) -> String {
         if self.status == 200 && self.error.is_none() {
             let usage = self.usage_json(self.usage[1]);
@@ -145,7 +145,7 @@ impl Answer {
         }
     }
 
-    /// Where each event of the stream ends, in bytes of the body.
+    /// The end of each event in the stream, in bytes of the body.
     pub(crate) fn event_ends(&self, request: &Request) -> Vec<usize> {
         let lengths = self.clone().number_calls(request.number).events(request).into_iter().map(|event| event.len());
         lengths
@@ -183,7 +183,7 @@ impl Answer {
             events.push(event("content_block_stop", &json!({"type": "content_block_stop", "index": index})));
         }
         let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": null});
-        // Cumulative: the last word on usage.
+        // Cumulative: the final usage.
         let mut usage = self.usage_json(self.usage[1]);
         usage.as_object_mut().expect("an object").shift_remove("service_tier");
         events.push(event("message_delta", &json!({"type": "message_delta", "delta": delta, "usage": usage})));
@@ -218,8 +218,8 @@ impl Block {
 
     fn deltas(&self, index: usize, events: &mut Vec<Vec<u8>>) {
         let mut push = |kind: &str, field: &str, text: &str| {
-            // By hand: a long stream has thousands of these.
-            // Nor are long ones looked at letter by letter.
+            // Formatted by hand, because a long stream has thousands of these.
+            // Long ones aren't searched character by character either.
             let plain =
                 text.len() > MAX_INPUT_DELTA / 2 && !['"', '\\', '\n'].iter().any(|special| text.contains(*special));
             let text = if plain { format!("\"{text}\"") } else { Value::from(text).to_string() };
@@ -239,7 +239,7 @@ impl Block {
             }
             Self::Call { input, .. } => {
                 push("input_json_delta", "partial_json", "");
-                // The API sends no more than that for a call without input.
+                // The API sends only this for a call without input.
                 if input != "{}" {
                     let mut rest = input.as_str();
                     while rest.len() > 2 * MAX_INPUT_DELTA {

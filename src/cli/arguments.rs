@@ -1,0 +1,103 @@
+//! Arguments that several commands share.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+
+use super::env::CliEnv;
+use super::read_files;
+use crate::error::Error;
+use crate::formats::{self, Subject};
+use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
+
+/// The help about the argument RUN.
+pub(super) const RUN_HELP: &str = "RUN is a folder, a run id or its first characters, JOB/latest, or latest.";
+
+/// The help about the exit codes of a run.
+pub(super) const RUN_EXIT_CODES: &str = "\
+Exit codes: 0 if the run completed and all checks passed; 1 if a check failed, the result is invalid or the model refused; 2 for \
+a usage error; 3 if the job or its inputs are invalid; 4 at a limit; 5 if the environment or the provider doesn't allow the \
+run; 75 if the provider failed and a later attempt may succeed; 128 plus the signal number after a signal.";
+
+/// A parser of `--format` that accepts the formats for a subject.
+pub(super) fn format_parser(subject: Subject) -> PossibleValuesParser {
+    let formats = formats::FORMATS.iter().filter(|format| format.subjects().contains(&subject));
+    PossibleValuesParser::new(formats.map(|format| format.name()))
+}
+
+/// The values of `--limit`, by name. If a limit is repeated, the last value counts.
+pub(super) fn parse_limits(arguments: &[String]) -> BTreeMap<String, String> {
+    let pairs = arguments.iter().filter_map(|argument| argument.split_once('='));
+    // The journal and messages use these prefixes, so accept them.
+    let name = |name: &str| name.strip_prefix("limits.").or(name.strip_prefix("parent.")).unwrap_or(name).to_owned();
+    pairs.map(|(key, value)| (name(key), value.to_owned())).collect()
+}
+
+pub(super) fn limit_error(error: LimitOverrideError) -> Error {
+    Error::Usage { message: error.message, hint: Some(error.hint) }
+}
+
+/// Checks that an argument has the form `NAME=...`.
+pub(super) fn parse_assignment(argument: &str) -> Result<String, &'static str> {
+    match argument.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(argument.to_owned()),
+        _ => Err("expected NAME=..."),
+    }
+}
+
+/// The secret inputs of a resumed or replayed run, which are not in the record.
+pub(super) fn read_secret_inputs(
+    set: &[String],
+    set_env: &[String],
+    env: &CliEnv,
+    names: &[String],
+) -> Result<SecretInputs, Error> {
+    let mut inputs = InputValues::default();
+    add_input_arguments(&mut inputs, set, set_env, env);
+    inputs.secret_inputs(names).map_err(Error::Invalid)
+}
+
+pub(super) fn add_input_arguments(inputs: &mut InputValues, set: &[String], set_env: &[String], env: &CliEnv) {
+    for argument in set {
+        inputs.set(argument, |contents| match contents {
+            ValueSource::Stdin => {
+                let mut bytes = Vec::new();
+                std::io::stdin().take(MAX_VALUE_BYTES as u64 + 2).read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+            ValueSource::File(path) => {
+                read_files::read_bounded(Path::new(path), MAX_VALUE_BYTES + 1).map_err(std::io::Error::other)
+            }
+        });
+    }
+    for argument in set_env {
+        inputs.set_env(argument, |variable| env.variables.get(variable).map(Into::into));
+    }
+}
+
+/// The absolute path of a workspace.
+pub(super) fn resolve_workspace(folder: &Path) -> Result<PathBuf, Error> {
+    let refused = |why: String| Error::Usage {
+        message: format!("--workspace {}: {why}", folder.display()),
+        hint: Some("Name an existing folder.".into()),
+    };
+    let absolute = folder.canonicalize().map_err(|error| refused(error.to_string()))?;
+    if !absolute.is_dir() {
+        return Err(refused("it isn't a folder".into()));
+    }
+    require_utf8(&absolute)?;
+    Ok(absolute)
+}
+
+/// Refuses a path that isn't UTF-8, since records are text.
+pub(super) fn require_utf8(path: &Path) -> Result<(), Error> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        message: format!("{}: this path isn't valid UTF-8, so a record can't contain it", path.display()),
+        hint: Some("Rename the file or folder, or use another one.".into()),
+    })
+}

@@ -1,0 +1,47 @@
+//! The environment of the command line: variables, current folder, terminal, clock and user configuration.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::output::Console;
+use crate::diagnostic::Diagnostic;
+use crate::pricing::Prices;
+use crate::providers::user_servers::ParsedServers;
+
+/// What the commands know about their environment, read once at the start.
+pub(super) struct CliEnv {
+    /// The environment variables that are valid Unicode.
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) current_folder: PathBuf,
+    pub(super) console: Console,
+    pub(super) clock: fn() -> jiff::Timestamp,
+    /// The prices that apply to this user, or the mistakes in `prices.toml`. Read on first use.
+    pub(super) prices: OnceCell<Result<Prices, Vec<Diagnostic>>>,
+    /// The servers in the user's `providers.toml`. Read on first use.
+    pub(super) servers: OnceCell<ParsedServers>,
+}
+
+impl CliEnv {
+    pub(super) fn new(variables: BTreeMap<String, String>, current_folder: PathBuf, console: Console) -> Self {
+        Self {
+            variables,
+            current_folder,
+            console,
+            clock: jiff::Timestamp::now,
+            prices: OnceCell::new(),
+            servers: OnceCell::new(),
+        }
+    }
+
+    /// The value of an environment variable, if it is set and not empty.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The value of a variable that holds a folder. Relative paths are ignored, as the XDG base directory specification
+    /// demands (<https://specifications.freedesktop.org/basedir/latest>).
+    pub(super) fn folder_variable(&self, name: &str) -> Option<PathBuf> {
+        self.variable(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
+    }
+}

@@ -1,0 +1,147 @@
+//! A run's cost is limited, and the limit can be enforced.
+
+use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan, rule, suggest_name};
+use crate::job::Limits;
+use crate::providers::Model;
+use crate::yaml::{Node, NodeKind};
+
+use super::key_aliases::is_alias_of;
+use super::{Lint, LintContext, UserConfig, models};
+
+/// Checks the limits on cost.
+pub(super) struct Cost;
+
+const RULES: &[Rule] = &[rule!(Error "unknown-price"), rule!(Warning "untracked-cost"), rule!(Warning "no-cost-limit")];
+
+/// The warnings about a run's cost. They don't apply if a script replies, which costs nothing.
+pub const COST_WARNINGS: &[&str] = &["no-cost-limit", "untracked-cost"];
+
+impl Lint for Cost {
+    fn rules(&self) -> &'static [Rule] {
+        RULES
+    }
+
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+        unknown_prices(subject, findings);
+        missing_limit(subject, findings);
+    }
+}
+
+fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    for spec in models::specs(job) {
+        let model = models::resolve(spec, &subject.user_config.servers).ok();
+        let Some(model) = model else { continue };
+        let Some(mut finding) = unknown_price(&job.limits, &model, subject.user_config) else { continue };
+        let name = models::name_node(spec).place();
+        let is_misspelt = suggest_name(&model.name, subject.user_config.prices.models(model.price_provider()))
+            .is_some()
+            || model.retirement().is_some();
+        findings.push(if finding.severity == Severity::Error && is_misspelt {
+            // The limit is right: the mistake is in the name.
+            let limit = std::mem::replace(&mut finding.span, name);
+            finding.label(limit, "the limit")
+        } else {
+            finding.label(name, "the model")
+        });
+    }
+}
+
+fn missing_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    let limits = subject.root.get("limits");
+    // What is written wrongly or elsewhere was meant, and what is torn may have held one.
+    let is_elsewhere = |mapping: &Node| {
+        let is_limit = |key: &str| ["limits", "cost_usd"].into_iter().any(|ours| is_alias_of(key, ours) || key == ours);
+        mapping.entries().any(|(key, _)| key.text().is_some_and(is_limit))
+    };
+    let subagents = subject.root.get("subagents");
+    let agents = subagents.iter().flat_map(|all| all.entries().map(|(_, agent)| agent).collect::<Vec<_>>());
+    let is_meant = subject.root.is_incomplete()
+        || subject.root.get("parent").into_iter().chain(agents).any(|agent| is_elsewhere(&agent))
+        || subject
+            .root
+            .entries()
+            .any(|(key, _)| key.text().is_some_and(|key| is_alias_of(key, "cost_usd") || key == "cost_usd"))
+        || limits.as_ref().is_some_and(|limits| {
+            let has = |(key, _): (Node, Node)| {
+                let name = key.text().and_then(|name| name.split(':').next()).unwrap_or_default();
+                ["cost_usd", "tokens"].into_iter().any(|ours| is_alias_of(name, ours))
+            };
+            limits.kind() != NodeKind::Mapping || limits.is_incomplete() || limits.entries().any(has)
+        });
+    if is_meant || job.limits.cost_usd.is_some() || job.limits.tokens.is_some() || job.model.node.is_placeholder() {
+        return;
+    }
+    let asks = |spec| models::resolve(spec, &subject.user_config.servers).is_ok_and(|model| model.provider != "replay");
+    if models::specs(job).any(asks) {
+        let place = match limits.and_then(|limits| limits.own_key()) {
+            Some(key) => key.place(),
+            None => models::name_node(&job.model).place(),
+        };
+        findings.push(
+            Diagnostic::warning("no-cost-limit", place, "nothing limits what a run can cost")
+                .help("add `cost_usd` or `tokens` to `limits`, such as `limits: { cost_usd: 2.00 }`"),
+        );
+    }
+}
+
+/// Whether a limit on cost can be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostTracking {
+    /// What the model costs is known.
+    Known,
+    /// Nobody knows, but it is a model of this machine's own: it may run without its cost being counted.
+    UntrackedLocal,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl CostTracking {
+    /// Whether what `model` costs can be counted. A server on this machine is the user's own, and so are the models that
+    /// no list has; where such a name could as well be a misspelt one of somebody who charges for it, a limit on tokens
+    /// has to bound the run.
+    pub fn of(model: &Model, has_token_limit: bool, own: &UserConfig) -> Self {
+        // Of a server whose table has mistakes nothing is known, and nothing else is said.
+        if model.provider == "replay" || model.spec().is_none() || own.prices.has_price(model.price_key()) {
+            return Self::Known;
+        }
+        match own.local_providers.contains(&model.provider) && (has_token_limit || model.allows_unknown_names()) {
+            true => Self::UntrackedLocal,
+            false => Self::Unknown,
+        }
+    }
+}
+
+/// The finding for a limit on cost that can't be kept, where the model's price isn't known.
+pub fn unknown_price(limits: &Limits, model: &Model, own: &UserConfig) -> Option<Diagnostic> {
+    let limit: SourceSpan = limits.cost_usd.as_ref()?.place();
+    let in_file = format!("`[models.\"{model}\"]` in your `prices.toml`");
+    match CostTracking::of(model, limits.tokens.is_some(), own) {
+        CostTracking::Known => None,
+        CostTracking::UntrackedLocal => {
+            let message = format!("the price of `{model}` isn't known, so its cost isn't counted against this limit");
+            let help =
+                format!("it is asked on this machine, so it runs; say what it costs, 0 where nothing, at {in_file}");
+            Some(Diagnostic::warning("untracked-cost", limit, message).help(help))
+        }
+        CostTracking::Unknown => {
+            let message = format!("the price of `{model}` isn't known, so `cost_usd` can't be kept");
+            let help = if own.local_providers.contains(&model.provider) {
+                format!(
+                    "bound the run with `tokens` as well, for it is asked on this machine; or say what it costs at {in_file}"
+                )
+            } else {
+                format!("say what it costs at {in_file}, or bound the run with `tokens` instead")
+            };
+            // One that its maker has turned off isn't misspelt.
+            let is_known = model.retirement().is_some();
+            let near = suggest_name(&model.name, own.prices.models(model.price_provider())).filter(|_| !is_known);
+            let help = match near {
+                Some(near) => format!("did you mean the model `{near}`? For another, {help}"),
+                None => help,
+            };
+            Some(Diagnostic::error("unknown-price", limit, message).help(help))
+        }
+    }
+}

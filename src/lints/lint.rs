@@ -1,0 +1,83 @@
+//! The trait of lints, what they look at, and small helpers that they share.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan};
+use crate::job::Job;
+use crate::pricing::Prices;
+use crate::providers::user_servers::UserServers;
+use crate::yaml::Node;
+
+use super::valid_job::Prompts;
+
+/// A check of a job.
+pub trait Lint: Sync {
+    /// The rules that it can report.
+    fn rules(&self) -> &'static [Rule];
+
+    /// Checks a job and reports what is wrong. Parts of the job that couldn't be read have placeholders: findings about
+    /// them are dropped.
+    fn check(&self, subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>);
+}
+
+/// How many findings are shown; one more counts the rest.
+pub(super) const MAX_FINDINGS: usize = 100;
+
+/// The job that lints check, with its surroundings.
+#[derive(Debug)]
+pub struct LintContext<'a> {
+    /// The job file.
+    pub source: &'a Arc<Source>,
+    /// The root of its YAML.
+    pub root: &'a Node,
+    /// The job; partial if the file has mistakes.
+    pub job: &'a Job,
+    /// Its prompts and other templates, read and checked.
+    pub prompts: &'a Prompts,
+    /// The findings of reading the file.
+    pub reported: &'a [Diagnostic],
+    /// Whether the whole file could be read. If not, nothing can be reported as unused.
+    pub is_complete: bool,
+    /// Whether `--untrusted` was given.
+    pub is_untrusted: bool,
+    /// The user's own configuration.
+    pub user_config: &'a UserConfig,
+}
+
+/// The user's own configuration.
+#[derive(Debug, Clone, Default)]
+pub struct UserConfig {
+    /// The user's own servers.
+    pub servers: UserServers,
+    /// The prices of models.
+    pub prices: Prices,
+    /// The providers and own servers that run on this machine.
+    pub local_providers: BTreeSet<String>,
+}
+
+pub(super) fn overlap(one: &SourceSpan, other: &SourceSpan) -> bool {
+    let inside = |inner: &SourceSpan, outer: &SourceSpan| {
+        inner.range.start >= outer.range.start && inner.range.end <= outer.range.end
+    };
+    Arc::ptr_eq(&one.source, &other.source) && (inside(one, other) || inside(other, one))
+}
+
+/// The place that a fix of a text replaces: the text within its quotes, or the alias that refers to it.
+pub(super) fn fix_place(node: &Node) -> SourceSpan {
+    let whole = node.place();
+    match whole.source.text[whole.range.clone()].starts_with('*') {
+        true => whole,
+        false => node.content_place(),
+    }
+}
+
+/// Lists names in a sentence: `a`, `b` and `c`.
+pub(super) fn join_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        Some((last, _)) => last.clone(),
+        None => "none".to_owned(),
+    }
+}

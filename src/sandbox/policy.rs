@@ -1,0 +1,114 @@
+//! The types that every part of the sandbox shares: what a run's commands may do, and how they can be confined.
+
+use std::fmt;
+use std::io::PipeReader;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use super::allowed_changes::AllowedChanges;
+use crate::job::Network;
+
+/// What the commands of a run may read, change and reach; the same for all of them.
+#[derive(Debug, Clone)]
+pub struct SandboxPolicy {
+    /// The workspace, canonical. Commands may change everything in it except protected paths.
+    pub workspace: PathBuf,
+    /// Absolute paths in the workspace that stay read-only; some may not exist yet.
+    pub protected: Vec<PathBuf>,
+    /// Symbolic links in the workspace that must not change. Nothing can prevent that, so they are compared after each
+    /// command.
+    pub protected_links: Vec<PathBuf>,
+    /// Exceptions: what may change inside protected paths.
+    pub allowed_changes: AllowedChanges,
+    /// Whether commands have network access.
+    pub network: Network,
+    /// Folders that commands may read in addition to the system's, absolute.
+    pub readable: Vec<PathBuf>,
+    /// Folders that commands may change in addition to the workspace, absolute.
+    pub writable: Vec<PathBuf>,
+    /// The home folder of the user who started the run. Commands get an empty one instead.
+    pub home: Option<PathBuf>,
+    /// The absolute entries of `PATH`.
+    pub path_dirs: Vec<PathBuf>,
+}
+
+impl SandboxPolicy {
+    /// All folders that commands may change: the workspace first.
+    pub(super) fn writable_roots(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.workspace).chain(&self.writable)
+    }
+}
+
+/// How commands are confined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// No agent has a tool that starts commands.
+    Unused,
+    /// No confinement.
+    Off,
+    /// Landlock rules, a seccomp filter and no capabilities, applied to the process itself.
+    Landlock,
+    /// Separate namespaces, made by bubblewrap.
+    Bubblewrap,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unused => "unused",
+            Self::Off => "off",
+            Self::Landlock => "landlock",
+            Self::Bubblewrap => "bubblewrap",
+        })
+    }
+}
+
+/// The sandbox that the user asked for on the command line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// The best tier that works; an error if none does.
+    #[default]
+    Auto,
+    /// Bubblewrap or an error.
+    Required,
+    /// No sandbox.
+    Off,
+}
+
+/// No acceptable tier works on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("commands can't be confined here: {}", reasons.join("; "))]
+pub struct SandboxUnavailable {
+    /// For each tier that was tried, its name and what went wrong.
+    pub reasons: Vec<String>,
+    /// What would make the best tier work, as the beginning of a sentence, if known.
+    pub remedy: Option<&'static str>,
+}
+
+/// Decides whether a folder is a run's record that legwork made there, rather than one that a command planted.
+#[derive(Clone)]
+pub struct RecordVerifier(pub Arc<VerifyRecord>);
+
+/// Gets the open folder and its path.
+pub type VerifyRecord = dyn Fn(&OwnedFd, &Path) -> bool + Send + Sync;
+
+impl fmt::Debug for RecordVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecordVerifier")
+    }
+}
+
+/// A confined command that is ready to be started.
+#[derive(Debug)]
+pub struct PreparedCommand {
+    /// The caller adds arguments, standard streams and its own pre-exec steps. It must not set `arg0` or `env`: the program
+    /// may be a launcher that starts the actual command.
+    pub command: Command,
+    /// Whether the started process is a [supervisor](super::supervisor) of the actual command.
+    pub is_supervised: bool,
+    /// Where bubblewrap reports that the command has started and ended. If it never reports an end, the command was never
+    /// started.
+    pub status_pipe: Option<PipeReader>,
+}

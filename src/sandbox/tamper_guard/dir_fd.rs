@@ -1,0 +1,122 @@
+//! Opening, listing and reading files relative to directory descriptors, without following any link: everything here may
+//! have been made by an attacker.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
+use rustix::io::Errno;
+
+pub(super) const PATH_FLAGS: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// A pipe in a file's place must not block us.
+const FILE_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// How many names of a folder are read, unless more is asked for.
+pub(super) const MAX_NAMES: usize = 500_000;
+
+/// The names in a folder with the kinds of the files.
+pub(super) type Listing = Vec<(OsString, FileType)>;
+
+/// Opens the folder that holds the last component of a path.
+pub(super) fn open_parent<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
+    open_parent_or(root, path, |_, _| Err(Errno::NOENT))
+}
+
+/// Opens the folder that holds the last component of a path. `missing` is called if a folder on the way isn't there; if it
+/// succeeds, it must have made one.
+pub(super) fn open_parent_or<'a>(
+    root: &OwnedFd,
+    path: &'a Path,
+    missing: impl Fn(&OwnedFd, &OsStr) -> Result<(), Errno>,
+) -> Result<(OwnedFd, &'a OsStr), Errno> {
+    // An empty path means the root, which has this name in itself.
+    let name = path.file_name().unwrap_or(OsStr::new("."));
+    let mut folder = openat(root, ".", PATH_FLAGS, Mode::empty())?;
+    for part in path.parent().into_iter().flat_map(Path::iter) {
+        folder = match openat(&folder, part, PATH_FLAGS, Mode::empty()) {
+            Ok(next) => next,
+            Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => match missing(&folder, part) {
+                Ok(()) => openat(&folder, part, PATH_FLAGS, Mode::empty())?,
+                // Nothing can exist below a file, but something can below a link's target.
+                Err(Errno::NOENT) if error != Errno::NOENT && kind(&folder, part) == Some(FileType::Symlink) => {
+                    return Err(Errno::LOOP);
+                }
+                Err(other) => return Err(other),
+            },
+            Err(error) => return Err(error),
+        };
+    }
+    Ok((folder, name))
+}
+
+pub(super) fn open_dir(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    openat(folder, name, DIR_FLAGS, Mode::empty())
+}
+
+/// Opens a folder and lists it. More than `max` names are an error.
+pub(super) fn list(folder: &OwnedFd, name: &OsStr, max: usize) -> Result<(OwnedFd, Listing), Errno> {
+    let opened = open_dir(folder, name)?;
+    let mut listed = Vec::new();
+    for entry in Dir::read_from(&opened)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            if listed.len() >= max {
+                return Err(Errno::TOOBIG);
+            }
+            listed.push((name.to_owned(), entry.file_type()));
+        }
+    }
+    Ok((opened, listed))
+}
+
+pub(super) fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {
+    statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+pub(super) fn kind_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// The kind of a file; `None` if there is none.
+pub(super) fn kind(folder: &OwnedFd, name: &OsStr) -> Option<FileType> {
+    stat(folder, name).as_ref().map(kind_of)
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the field's type depends on the architecture")]
+pub(super) fn hard_links(stat: &Stat) -> u64 {
+    stat.st_nlink as u64
+}
+
+/// A file's content; `None` if it can't be read, is longer than `max` bytes, or isn't a regular file.
+pub(super) fn read(folder: &OwnedFd, name: &OsStr, max: u64) -> Option<Vec<u8>> {
+    let file = File::from(openat(folder, name, FILE_FLAGS, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(max + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= max).then_some(content)
+}
+
+/// Device and inode of an open file.
+#[allow(clippy::unnecessary_cast, reason = "the fields' types depend on the architecture")]
+pub(super) fn identity(file: &OwnedFd) -> Option<(u64, u64)> {
+    let stat = fstat(file).ok()?;
+    Some((stat.st_dev as u64, stat.st_ino as u64))
+}
+
+/// Whether another process has locked a folder, as a run does with its record while it is running.
+pub(super) fn is_locked(folder: &OwnedFd) -> bool {
+    let taken = flock(folder, FlockOperation::NonBlockingLockShared);
+    if taken.is_ok() {
+        let _ = flock(folder, FlockOperation::Unlock);
+    }
+    taken == Err(Errno::WOULDBLOCK)
+}

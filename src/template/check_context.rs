@@ -1,0 +1,101 @@
+//! What the check of templates knows about the job, and what it has found.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use minijinja::Environment;
+
+use super::engine::environment;
+use super::variables::{TemplateVariables, UsedInputs};
+use crate::diagnostic::Diagnostic;
+
+/// The greatest number of findings that are kept: more than are shown.
+pub(super) const MAX_FINDINGS: usize = 110;
+
+/// What the job declares about an input.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DeclaredInput {
+    pub(super) is_secret: bool,
+    pub(super) is_untrusted: bool,
+}
+
+/// The job's variables, and the findings.
+#[derive(Debug)]
+pub(super) struct CheckContext<'a> {
+    pub(super) names: &'a TemplateVariables,
+    pub(super) environment: Environment<'static>,
+    pub(super) used_inputs: UsedInputs,
+    pub(super) findings: Vec<Diagnostic>,
+    /// The number of findings that make a text invalid, those included that were found before.
+    pub(super) found: usize,
+    /// An input that untrusted users can write and that templates can use.
+    pub(super) untrusted: Option<&'a str>,
+    declared: HashMap<&'a str, DeclaredInput>,
+}
+
+impl<'a> CheckContext<'a> {
+    pub(super) fn new(names: &'a TemplateVariables) -> Self {
+        let mut declared: HashMap<&str, DeclaredInput> = HashMap::new();
+        declared.extend(names.inputs.iter().map(|name| (name.as_str(), DeclaredInput::default())));
+        for name in &names.secret {
+            declared.entry(name).or_default().is_secret = true;
+        }
+        for name in &names.untrusted {
+            declared.entry(name).or_default().is_untrusted = true;
+        }
+        let mut untrusted = names.untrusted.iter().map(String::as_str);
+        let untrusted = untrusted.find(|name| declared.get(name).is_some_and(|declared| !declared.is_secret));
+        Self {
+            names,
+            environment: environment(),
+            used_inputs: UsedInputs::default(),
+            findings: Vec::new(),
+            found: 0,
+            untrusted,
+            declared,
+        }
+    }
+
+    /// What the job declares about an input; `None` for an unknown name.
+    pub(super) fn declared(&self, input: &str) -> Option<DeclaredInput> {
+        self.declared.get(input).copied()
+    }
+
+    /// Takes in something that makes no text wrong.
+    pub(super) fn report_warning(&mut self, finding: Diagnostic) {
+        let same = |other: &Diagnostic| {
+            other.span.range == finding.span.range && Arc::ptr_eq(&other.span.source, &finding.span.source)
+        };
+        if !self.is_full() && !self.findings.iter().any(same) {
+            self.findings.push(finding);
+        }
+    }
+
+    /// Whether looking further makes no difference.
+    pub(super) fn is_full(&self) -> bool {
+        self.findings.len() >= MAX_FINDINGS
+    }
+
+    pub(super) fn report(&mut self, finding: Diagnostic) {
+        self.found += 1;
+        // Whoever misspells a name is read on after it.
+        let is_of_a_name = finding.code.starts_with("un") && finding.code != "unreadable-file";
+        self.used_inputs.is_incomplete |= self.is_full() || !(is_of_a_name || finding.code == "secret-in-template");
+        let same = |other: &Diagnostic| {
+            other.code == finding.code
+                && other.span.range == finding.span.range
+                && Arc::ptr_eq(&other.span.source, &finding.span.source)
+        };
+        if !self.is_full() && !self.findings.iter().any(same) {
+            self.findings.push(finding);
+        }
+    }
+
+    /// Whether the engine has a filter or test of this name.
+    pub(super) fn has(&self, kind: &str, name: &str) -> bool {
+        self.environment
+            .compile_expression_owned(format!("name is {kind}"))
+            .and_then(|expression| expression.eval(minijinja::context! { name }))
+            .is_ok_and(|found| found.is_true())
+    }
+}

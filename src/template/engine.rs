@@ -1,0 +1,198 @@
+//! Renders the texts of a job from memory, within bounds on time and size.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
+
+use super::instrument::InstrumentedPart;
+use super::render_limits::RenderLimits;
+use super::texts::{Template, Templates};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
+
+/// How many steps the renderings of a job's texts may take together; a long prompt needs a few hundred.
+const FUEL: u64 = 1_000_000;
+
+/// How deep texts may nest while they are rendered: the engine counts 10 for an include and 4 for a macro.
+const MAX_DEPTH: usize = 50;
+
+/// The greatest size of a rendered text, in bytes.
+pub const MAX_RENDERED_BYTES: usize = 4 * 1024 * 1024;
+
+/// What to do where a value and its use differ.
+const TYPE_MISMATCH_HELP: &str = "give a value that suits this tag, or change what the tag does with it";
+
+impl Templates {
+    /// An engine that knows all the texts and the values of the variables, an object.
+    pub fn engine(&self, values: &serde_json::Value) -> Engine<'_> {
+        Engine::new(value(values), self, |_| true)
+    }
+}
+
+/// Renders the texts of [`Templates`].
+#[derive(Debug)]
+pub struct Engine<'a> {
+    environment: Environment<'a>,
+    values: minijinja::Value,
+    templates: &'a Templates,
+    /// The steps that are left.
+    pub(super) fuel: u64,
+    /// The sizes that are left.
+    pub(super) limits: Arc<RenderLimits>,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(values: minijinja::Value, templates: &'a Templates, is_needed: impl Fn(&str) -> bool) -> Self {
+        let mut environment = environment();
+        let limits = Arc::new(RenderLimits::default());
+        limits.install(&mut environment);
+        for (name, guarded) in templates.instrumented.iter().filter(|(name, _)| is_needed(name)) {
+            // Every text was parsed when it was loaded; one that couldn't be is not found when it is rendered.
+            let _ = environment.add_template(name, &guarded.text);
+        }
+        let printing = limits.clone();
+        environment.set_formatter(move |out, state, value| printing.print(out, state, value));
+        Self { environment, values, templates, fuel: FUEL, limits }
+    }
+
+    /// Renders a text. Everything that one engine renders draws on the same number of steps.
+    ///
+    /// # Errors
+    /// A value doesn't suit what the template does with it, or rendering takes too long or too much: a finding with the
+    /// code `render-failed` at that place.
+    pub fn render(&mut self, template: &Template) -> Result<String, Box<Diagnostic>> {
+        self.environment.set_fuel(Some(self.fuel));
+        let mut out = BoundedWriter::default();
+        let text = self.environment.get_template(&template.name);
+        let rendered = text.and_then(|text| {
+            let captured = text.render_captured_to(self.values.clone(), &mut out)?;
+            Ok(captured.state().fuel_levels().map_or(0, |(spent, _)| spent))
+        });
+        let fault = |range: Option<(&str, Range<usize>)>, message: String| {
+            let (name, range) = range.unwrap_or((&template.name, 0..0));
+            let text = self.templates.texts.get(name).or_else(|| self.templates.texts.get(&template.name));
+            let place = match text {
+                Some(text) => text.origin.place(range),
+                None => unknown_place(),
+            };
+            Diagnostic::error("render-failed", place, message)
+        };
+        let exceeded = self.limits.take_exceeded();
+        match rendered {
+            _ if out.is_full => {
+                let mib = MAX_RENDERED_BYTES / 1024 / 1024;
+                let finding = fault(None, format!("the rendered text is greater than {mib} MiB"));
+                Err(Box::new(finding.help("give shorter inputs, or paths for an agent to read")))
+            }
+            Ok(spent) => {
+                self.fuel = self.fuel.saturating_sub(spent);
+                Ok(String::from_utf8_lossy(&out.bytes).into_owned())
+            }
+            Err(error) => {
+                let cause = innermost(&error);
+                if cause.kind() == ErrorKind::OutOfFuel {
+                    self.fuel = 0;
+                }
+                let part = self.part(cause);
+                let place = cause.name().zip(part.map(|part| part.original.clone()));
+                if let Some(exceeded) = exceeded {
+                    let (message, help) = exceeded.message_and_help();
+                    return Err(Box::new(fault(place, message).help(help)));
+                }
+                let (message, help) = match (cause.kind(), cause.detail()) {
+                    (ErrorKind::OutOfFuel, _) => {
+                        (format!("rendering takes more than {FUEL} steps"), "loop over less, or in fewer nested loops")
+                    }
+                    (_, Some(detail)) if detail.contains("recursion limit") => (
+                        "macros and includes nest too deep".to_owned(),
+                        "let no macro call itself without end, and no more than four files include each other in turn",
+                    ),
+                    (ErrorKind::UndefinedError, detail) => (
+                        format!("the template can't be rendered: {}", detail.unwrap_or("a value is undefined")),
+                        "give it a value, or ask `is defined` before using it",
+                    ),
+                    (_, Some(detail)) => (format!("the template can't be rendered: {detail}"), TYPE_MISMATCH_HELP),
+                    (kind, None) => (format!("the template can't be rendered: {kind}"), TYPE_MISMATCH_HELP),
+                };
+                Err(Box::new(fault(place, message).help(help)))
+            }
+        }
+    }
+
+    /// The part of a template in which something failed.
+    fn part(&self, error: &minijinja::Error) -> Option<&'a InstrumentedPart> {
+        self.templates.instrumented.get(error.name()?)?.part(&error.range()?)
+    }
+}
+
+fn unknown_place() -> SourceSpan {
+    SourceSpan { source: Source::new("template", ""), range: 0..0 }
+}
+
+/// Takes in a text of at most [`MAX_RENDERED_BYTES`].
+#[derive(Default)]
+struct BoundedWriter {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl std::io::Write for BoundedWriter {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        if piece.len() > MAX_RENDERED_BYTES - self.bytes.len() {
+            self.is_full = true;
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A JSON value as templates see it.
+pub(super) fn value(json: &serde_json::Value) -> minijinja::Value {
+    use serde_json::Value;
+    match json {
+        Value::Null => ().into(),
+        Value::Bool(boolean) => (*boolean).into(),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => whole.into(),
+            (_, Some(whole)) => whole.into(),
+            _ => number.as_f64().unwrap_or_default().into(),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(items) => items.iter().map(value).collect(),
+        Value::Object(parts) => {
+            minijinja::Value::from_pairs(parts.iter().map(|(name, part)| (name.as_str(), value(part))))
+        }
+    }
+}
+
+/// An error and what caused it, the outermost first.
+fn causes(error: &minijinja::Error) -> impl Iterator<Item = &minijinja::Error> {
+    std::iter::successors(Some(error), |error| {
+        let sources = std::iter::successors(std::error::Error::source(*error), |error| error.source());
+        sources.into_iter().find_map(|source| source.downcast_ref())
+    })
+}
+
+/// The error within an included text, rather than the one that says that including failed; of what a filter met, what
+/// the filter says of it.
+fn innermost(error: &minijinja::Error) -> &minijinja::Error {
+    causes(error).filter(|cause| cause.range().is_some()).last().unwrap_or(error)
+}
+
+/// The engine's settings: everything undefined is an error, nothing is escaped, nothing runs without end, and no
+/// function shows what the template wasn't given.
+pub(super) fn environment<'a>() -> Environment<'a> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(MAX_DEPTH);
+    environment.set_debug(true);
+    environment.remove_global("debug");
+    environment
+}
