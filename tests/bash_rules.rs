@@ -277,7 +277,7 @@ fn allowed_commands_leave_no_marker_outside_of_the_workspace() {
     for tier in [Tier::Bubblewrap, Tier::Landlock].into_iter().filter(|tier| ground.is_available(*tier)) {
         for command in &of_git {
             let ended = ground.run(tier, &corpus.allow, std::slice::from_ref(command));
-            let is_held = ended.exited_with(0) || ended.stderr.contains("a command changed what is protected");
+            let is_held = ended.exited_with(0) || ended.stderr.contains("a command changed protected files");
             assert!(is_held && ground.outside_changes().is_none(), "{tier:?}: {command}: {}", ended.full_output());
         }
         let answers = ground.tool_results(tier, &corpus.allow, &commands);
