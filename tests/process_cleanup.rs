@@ -297,7 +297,7 @@ fn a_sandbox_failure_is_not_a_failure_of_the_command() {
         }
         ended
             .assert_code(5)
-            .assert_stderr_contains("the sandbox can't be made")
+            .assert_stderr_contains("the sandbox can't be set up")
             .assert_stderr_contains("Resource temporarily unavailable");
         assert_eq!(ended.run_folder().result()["outcome"], "environment_failed", "{check}");
         let requests = server.finish();

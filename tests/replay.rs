@@ -86,7 +86,7 @@ fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let (folder, run) = record_run(JOB, SCRIPT);
     folder.allow_forged_records();
     // As if another version had sent another text to the model.
-    edit_journal(&run, "events.jsonl", "there is no tool `todoo`", "todoo? No.");
+    edit_journal(&run, "events.jsonl", "unknown tool `todoo`", "todoo? No.");
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended
         .assert_code(7)

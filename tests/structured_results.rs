@@ -59,7 +59,7 @@ fn a_valid_result_is_in_the_record_and_on_stdout() {
     assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!("submit_result")));
     assert_eq!(tools[0]["input_schema"]["required"], json!(["verdict", "findings"]));
     let result = &requests[1].results()[0];
-    assert!(!result.is_error && result.text.starts_with("Taken"), "{result:?}");
+    assert!(!result.is_error && result.text.starts_with("Accepted"), "{result:?}");
     assert!(requests[0].system().contains("`submit_result`"));
     let transcript = ended.run_folder().transcript();
     assert!(transcript.contains("## Result\n\n```json\n{\n  \"verdict\": \"good\""), "{transcript}");

@@ -39,7 +39,7 @@ fn an_edit_that_would_create_a_huge_file_is_rejected_early() {
     ended.assert_code(0);
     let results = results(&ended);
     assert!(results[0].0 && results[0].1.contains("would be larger than 16 MB"), "{}", results[0].1);
-    assert!(results[1].0 && results[1].1.contains("does not occur"), "{}", results[1].1);
+    assert!(results[1].0 && results[1].1.contains("not found"), "{}", results[1].1);
     assert!(!results[2].0, "{}", results[2].1);
 }
 

@@ -90,7 +90,7 @@ impl Environment {
         Self { variables, shell: OnceLock::new() }
     }
 
-    /// The same environment with more variables; they replace those of the same name.
+    /// The same environment with more variables, which replace those of the same name.
     #[must_use]
     pub fn with_variables(&self, more: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut environment = self.clone();

@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{lenient_bool, parse, reject_redacted_text, schema};
-use super::tool::{Builtin, Tool, ToolContext, no_options, run_blocking};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking};
 use super::tool_state::ToolState;
 use crate::message::ToolError;
 use crate::redaction::Redactor;
@@ -74,11 +73,7 @@ impl Tool for EditFile {
         schema::<EditFileInput>()
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: EditFileInput = parse(input)?;
             let (workspace, state) = (context.workspace.clone(), context.state.clone());

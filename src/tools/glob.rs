@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::{Component, Path, PathBuf};
 
-use futures_util::future::BoxFuture;
 use globset::{GlobBuilder, GlobMatcher};
 use rustix::fs::FileType;
 use schemars::JsonSchema;
@@ -13,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{check_pattern_length, parse, schema};
-use super::tool::{Builtin, Tool, ToolContext, no_options, run_blocking_until};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking_until};
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::workspace::Workspace;
@@ -67,11 +66,7 @@ impl Tool for Glob {
         true
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: GlobInput = parse(input)?;
             let (workspace, limits) = (context.workspace.clone(), context.limits.clone());

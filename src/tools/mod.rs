@@ -20,7 +20,7 @@ mod write_file;
 use crate::diagnostic::{Rule, rule};
 
 pub use crate::message::ToolError;
-pub use tool::{Builtin, Tool, ToolContext, ToolGrant, ToolSpec};
+pub use tool::{Builtin, CallFuture, Tool, ToolContext, ToolGrant, ToolSpec};
 pub use tool_state::{FileVersion, TodoItem, TodoStatus, ToolState};
 
 /// The rules about tools' options, in addition to those of the YAML reader.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
-use super::tool::{Tool, ToolContext};
+use super::tool::{CallFuture, Tool, ToolContext};
 use crate::json_schema::ToolSchema;
 use crate::message::ToolError;
 
@@ -104,11 +103,7 @@ impl Tool for SubmitResult {
         true
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let remaining = context.limits.deadline.saturating_duration_since(Instant::now());
             self.check(input, VALIDATION_TIMEOUT.min(remaining)).await.map(|()| ACCEPTED.to_owned())

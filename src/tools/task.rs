@@ -1,13 +1,12 @@
 //! `task`: declared here, and executed by the agent loop, which runs the subagent.
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::input::{parse, schema};
-use super::tool::{Builtin, Tool, ToolContext, no_options};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options};
 use crate::message::ToolError;
 
 pub(super) const BUILTIN: Builtin = Builtin {
@@ -101,7 +100,7 @@ impl Tool for Task {
         schema
     }
 
-    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, _: &'a RawValue, _: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async { Err(ToolError::new("subagents can't be started here")) })
     }
 }

@@ -1,13 +1,12 @@
 //! `todo`: keeps the agent's plan.
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{parse, schema};
-use super::tool::{Builtin, Tool, ToolContext, no_options};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options};
 use super::tool_state::{TodoItem, TodoStatus, ToolState};
 use crate::message::ToolError;
 use crate::text::truncate::first;
@@ -58,11 +57,7 @@ impl Tool for Todo {
         }
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let TodoInput { items } = parse(input)?;
             if items.len() > MAX_ITEMS {

@@ -76,6 +76,9 @@ impl ToolSpec {
     }
 }
 
+/// The result of a call, once it is finished.
+pub type CallFuture<'a> = BoxFuture<'a, Result<String, ToolError>>;
+
 /// A tool that an agent can call. [`TOOLS`](super::TOOLS) lists the built-in ones; a [`Toolbox`](super::toolbox::Toolbox)
 /// holds any type that implements this.
 pub trait Tool: Send + Sync {
@@ -102,11 +105,7 @@ pub trait Tool: Send + Sync {
     ///
     /// # Errors
     /// A [`ToolError`] for the model. It never ends the run.
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>>;
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a>;
 }
 
 /// What a call can use.

@@ -87,7 +87,7 @@ fn data_too_large_for_the_parent_is_rejected() {
     let events = ended.run_folder().events_of("worker-1");
     let refused = events.iter().find(|event| event["type"] == "call_finished").unwrap();
     let why = refused["data"]["result"]["text"].as_str().unwrap();
-    assert!(refused["data"]["result"]["is_error"] == true && why.contains("can have 49000 at most"), "{why}");
+    assert!(refused["data"]["result"]["is_error"] == true && why.contains("the limit is 49000"), "{why}");
 }
 
 #[test]

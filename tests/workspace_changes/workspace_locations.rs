@@ -121,7 +121,7 @@ fn binary_or_large_files_are_listed_without_content() {
     assert_eq!(lines, ["a.txt modified +1 -0", "image modified +? -?", "large modified +? -?", "latin modified +? -?"]);
     let incomplete_note = incomplete(&folder);
     assert!(
-        incomplete_note.contains("no text, too large") && incomplete_note.contains("`image`, `large`, `latin`"),
+        incomplete_note.contains("aren't text, are too large") && incomplete_note.contains("`image`, `large`, `latin`"),
         "{incomplete_note}"
     );
     let patch = record(&folder).file("changes.patch");

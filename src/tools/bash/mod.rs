@@ -10,7 +10,6 @@ mod working_dirs;
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +19,7 @@ use self::options::{BashOptions, CanonicalOptions, parse_options};
 use self::rules::CommandRules;
 pub(crate) use self::unrestricted::is_unrestricted;
 use super::input::{parse, schema};
-use super::tool::{Builtin, MAX_RESULT_CHARS, Tool, ToolContext, options_schema};
+use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, options_schema};
 use crate::message::ToolError;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::{MAX_PROCESSES, ShellCommand, format_duration};
@@ -82,10 +81,10 @@ impl Tool for Bash {
 
     fn description(&self) -> String {
         let mut text = format!(
-            "Runs a command with `bash -c` in the workspace and returns its combined stdout and stderr, followed by the \
-             exit code if it isn't 0. Long output is truncated in the middle. There is no stdin and no terminal. Each \
-             call starts a new shell in the workspace: the working directory and variables don't persist. A command \
-             times out after {}. All processes that it started, including background jobs, are killed when it ends.",
+            "Runs a command with `bash -c` in the workspace. Returns stdout and stderr combined, then the exit code if it \
+             isn't 0. Long output is truncated in the middle. There is no stdin and no terminal. Each call starts a new \
+             shell in the workspace: the working directory and variables don't persist. A command times out after {}. All \
+             processes that it started, including background jobs, are killed when it ends.",
             format_duration(self.timeout)
         );
         if self.read_only {
@@ -103,11 +102,7 @@ impl Tool for Bash {
         schema::<BashInput>()
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let BashInput { mut command, .. } = parse(input)?;
             if command.contains('\0') || command.len() >= MAX_COMMAND_BYTES {

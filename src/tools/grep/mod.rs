@@ -6,7 +6,6 @@ use std::fmt::Write;
 use std::io::{self, Read};
 use std::path::Path;
 
-use futures_util::future::BoxFuture;
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch};
@@ -17,7 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{check_pattern_length, parse, schema};
-use super::tool::{Builtin, Tool, ToolContext, no_options, run_blocking_until};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking_until};
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::redaction::Redactor;
@@ -97,11 +96,7 @@ impl Tool for Grep {
         true
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: GrepInput = parse(input)?;
             let (workspace, limits) = (context.workspace.clone(), context.limits.clone());

@@ -3,14 +3,13 @@
 use std::fmt::Write;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{lenient_integer, parse, schema};
-use super::tool::{Builtin, MAX_RESULT_CHARS, Tool, ToolContext, no_options, run_blocking_until};
+use super::tool::{Builtin, CallFuture, MAX_RESULT_CHARS, Tool, ToolContext, no_options, run_blocking_until};
 use super::tool_state::ToolState;
 use crate::message::ToolError;
 use crate::process::CallLimits;
@@ -79,11 +78,7 @@ impl Tool for ReadFile {
         true
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: ReadFileInput = parse(input)?;
             let (workspace, state) = (context.workspace.clone(), context.state.clone());

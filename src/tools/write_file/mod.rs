@@ -1,13 +1,12 @@
 //! `write_file`: creates or replaces a file.
 
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::input::{parse, reject_redacted_text, schema};
-use super::tool::{Builtin, Tool, ToolContext, no_options, run_blocking};
+use super::tool::{Builtin, CallFuture, Tool, ToolContext, no_options, run_blocking};
 use super::tool_state::ToolState;
 use crate::message::ToolError;
 use crate::text::pluralize;
@@ -51,11 +50,7 @@ impl Tool for WriteFile {
         schema::<WriteFileInput>()
     }
 
-    fn call<'a>(
-        &'a self,
-        input: &'a RawValue,
-        context: &'a ToolContext<'a>,
-    ) -> BoxFuture<'a, Result<String, ToolError>> {
+    fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let input: WriteFileInput = parse(input)?;
             let (workspace, state) = (context.workspace.clone(), context.state.clone());
