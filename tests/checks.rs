@@ -52,7 +52,7 @@ fn assert_rebuilds(ended: &ProgramOutput, folder: &TestFolder) {
     let rebuilt = folder.legwork(&["show", run.id(), "--rebuild"]).run();
     rebuilt.assert_code(0);
     for line in rebuilt.stdout.lines() {
-        assert!(line.starts_with("as it was"), "{}", rebuilt.stdout);
+        assert!(line.starts_with("unchanged"), "{}", rebuilt.stdout);
     }
 }
 
