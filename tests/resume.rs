@@ -288,7 +288,7 @@ fn a_record_that_fails_during_the_run_names_the_resume_command() {
     failed.assert_code(5).assert_stderr_contains("help:").assert_not_printed("--out");
     let run = failed.run_folder();
     failed.assert_stderr_contains(&format!(
-        "Make room for the record, then go on: legwork resume {}",
+        "Make room for the record, then continue: legwork resume {}",
         run.path().display()
     ));
     let ended = folder.legwork(&["resume"]).arg(run.path()).run();

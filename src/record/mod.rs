@@ -105,7 +105,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Where the folder can't be made.
-    pub fn create(out: &Path, job: &str, started: Timestamp, key: Option<RecordKey>) -> Result<Self, Error> {
+    pub fn create(out: &Path, job: &str, run_id: &str, key: Option<RecordKey>) -> Result<Self, Error> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::Record { path, source }
@@ -139,21 +139,14 @@ impl Recorder {
                 Err(error) => return Err(failed(&ignore)(error)),
             }
         }
-        let (run_id, folder) = loop {
-            let run_id = new_run_id(started);
-            let folder = of_job.join(&run_id);
-            match fs::DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => break (run_id, folder),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(&folder)(error)),
-            }
-        };
+        let folder = of_job.join(run_id);
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder))?;
         let reserve = DiskReserve::allocate(&folder);
         let lock = RecordLock::take(&folder)?;
         let unbegun = UnstartedRun { latest: latest.clone(), target: fs::read_link(&latest).ok() };
         let recorder = Self {
             folder,
-            run_id,
+            run_id: run_id.to_owned(),
             journals: Mutex::default(),
             reserve,
             lock,
@@ -323,15 +316,20 @@ fn private_file_options() -> OpenOptions {
     options
 }
 
-/// Sortable and easy to type: the time in UTC and six random digits of base 32.
-fn new_run_id(now: Timestamp) -> String {
+/// Allocates the id of a new run of a job below `out`. Ids sort by time and are easy to type: the time in UTC and six random
+/// digits of base 32.
+pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    // Every RandomState has fresh keys, so an empty hash is a random number.
-    let mut random = RandomState::new().build_hasher().finish();
-    let mut id = format!("{}-", now.strftime("%Y%m%d-%H%M%S"));
-    for _ in 0..6 {
-        id.push(char::from(DIGITS[(random % 32) as usize]));
-        random /= 32;
+    loop {
+        // Every RandomState has fresh keys, so an empty hash is a random number.
+        let mut random = RandomState::new().build_hasher().finish();
+        let mut id = format!("{}-", now.strftime("%Y%m%d-%H%M%S"));
+        for _ in 0..6 {
+            id.push(char::from(DIGITS[(random % 32) as usize]));
+            random /= 32;
+        }
+        if fs::symlink_metadata(out.join(job).join(&id)).is_err() {
+            return id;
+        }
     }
-    id
 }
