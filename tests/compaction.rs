@@ -210,7 +210,7 @@ fn a_prompt_that_the_provider_rejects_as_too_long_is_compacted() {
         ended
             .assert_code(4)
             .assert_stderr_contains("prompt is too long")
-            .assert_stderr_contains("Leave `compaction: off` away");
+            .assert_stderr_contains("Remove `compaction: off`");
         let record = ended.run_folder();
         assert!(
             events_of_type(&record, "results_truncated").is_empty()
@@ -249,7 +249,7 @@ fn compaction_results_truncates_only_results() {
     let server = Server::start(reader(20));
     let ended = run(&folder, &server);
     ended.assert_code(4).assert_stderr_contains("tokens don't fit the model's window of ");
-    ended.assert_stderr_contains("Leave `compaction: results` away");
+    ended.assert_stderr_contains("Remove `compaction: results`");
     let requests = server.finish();
     assert!(!requests.iter().any(|request| asks_for_a_summary(request)));
     assert!(requests.iter().all(|request| tokens(request) + MAX_REPLY_TOKENS <= WINDOW));
@@ -292,7 +292,7 @@ fn an_empty_summary_ends_the_run() {
         ended
             .assert_code(4)
             .assert_stderr_contains("tokens don't fit the model's window of ")
-            .assert_stderr_contains("Hand more to subagents");
+            .assert_stderr_contains("Delegate more to subagents");
         assert!(ended.run_folder().transcript().contains(&format!("_Compaction failed: the summary {why}_")));
     }
 }

@@ -90,7 +90,7 @@ fn the_first_difference_is_shown_with_its_position_as_a_diff() {
     let ended = folder.legwork(&["replay", "latest"]).run();
     ended
         .assert_code(7)
-        .assert_stdout_contains("differs first at parent, turn 2, event ")
+        .assert_stdout_contains("first difference at parent, turn 2, event ")
         .assert_stdout_contains(": call_finished\n");
     ended
         .assert_stdout_contains("--- recorded\n+++ replayed\n@@ ")
@@ -114,10 +114,10 @@ fn a_difference_in_a_subagent_is_reported_before_its_parents() {
     folder.allow_forged_records();
     edit_journal(&run, "subagents/reader-1.events.jsonl", "It says hello.", "It says goodbye.");
     let ended = folder.legwork(&["replay", "latest"]).run();
-    ended.assert_code(7).assert_stdout_contains("differs first at reader-1, turn 2, event ");
+    ended.assert_code(7).assert_stdout_contains("first difference at reader-1, turn 2, event ");
     ended
         .assert_stdout_contains("subagents/reader-1.events.jsonl:")
-        .assert_stdout_contains("differs too at parent, turn 1");
+        .assert_stdout_contains("also differs at parent, turn 1");
 }
 
 #[test]

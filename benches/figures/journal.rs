@@ -9,7 +9,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use legwork::event::{CallFinished, Durability, Event, PARENT};
 use legwork::message::ToolResult;
-use legwork::record::Recorder;
+use legwork::record::{Recorder, new_run_id};
 
 use crate::median;
 
@@ -44,7 +44,8 @@ pub(crate) fn compare(runs: usize) {
 
 /// Returns microseconds per event and the number of bytes that were written.
 fn journal(out: &Path, length: usize, durability: Durability) -> (f64, usize) {
-    let recorder = Recorder::create(out, "bench", Timestamp::now(), None).expect("a run's folder");
+    let recorder =
+        Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), is_error: false };
     let event: Event = CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None }.into();
     // The first event creates the file.

@@ -1,5 +1,5 @@
-//! What a raised limit takes out of a journal. An agent that a limit had ended goes on from before the limit was reached:
-//! the request to sum up and what came of it are in the journal, and no part of the conversation any more.
+//! What a raised limit removes from a journal. An agent that a limit had ended continues from before the limit was reached:
+//! its final request and the reply stay in the journal, but are no longer part of the conversation.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use crate::message::StopReason;
 /// The key of an agent's own limit in `limit_reached`.
 pub(super) const MAX_TURNS: &str = "max_turns";
 
-/// The limits of the whole tree whose end comes with a request to sum up.
+/// The limits of the whole run after which an agent sends a final request.
 const RUN_LIMITS: [&str; 4] = ["cost_usd", "tokens", "tool_calls", "subagents"];
 
-/// The limits that `--limit` gave anew, which agents that had ended by them go on from.
+/// The limits that `--limit` raises.
 #[derive(Debug, Clone, Default)]
 pub struct RaisedLimits {
-    /// As `--limit` names them.
+    /// Their names for `--limit`.
     pub names: BTreeSet<String>,
-    /// The subagents whose journals are there, so that they can go on.
+    /// The subagents that have a journal, so that they can continue.
     pub subagents: BTreeSet<String>,
 }
 
@@ -38,19 +38,19 @@ impl RaisedLimits {
     }
 }
 
-/// An agent's journal, split by what raised limits took out of it.
+/// An agent's journal, split by what raised limits removed from it.
 #[derive(Debug, Default)]
 pub struct JournalSplit {
-    /// What is part of the agent's work.
+    /// The events that are part of the agent's work.
     pub active: Vec<JournalEntry>,
-    /// What is no longer part of it. It was spent all the same.
+    /// The events that no longer are. What they used counts as spent.
     pub rolled_back: Vec<JournalEntry>,
-    /// What has to be recorded, where the agent goes on from before a limit just now.
+    /// The event to record if the agent now continues from before a limit.
     pub limit_raised: Option<LimitRaised>,
 }
 
 impl JournalSplit {
-    /// Splits a journal. Where `raised` has the limit at its end, the agent is to go on from there.
+    /// Splits a journal. If it ends with a limit that is `raised`, the agent continues from before that.
     pub fn new(agent: &str, entries: impl IntoIterator<Item = JournalEntry>, raised: &RaisedLimits) -> Self {
         let mut split = Self::default();
         for entry in entries {
@@ -69,7 +69,7 @@ impl JournalSplit {
         split
     }
 
-    /// What is to be undone, where the journal ends with a limit that was raised.
+    /// What must be rolled back if the journal ends with a limit that was raised.
     fn last_limit(&self, agent: &str, raised: &RaisedLimits) -> Option<LimitRaised> {
         let at = self.limit_position()?;
         let Event::LimitReached(reached) = &self.active[at].event else { return None };
@@ -87,7 +87,7 @@ impl JournalSplit {
         Some(found)
     }
 
-    /// Where the limit is that the agent ended by.
+    /// The position of the limit that ended the agent.
     fn limit_position(&self) -> Option<usize> {
         self.active.iter().rposition(|entry| matches!(entry.event, Event::LimitReached(_)))
     }
@@ -96,7 +96,7 @@ impl JournalSplit {
         let Some(limit) = self.limit_position() else { return };
         let tail = self.active.split_off(self.beginning(limit));
         for entry in tail {
-            // These are the run's, not the agent's.
+            // These belong to the run, not to the agent.
             match &entry.event {
                 Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => self.active.push(entry),
                 _ => self.rolled_back.push(entry),
@@ -118,7 +118,7 @@ impl JournalSplit {
         }
     }
 
-    /// Where what the limit did begins: with the request whose reply it cut short, or with the limit itself.
+    /// The position of the first effect of the limit: the request whose reply it cut, or the limit itself.
     fn beginning(&self, limit: usize) -> usize {
         let mut before = self.active[..limit].iter().enumerate().rev().peekable();
         before.next_if(|(_, entry)| matches!(entry.event, Event::ReplyDiscarded(_)));
@@ -134,7 +134,7 @@ impl JournalSplit {
         self.active.iter().rev().find_map(|entry| found(&entry.event))
     }
 
-    /// Takes the last such event out.
+    /// Rolls back the last event of this kind.
     fn take(&mut self, is: impl Fn(&Event) -> bool) {
         if let Some(at) = self.active.iter().rposition(|entry| is(&entry.event)) {
             self.rolled_back.push(self.active.remove(at));
@@ -150,7 +150,8 @@ fn is_call_event(entry: &JournalEntry, agent: &str) -> bool {
     }
 }
 
-/// The subagents that the same limit had ended and that can go on. `calls`: the events of the last calls, the newest first.
+/// The subagents that the same limit had ended and that can continue. `calls` are the events of the last calls, newest
+/// first.
 fn subagents_ended_by_limit(calls: &[&JournalEntry], raised: &RaisedLimits) -> Vec<String> {
     let ended = calls.iter().rev().filter_map(|entry| match &entry.event {
         Event::AgentFinished(end) if end.outcome == Outcome::BudgetExceeded => Some(end.id.clone()),
@@ -159,7 +160,7 @@ fn subagents_ended_by_limit(calls: &[&JournalEntry], raised: &RaisedLimits) -> V
     ended.filter(|id| raised.subagents.contains(id)).collect()
 }
 
-/// The calls that the limit refused, as far as none was run after them. Calls are taken up in their order.
+/// The calls that the limit refused at the end of the last calls. Calls start in order, so none ran after them.
 fn calls_refused_by_limit(calls: &[&JournalEntry], refusal: &str) -> Vec<String> {
     let is_refused = |id: &String| {
         calls.iter().any(|entry| match &entry.event {

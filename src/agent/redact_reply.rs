@@ -1,4 +1,4 @@
-//! Secrets out of what a model says, before it is kept, shown or sent back.
+//! Redacts secrets in a model's reply before it is recorded, shown or sent back.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use serde_json::value::to_raw_value;
 use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall};
 use crate::redaction::Redactor;
 
-/// The reply without secrets. One that held any loses its signed blocks, since what they sign is no longer there, and
-/// blocks of unknown kinds that held one.
+/// Redacts a reply. A reply that contains a secret also loses its signed blocks, because the signed text has changed, and
+/// the blocks of unknown kinds that contain one.
 pub(super) fn redact_reply(redactor: &Redactor, mut reply: Reply) -> Reply {
     if redactor.is_empty() {
         return reply;
     }
-    // A server can put anything into these, too.
+    // A server can put anything into these fields.
     for text in reply.model.iter_mut().chain(&mut reply.request_id) {
         redact_in_place(redactor, text);
     }
@@ -38,7 +38,7 @@ fn contains_secret(redactor: &Redactor, text: &str) -> bool {
     matches!(redactor.redact(text), Cow::Owned(_))
 }
 
-/// Whether JSON holds a secret, as it is written or as it is read: any letter can be written as an escape.
+/// Whether JSON contains a secret, as written or as parsed: any letter can be escaped.
 fn json_contains_secret(redactor: &Redactor, json: &str) -> bool {
     let escaped =
         || json.contains('\\') && serde_json::from_str(json).is_ok_and(|value| value_contains_secret(redactor, &value));
@@ -81,7 +81,7 @@ fn redact_block(redactor: &Redactor, block: Block) -> Option<Block> {
 
 fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
     if contains_secret(redactor, &call.id) {
-        // Providers take back letters, digits, `_` and `-` only.
+        // Providers accept only letters, digits, `_` and `-`.
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
         call.id = redactor.redact(&call.id).chars().map(plain).collect();
     }
@@ -93,9 +93,9 @@ fn redact_call(redactor: &Redactor, mut call: ToolCall) -> ToolCall {
     let value = serde_json::from_str(call.input.get()).map(|value| redact_value(redactor, value));
     match value.and_then(|value| to_raw_value(&value)) {
         Ok(input) if !contains_secret(redactor, input.get()) => call.input = Arc::from(input),
-        // A number, or a secret that reached over quotes: what is left is no JSON.
+        // If the secret was a number or spanned quotes, the redacted text isn't JSON.
         _ => {
-            call.input_error = Some("the input held a secret, which was taken out".to_owned());
+            call.input_error = Some("the input contained a secret, which was removed".to_owned());
             call.input = to_raw_value(&serde_json::json!({})).map_or(call.input, Arc::from);
         }
     }

@@ -1,13 +1,13 @@
-//! When an agent only repeats what fails.
+//! Detects an agent that only repeats failing calls.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use crate::message::ToolCall;
 
-/// The same failing call so many times in a row is a loop.
+/// The same failing call this many times in a row is a loop.
 const MAX_IDENTICAL_FAILURES: u32 = 5;
-/// So many failing calls in a row, whatever they are, lead nowhere.
+/// This many failing calls in a row are a loop, whatever they are.
 const MAX_CONSECUTIVE_FAILURES: u32 = 20;
 
 /// Counts failing calls in a row.
@@ -20,7 +20,7 @@ pub(super) struct StuckDetector {
 }
 
 impl StuckDetector {
-    /// Takes the end of a call, in the order of the calls.
+    /// Counts a finished call. Calls are counted in order.
     pub(super) fn record(&mut self, call: &ToolCall, failed: bool) {
         if self.stuck_reason().is_some() {
             return;
@@ -38,7 +38,7 @@ impl StuckDetector {
         self.tool.clone_from(&call.tool);
     }
 
-    /// Why the agent is stuck, once it is.
+    /// Why the agent is stuck, if it is.
     pub(super) fn stuck_reason(&self) -> Option<String> {
         if self.identical >= MAX_IDENTICAL_FAILURES {
             Some(format!("the same call of `{}` failed {MAX_IDENTICAL_FAILURES} times in a row", self.tool))

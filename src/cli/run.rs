@@ -22,7 +22,7 @@ use crate::formats::{self, PlanPreview, Subject};
 use crate::job::Network;
 use crate::lints::{self, JobTrust, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
-use crate::record::{RUNS, Recorder};
+use crate::record::{RUNS, Recorder, new_run_id};
 use crate::run::Signals;
 
 /// Options of `legwork run`.
@@ -127,13 +127,19 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     let inputs = read_inputs(options, env)?;
     let model = model.map_err(|finding| invalid(*finding))?;
-    let context = |run_id: &str, run_date: &str| RunContext {
+    let out = env.current_folder.join(&options.out);
+    let started = (env.clock)();
+    let (run_id, run_date) = match options.dry_run {
+        true => ("<run.id>".to_owned(), "<run.date>".to_owned()),
+        false => (new_run_id(&out, job.name(), started), started.strftime("%Y-%m-%d").to_string()),
+    };
+    let context = RunContext {
         workspace: workspace.to_string_lossy().into_owned(),
-        run_id: run_id.to_owned(),
-        run_date: run_date.to_owned(),
+        run_id,
+        run_date,
         model_override: model.clone(),
     };
-    let (plan, secret_inputs) = build_plan(options, &job, &inputs, &context("<run.id>", "<run.date>"))?;
+    let (plan, secret_inputs) = build_plan(options, &job, &inputs, &context)?;
     if limits.contains_key("cost_usd") {
         check_cost_limit(&plan, &user_config)?;
     }
@@ -165,23 +171,19 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     if let Some(file) = &result_file {
         file.make_folder()?;
     }
-    let out = env.current_folder.join(&options.out);
     let case = match &options.save_case {
         Some(name) => Some(CaseRecorder::begin(name, &options.job, &workspace, &out, &secrets.redactor)?),
         None => None,
     };
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
-    let started = (env.clock)();
     let mut protected: Vec<PathBuf> =
         protected_paths(&options.job, &job).into_iter().chain(scripts.values().cloned()).collect();
     protected.iter().try_for_each(|path| require_utf8(path))?;
     protected.extend(env.user_config_files_below(&workspace));
     let sandbox = options.sandbox_options.prepare_sandbox(env, &plan, &protected, &out)?;
-    let recorder = Recorder::create(&out, job.name(), started, env.record_key(&[&workspace])?)?;
+    let recorder = Recorder::create(&out, job.name(), &context.run_id, env.record_key(&[&workspace])?)?;
     let shown_folder = options.out.join(job.name()).join(recorder.run_id());
-    let today = started.strftime("%Y-%m-%d").to_string();
-    let (plan, _) = build_plan(options, &job, &inputs, &context(recorder.run_id(), &today))?;
     let out = out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?;
     let record = recorder.folder().to_owned();
     let code = execute(

@@ -18,28 +18,28 @@ pub struct AgentFinished {
     pub id: String,
     /// Which subagent of the plan it was; none for the parent.
     pub subagent: Option<String>,
-    /// The parent's words for the task.
+    /// The parent's description of the task.
     pub description: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Its last text; empty where it said nothing.
+    /// Its last text; empty if it had none.
     pub text: String,
-    /// Why the model refused, where it did and its provider says so.
+    /// Why the model refused, if it did and its provider says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The data that it ended with, where it was asked for data.
+    /// The data that it ended with, if it had to end with data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<serde_json::Value>,
-    /// Replies that it got, the last request without tools not counted.
+    /// The replies that it got, without the one to a final request.
     pub turns: u32,
-    /// Calls that it made.
+    /// The tool calls that it made.
     pub tool_calls: u64,
-    /// How often room was made in its model's window, by shorter results or a summary.
+    /// How many times its conversation was compacted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub compactions: u32,
     /// Its own tokens.
     pub usage: Usage,
-    /// Its own cost in US dollars, where every price is known.
+    /// Its own cost in US dollars, if every price is known.
     pub cost_usd: Option<f64>,
     /// Its running time in milliseconds.
     pub duration_ms: u64,

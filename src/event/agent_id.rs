@@ -1,4 +1,4 @@
-//! Ids of agents, which name files in a record.
+//! The ids of agents, which are also file names in a record.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ pub(super) fn optional_agent_id<'de, D: Deserializer<'de>>(input: D) -> Result<O
 }
 
 pub(super) fn borrowed_agent_id<'de: 'a, 'a, D: Deserializer<'de>>(input: D) -> Result<Cow<'a, str>, D::Error> {
-    // A text without escapes is borrowed by a field's own `borrow`, which a function of its own replaces.
+    // A function of its own replaces the field's `borrow`, so the text is always owned.
     checked::<D, _>(Cow::Owned(String::deserialize(input)?))
 }
 

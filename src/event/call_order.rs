@@ -1,21 +1,21 @@
-//! The order in which people read a journal: calls as the model asked for them, not as they ended.
+//! Puts the events of a journal into the order in which people read them: calls as the model asked for them.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Event, JournalEntry};
 
-/// Puts the events of one journal into the order in which their calls were asked for.
+/// Puts the events of one journal into the order of the calls in the replies.
 ///
-/// Calls that run side by side end in any order, and a journal holds their ends as they happened. Everything that is
-/// shown takes its events from here, so that two equal runs read the same. What belongs to a call stays together, and
-/// nothing moves past an event that belongs to no call.
+/// Parallel calls end in any order, and the journal has their ends as they happened. Everything that is shown uses this
+/// order, so that two equal runs look the same. The events of a call stay together, and nothing moves past an event that
+/// belongs to no call.
 #[derive(Debug, Default)]
 pub struct CallOrder {
     /// The calls of the last reply, in its order.
     calls: Vec<PendingCall>,
-    /// Their places in `calls`, by their ids. Calls that share an id share a place.
+    /// Their positions in `calls`, by their ids. Calls that share an id share a position.
     by_id: HashMap<String, usize>,
-    /// The same by the subagents that answer them.
+    /// Their positions by the subagents that answer them.
     by_child: HashMap<String, usize>,
     /// The first call that has no result yet.
     next: usize,
@@ -63,12 +63,12 @@ impl CallOrder {
         }
     }
 
-    /// The next event in the order in which it is read, as far as that is known.
+    /// The next event, if its position is known.
     pub fn pop(&mut self) -> Option<JournalEntry> {
         self.ready.pop_front()
     }
 
-    /// Nothing more comes for now: calls without a result keep their places.
+    /// Releases all events because no more come for now. Calls without a result keep their positions.
     pub fn flush(&mut self) {
         self.ready.extend(self.calls.iter_mut().flat_map(|call| call.events.drain(..)));
     }
@@ -86,7 +86,7 @@ impl CallOrder {
     }
 }
 
-/// A whole journal in the order in which it is read.
+/// A whole journal in reading order.
 pub fn in_call_order(entries: impl Iterator<Item = JournalEntry>) -> impl Iterator<Item = JournalEntry> {
     let mut entries = entries.fuse();
     let mut order = CallOrder::default();
@@ -142,7 +142,7 @@ mod tests {
         NoteSent { text: "go on".into() }.into()
     }
 
-    /// What is read of a journal, an event a word: `+a` where call `a` starts, `-a` where it ends.
+    /// The events of a journal, a word each: `+a` where call `a` starts, `-a` where it ends.
     fn read(events: Vec<Event>) -> String {
         let entry = |event| JournalEntry { seq: 1, at: Timestamp::UNIX_EPOCH, agent: PARENT.into(), event };
         let word = |entry: JournalEntry| match entry.event {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_result_keeps_its_place() {
+    fn calls_without_results_keep_their_places() {
         let events = vec![replied(&["a", "b"]), started("a"), started("b"), finished("b")];
         assert_eq!(read(events.clone()), "reply_received +a +b -b");
         let more = [events.clone(), vec![told(), finished("a"), told()]].concat();

@@ -1,4 +1,4 @@
-//! A line of a journal.
+//! The lines of a journal.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use serde_json::value::RawValue;
 use super::Event;
 use super::agent_id::borrowed_agent_id;
 
-/// One event with its circumstances: a line of a journal.
+/// A line of a journal: one event, with its number, its time and its agent.
 #[derive(Debug, Clone)]
 pub struct JournalEntry {
-    /// Number in its journal, from 1.
+    /// Its number in its journal, from 1.
     pub seq: u64,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// Whose.
+    /// The agent.
     pub agent: String,
-    /// What.
+    /// What happened.
     pub event: Event,
 }
 
@@ -35,11 +35,10 @@ struct Line<'a> {
 }
 
 impl JournalEntry {
-    /// One line of JSON without a line end. Raw JSON that a reply holds may have line ends between its parts: a space
-    /// stands for each.
+    /// Formats one line of JSON without a line end. Line ends within the raw JSON of a reply become spaces.
     ///
     /// # Errors
-    /// Where a value can't be written as JSON.
+    /// A value can't be written as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         let json = serde_json::to_string(&Line {
             seq: self.seq,
@@ -51,10 +50,10 @@ impl JournalEntry {
         Ok(if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ") } else { json })
     }
 
-    /// Reads a line back; a checksum beside the fields is ignored here.
+    /// Parses a line. Its checksum is ignored here.
     ///
     /// # Errors
-    /// Where the line isn't one of [`Entry::to_json`]'s.
+    /// The line isn't a journal entry.
     pub fn from_json(line: &str) -> serde_json::Result<Self> {
         let line: Line<'_> = serde_json::from_str(line)?;
         Ok(Self {

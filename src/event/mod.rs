@@ -1,4 +1,4 @@
-//! What happens in a run, as data: every step is an [`Event`]; the journal keeps them, formats show them.
+//! The events of a run: the journal keeps them, and formats show them.
 
 mod agent_finished;
 mod agent_id;
@@ -72,41 +72,41 @@ macro_rules! events {
 }
 
 events! {
-    /// The run begins.
+    /// The run starts.
     RunStarted = "run_started",
-    /// The run goes on after it was cut off; in the parent's journal.
+    /// An interrupted run continues; in the parent's journal.
     Resumed = "resumed",
-    /// An agent begins.
+    /// An agent starts.
     AgentStarted = "agent_started",
-    /// A request is about to be made.
+    /// A request is about to be sent.
     RequestStarted = "request_started",
     /// A try failed and another follows.
     Retrying = "retrying",
-    /// A whole reply has come.
+    /// A complete reply has arrived.
     ReplyReceived = "reply_received",
-    /// No reply came, and no further try follows.
+    /// No reply arrived, and no further try follows.
     RequestFailed = "request_failed",
-    /// A reply can't be used and is asked for again.
+    /// A reply can't be used, and the model is asked again.
     ReplyDiscarded = "reply_discarded",
-    /// Old results were shortened, to make room in the model's window.
+    /// Old results were truncated to make room in the model's window.
     ResultsTruncated = "results_truncated",
-    /// What went before was replaced by its summary, to make room in the model's window.
+    /// Older turns were replaced by a summary to make room in the model's window.
     ContextCompacted = "context_compacted",
-    /// A call is about to be answered.
+    /// A tool call starts.
     CallStarted = "call_started",
-    /// A call has its answer.
+    /// A tool call has its result.
     CallFinished = "call_finished",
-    /// legwork says something to the model beside answers.
+    /// legwork sends a note of its own to the model.
     NoteSent = "note_sent",
-    /// A limit bit.
+    /// A limit was reached.
     LimitReached = "limit_reached",
-    /// The limit that had ended an agent was raised, and the agent goes on from before it.
+    /// The limit that had ended an agent was raised, and the agent continues from before it.
     LimitRaised = "limit_raised",
-    /// One of the job's checks is about to be run.
+    /// One of the job's checks starts.
     CheckStarted = "check_started",
     /// One of the job's checks has ended.
     CheckFinished = "check_finished",
-    /// What the run has changed in the workspace; just before its last line.
+    /// The changes of the run in the workspace; just before the last line.
     WorkspaceChanged = "workspace_changed",
     /// An agent has ended; in its own journal, and a subagent's in its parent's as well.
     AgentFinished = "agent_finished",
@@ -114,7 +114,7 @@ events! {
     RunFinished = "run_finished",
 }
 
-/// The run begins.
+/// The run starts.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RunStarted {
     /// Version of the journal's format: 2.
@@ -135,17 +135,17 @@ pub struct RunStarted {
     /// The job file and its prompts, absolute: what tools may not change.
     #[serde(default)]
     pub protected: Vec<String>,
-    /// The scripts that models of the plan answer from, by the model's name, absolute.
+    /// The absolute paths of the scripts that models of the plan answer from, by the model's name.
     #[serde(default)]
     pub scripts: BTreeMap<String, String>,
-    /// The record's folder, absolute: where the run began.
+    /// The absolute path of the record's folder when the run started.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub folder: String,
-    /// What the command line asked for, as far as it holds when the run goes on.
+    /// The options of the command line that also hold when the run is resumed.
     #[serde(default, skip_serializing_if = "RunOptions::is_empty")]
     pub options: RunOptions,
-    /// Of each secret that commands see an HMAC of its value, by its name: a run that goes on with another value can't mask
-    /// this one any more. None where there is no key for it.
+    /// An HMAC of the value of each secret that commands see, by its name. A resume with another value can't redact this one
+    /// any more. Empty without a key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
     /// The job file's text: `job.yaml`.
@@ -154,11 +154,11 @@ pub struct RunStarted {
     pub plan: Box<Plan>,
 }
 
-/// What the command line asked for, as far as it holds when the run goes on. Paths are absolute.
+/// The options of the command line that also hold when the run is resumed. Paths are absolute.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RunOptions {
-    /// `--sandbox`, where it was given.
+    /// `--sandbox`, if it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// `--allow-read`.
@@ -179,16 +179,16 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Whether nothing was asked for.
+    /// Whether no option was given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The run goes on after it was cut off.
+/// An interrupted run continues.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Resumed {
-    /// Version of the legwork that goes on.
+    /// Version of the legwork that resumes the run.
     pub version: String,
     /// The workspace, absolute.
     pub workspace: String,
@@ -199,53 +199,53 @@ pub struct Resumed {
     /// The limits that `--limit` replaced, from here on: `cost_usd`, `max_turns`, `explorer.max_turns`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
-    /// When the part before was last seen to go on, where it was killed: its time counts up to then.
+    /// The last heartbeat of the part before, if it was killed: its running time counts up to then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub last_seen: Option<Timestamp>,
-    /// The record's folder, absolute: where it is now.
+    /// The absolute path of the record's folder now.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub folder: String,
-    /// What the command line asked for, this time or before.
+    /// The options of the command line, of this time or before.
     #[serde(default, skip_serializing_if = "RunOptions::is_empty")]
     pub options: RunOptions,
-    /// As when the run began, of the values that the secrets have now.
+    /// An HMAC of the current value of each secret, as in `run_started`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Whether a secret had another value before, and so nothing of files' contents is kept from here on.
+    /// Whether a secret had another value before. From here on, no contents of files are kept then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_new_secrets: bool,
 }
 
-/// An agent begins.
+/// An agent starts.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct AgentStarted {
     /// Which subagent of the plan it is; none for the parent.
     pub subagent: Option<String>,
-    /// The parent's words for the task.
+    /// The parent's description of the task.
     pub description: Option<String>,
-    /// Who answers.
+    /// Its model.
     pub model: String,
     /// Its first message.
     pub prompt: String,
 }
 
-/// A request is about to be made.
+/// A request is about to be sent.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RequestStarted {
-    /// Which turn its reply will be, from 1; the last request without tools has the number of the turn before.
+    /// The turn of its reply, from 1. A final request without tools has the number of the turn before.
     pub turn: u32,
-    /// The output tokens that it really asks for, after what the budget leaves.
+    /// The output tokens that it asks for: as planned, or what the budget leaves.
     pub max_tokens: u32,
     /// Whether the model may call tools.
     pub tools_allowed: bool,
-    /// Tokens set aside for it until its real usage is known.
+    /// The tokens that are reserved for it until its real usage is known.
     pub reserved_tokens: u64,
-    /// What these cost in US dollars, where the price is known.
+    /// Their cost in US dollars, if the price is known.
     #[serde(default)]
     pub reserved_cost_usd: Option<f64>,
-    /// How many of the last turns stay as they are, where it asks for a summary of all before them, to make room. Such a
-    /// request is no turn, and its reply no part of the conversation. Left out for every other one.
+    /// How many of the last turns are kept, if the request asks for a summary of all turns before them. Such a request isn't a
+    /// turn, and its reply isn't part of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_turns: Option<u32>,
 }
@@ -253,11 +253,11 @@ pub struct RequestStarted {
 /// A try failed and another follows.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Retrying {
-    /// What and when.
+    /// The failed try, and when the next one follows.
     pub retry: Retry,
 }
 
-/// A whole reply has come.
+/// A complete reply has arrived.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ReplyReceived {
     /// Its turn.
@@ -268,91 +268,90 @@ pub struct ReplyReceived {
     pub duration_ms: u64,
 }
 
-/// No reply came, and no further try follows.
+/// No reply arrived, and no further try follows.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RequestFailed {
-    /// What that means for the run.
+    /// What the failure means for the run.
     pub kind: ProviderErrorKind,
     /// Why, in one sentence.
     pub reason: String,
-    /// What the last try has used of tokens, as far as it is known; earlier ones have their own events.
+    /// The tokens that the last try used, if known. Earlier tries have their own events.
     pub usage: Usage,
-    /// How many tokens prompt and reply may have together, where the prompt was too long, the server said so, and nobody had
-    /// known: what the run goes by from then on.
+    /// How many tokens the prompt and the reply may have together, if the prompt was too long and the server reported a window
+    /// that wasn't known. The run uses it from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
 }
 
-/// A reply can't be used and is asked for again.
+/// A reply can't be used, and the model is asked again.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ReplyDiscarded {
     /// Why, in one sentence.
     pub reason: String,
 }
 
-/// Old results were shortened, to make room in the model's window.
+/// Old results were truncated to make room in the model's window.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ResultsTruncated {
-    /// The calls that they answer, in the order of the conversation.
+    /// The calls that they belong to, in the order of the conversation.
     pub call_ids: Vec<String>,
-    /// How many characters each has now at most.
+    /// The most characters that each has now.
     pub chars: u64,
-    /// Tokens of the conversation, as estimated, before.
+    /// The estimated tokens of the conversation before.
     pub tokens_before: u64,
-    /// The same after.
+    /// The estimated tokens of the conversation after.
     pub tokens_after: u64,
 }
 
-/// What went before was replaced by its summary, to make room in the model's window.
+/// Older turns were replaced by a summary to make room in the model's window.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ContextCompacted {
-    /// The model's summary. It stands behind the prompt now, and the turns that were kept follow.
+    /// The model's summary. It now follows the prompt, and the kept turns follow it.
     pub summary: String,
-    /// How many of the last turns stay as they are.
+    /// How many of the last turns were kept.
     pub kept_turns: u32,
-    /// Tokens of the conversation, as estimated, before.
+    /// The estimated tokens of the conversation before.
     pub tokens_before: u64,
-    /// The same after.
+    /// The estimated tokens of the conversation after.
     pub tokens_after: u64,
 }
 
-/// A call is about to be answered.
+/// A tool call starts.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CallStarted {
     /// The call's id in the reply.
     pub call_id: String,
     /// The tool's name.
     pub tool: String,
-    /// What it is about, in one short line: a command, a path, a pattern.
+    /// Its subject in one short line: a command, a path, a pattern.
     pub subject: String,
     /// The subagent that answers a `task` call.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "agent_id::optional_agent_id")]
     pub child: Option<String>,
 }
 
-/// A call has its answer.
+/// A tool call has its result.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CallFinished {
     /// The tool's name.
     pub tool: String,
-    /// What the model is told.
+    /// The result that the model reads.
     pub result: ToolResult,
-    /// From start to answer, in milliseconds.
+    /// From start to result, in milliseconds.
     pub duration_ms: u64,
-    /// The file that it showed or wrote, as the agent knows it since then. Left out where the call did no such thing, or
-    /// the file holds a secret.
+    /// The version of the file that it read or wrote. Left out if it did neither, or the file contains a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_version: Option<FileVersion>,
 }
 
-/// legwork says something to the model beside answers.
+/// legwork sends a note of its own to the model.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct NoteSent {
-    /// What.
+    /// The note.
     pub text: String,
 }
 
-/// A limit bit.
+/// A limit was reached.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LimitReached {
     /// Its key in the job file: `max_turns`, `limits.cost_usd`.
@@ -361,26 +360,26 @@ pub struct LimitReached {
     pub message: String,
 }
 
-/// The limit that had ended an agent was raised. What the agent did because of the limit, its last request without tools
-/// above all, is no longer part of its conversation; what that used stays spent.
+/// The limit that had ended an agent was raised. What the agent did because of the limit, such as its final request, is no
+/// longer part of its conversation, but counts as spent.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LimitRaised {
     /// The limit, as `limit_reached` named it.
     pub limit: String,
-    /// The subagents that the limit had ended. They go on, too, and their `task` calls are answered again.
+    /// The subagents that the limit had ended. They continue, too, and their `task` calls get new results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subagents: Vec<String>,
-    /// The ids of the calls that were refused because of the limit. They are run now.
+    /// The ids of the calls that were refused because of the limit. They run now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<String>,
 }
 
-/// One of the job's checks is about to be run.
+/// One of the job's checks starts.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CheckStarted {
     /// Its name.
     pub name: String,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
 }
 
@@ -389,29 +388,29 @@ pub struct CheckStarted {
 pub struct CheckFinished {
     /// Its name.
     pub name: String,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// Whether it passed.
     pub passed: bool,
-    /// The command's exit code; null where it had none.
+    /// The command's exit code; null if it had none.
     pub exit_code: Option<i32>,
-    /// What it printed, masked and bounded; and why it has no exit code, where that is so.
+    /// Its output, redacted and truncated, and the reason if it has no exit code.
     pub output: String,
     /// Its running time in milliseconds.
     pub duration_ms: u64,
 }
 
-/// What the run has changed in the workspace.
+/// The changes of the run in the workspace.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceChanged {
     /// The files, in the order of their paths.
     pub changes: Vec<Change>,
-    /// How many files have changed, where that is more than `changes` lists.
+    /// How many files have changed, if that is more than `changes` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// `changes.patch`: the same as a unified diff, masked and bounded.
+    /// The contents of `changes.patch`: a unified diff, redacted and bounded.
     pub patch: String,
-    /// What is left out of either, in one sentence, where something is.
+    /// What `changes` and `patch` leave out, in one sentence, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
 }
@@ -419,31 +418,31 @@ pub struct WorkspaceChanged {
 /// The run has ended.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RunFinished {
-    /// How.
+    /// How it ended.
     pub outcome: Outcome,
     /// The exit code.
     pub exit_code: u8,
-    /// What the operator must know, where it didn't go well.
+    /// The error, if the run didn't complete.
     pub error: Option<ErrorInfo>,
 }
 
-/// Where a run's events go. The loop knows no files: it hands each step over and goes on when it is kept.
+/// Where the events of a run go. The loop knows no files: it hands each event over and continues once it is recorded.
 pub trait Sink: Send + Sync {
-    /// Keeps an event of an agent.
+    /// Records an event of an agent.
     ///
     /// # Errors
-    /// Where it couldn't be kept; the run must stop before the next step.
+    /// The event couldn't be recorded; the run must stop before the next step.
     fn record(&self, agent: &str, event: Event, durability: Durability) -> io::Result<()>;
 
-    /// A piece of an agent's text as it streams in; to be shown, never kept.
+    /// Takes a piece of an agent's text as it streams in. It is shown, never recorded.
     fn text(&self, agent: &str, piece: &str);
 }
 
-/// How safe an event must be before the next step.
+/// How safely an event must be stored before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// With the operating system: it outlives this process.
+    /// Written to the operating system: it survives this process.
     Written,
-    /// On the disk: it outlives the machine.
+    /// Flushed to the disk: it survives a crash of the machine.
     Flushed,
 }

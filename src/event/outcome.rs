@@ -1,9 +1,9 @@
-//! How a loop can end, and the process's exit code that follows.
+//! How an agent or a run can end, and the exit code that follows.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Every way in which a loop can end.
+/// Every way in which an agent or a run can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -43,11 +43,11 @@ pub enum Outcome {
 pub const EXIT_USAGE: u8 = 2;
 /// Exit code for an invalid job file or input.
 pub const EXIT_INVALID: u8 = 3;
-/// Exit code where the surroundings fail: a full disk, an unreadable folder.
+/// Exit code if the environment fails: a full disk, an unreadable folder.
 pub const EXIT_ENVIRONMENT: u8 = 5;
 
 impl Outcome {
-    /// The process's exit code: the one table. `signal` is the number of the signal that interrupted, 2 if unknown.
+    /// The exit code of the process. `signal` is the number of the signal that interrupted the run, 2 if unknown.
     pub fn exit_code(self, signal: Option<u8>) -> u8 {
         match self {
             Self::Completed => 0,
@@ -86,23 +86,23 @@ impl Outcome {
         }
     }
 
-    /// Whether a run that ended so can go on later, from its journals.
+    /// Whether a run with this outcome can be resumed.
     pub fn can_be_resumed(self) -> bool {
         matches!(self, Self::Interrupted | Self::ProviderFailed | Self::ProviderRejected | Self::EnvironmentFailed)
     }
 
-    /// Whether a run that ended so can go on once the limit that ended it is raised.
+    /// Whether a run with this outcome can be resumed once the limit that ended it is raised.
     pub fn is_a_limit(self) -> bool {
         matches!(self, Self::TurnLimit | Self::BudgetExceeded | Self::TimedOut)
     }
 
-    /// Whether an agent that ended so was stopped in the middle of its work. When the run goes on, so does the agent, from
-    /// its last step.
+    /// Whether an agent with this outcome was stopped in the middle of its work. It continues from its last step when the run
+    /// is resumed.
     pub fn was_cut_off(self) -> bool {
         self.can_be_resumed() || self == Self::TimedOut
     }
 
-    /// Whether a child's end with this outcome ends the whole run with it. Any other is told to the parent.
+    /// Whether a subagent with this outcome ends the whole run. Any other outcome is reported to the parent.
     pub fn ends_the_run(self) -> bool {
         matches!(
             self,

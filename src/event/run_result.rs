@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Usage};
 
-/// A subagent's summary, relative to the run's folder.
+/// The path of a subagent's summary, relative to the run's folder.
 pub fn summary_file(id: &str) -> String {
     format!("subagents/{id}.md")
 }
@@ -15,7 +15,7 @@ pub fn summary_file(id: &str) -> String {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "legwork result")]
 pub struct RunResult {
-    /// Version of this form: 1.
+    /// Version of this format.
     pub format: u32,
     /// The run's id, the name of its folder.
     pub run_id: String,
@@ -25,13 +25,13 @@ pub struct RunResult {
     pub outcome: Outcome,
     /// The process's exit code, which follows from the outcome.
     pub exit_code: u8,
-    /// The parent's last text; empty where it said nothing.
+    /// The parent's last text; empty if it had none.
     pub text: String,
-    /// The final answer as data, where the job asks for it.
+    /// The final answer as data, if the job asks for it.
     pub result: Option<serde_json::Value>,
-    /// What went wrong, where something did.
+    /// The error, if the run didn't complete.
     pub error: Option<ErrorInfo>,
-    /// When it began.
+    /// When it started.
     #[schemars(with = "String")]
     #[schemars(extend("format" = "date-time"))]
     pub started_at: Timestamp,
@@ -47,8 +47,8 @@ pub struct RunResult {
     pub tool_calls: u64,
     /// Tokens of the whole run, subagents included.
     pub usage: Usage,
-    /// Cost of the whole run in US dollars, subagents included: an estimate from list prices, or from those of the user's
-    /// own `prices.toml`. Null where a price isn't known.
+    /// Cost of the whole run in US dollars, subagents included: an estimate from list prices or the user's own `prices.toml`.
+    /// Null if a price isn't known.
     pub cost_usd: Option<f64>,
     /// The parent's model.
     pub model: String,
@@ -58,13 +58,13 @@ pub struct RunResult {
     pub subagents: Vec<SubagentResult>,
     /// The job's own checks, every attempt.
     pub checks: Vec<CheckResult>,
-    /// The files of the workspace that changed during the run, in the order of their paths; null where nobody looked. At
-    /// most 5,000 are listed.
+    /// The files of the workspace that changed during the run, in the order of their paths, at most 5,000. Null if the
+    /// changes aren't known.
     pub changes: Option<Vec<Change>>,
-    /// How many files changed, those that `changes` doesn't list included; null where nobody looked.
+    /// How many files changed, including those that `changes` doesn't list. Null if the changes aren't known.
     #[serde(default)]
     pub changed_files: Option<u64>,
-    /// What `changes` and `changes.patch` leave out, in one sentence; null where they are complete.
+    /// What `changes` and `changes.patch` leave out, in one sentence; null if they are complete.
     #[serde(default)]
     pub changes_incomplete: Option<String>,
 }
@@ -85,23 +85,23 @@ pub struct ErrorInfo {
 pub struct Change {
     /// Its path, relative to the workspace.
     pub path: String,
-    /// What became of it.
+    /// How it changed.
     pub change: ChangeKind,
-    /// Lines that it has and had not; null where it is no text.
+    /// Added lines; null if it isn't text.
     pub lines_added: Option<u64>,
-    /// Lines that it had and has not; null where it is no text.
+    /// Removed lines; null if it isn't text.
     pub lines_removed: Option<u64>,
 }
 
-/// What became of a file.
+/// How a file changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It wasn't there.
+    /// It was created.
     Added,
-    /// It is another.
+    /// Its contents changed.
     Modified,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
@@ -113,7 +113,7 @@ pub struct SubagentResult {
     pub id: String,
     /// Which subagent of the job it is.
     pub agent: String,
-    /// The parent's words for the task.
+    /// The parent's description of the task.
     pub description: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
@@ -123,7 +123,7 @@ pub struct SubagentResult {
     pub tool_calls: u64,
     /// Its own tokens.
     pub usage: Usage,
-    /// Its own cost in US dollars, an estimate as the run's; null where a price isn't known.
+    /// Its own cost in US dollars, an estimate; null if a price isn't known.
     pub cost_usd: Option<f64>,
     /// Its running time in milliseconds.
     pub duration_ms: u64,
@@ -138,9 +138,9 @@ pub struct CheckResult {
     pub name: String,
     /// Whether it passed.
     pub passed: bool,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The command's exit code; null where it had none.
+    /// The command's exit code; null if it had none.
     pub exit_code: Option<i32>,
     /// Its running time in milliseconds.
     pub duration_ms: u64,

@@ -1,5 +1,5 @@
-//! What the parent's journal says of the whole run. `result.json` and the summaries follow from it, while a run goes on
-//! as well as from a journal that is read.
+//! Summarizes a run from the parent's journal, both during the run and from a journal that is read. `result.json` and the
+//! summaries of subagents follow from it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::pricing;
 
-/// How a run went, as far as it is known.
+/// What is known about a run.
 #[derive(Debug, Default)]
 pub struct RunSummary {
     started: Option<(Timestamp, RunStarted)>,
@@ -19,9 +19,9 @@ pub struct RunSummary {
     sandbox: String,
     /// The subagents in the order of the calls.
     order: Vec<String>,
-    /// How subagents ended, the last time that they did.
+    /// The last end of each subagent.
     subagent_ends: HashMap<String, AgentFinished>,
-    /// Those of them that go on since the run does.
+    /// The subagents that continue since the run was resumed.
     resumed_subagents: HashSet<String>,
     parent: Option<AgentFinished>,
     checks: Vec<CheckResult>,
@@ -30,7 +30,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Takes an event of the parent's journal, and when it happened; they come in their order.
+    /// Takes the next event of the parent's journal and its time.
     pub fn apply(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::RunStarted(started) => {
@@ -72,22 +72,22 @@ impl RunSummary {
         }
     }
 
-    /// How the run began, and when.
+    /// The start of the run and its time.
     pub fn started(&self) -> Option<(&RunStarted, Timestamp)> {
         self.started.as_ref().map(|(at, started)| (started, *at))
     }
 
-    /// Every subagent that ended, the last time that it did, in the order of the calls: each has a summary.
+    /// The last end of each subagent, in the order of the calls. Each has a summary.
     pub fn summaries(&self) -> impl Iterator<Item = &AgentFinished> + Clone {
         self.order.iter().filter_map(|id| self.subagent_ends.get(id))
     }
 
-    /// What the run has changed, where somebody looked.
+    /// The changes of the run, if they are known.
     pub fn changed(&self) -> Option<&WorkspaceChanged> {
         self.changed.as_ref()
     }
 
-    /// The result of a run that has ended; `None` where it hasn't.
+    /// The result of the run; `None` if it hasn't ended.
     pub fn result(&self) -> Option<RunResult> {
         let (started_at, started) = self.started.as_ref()?;
         let (finished_at, end) = self.end.as_ref()?;
@@ -127,7 +127,7 @@ impl RunSummary {
     }
 }
 
-/// The whole run's usage and cost include the subagents'.
+/// The usage and the cost of the whole run include those of the subagents.
 fn sum<'a>(agents: impl Iterator<Item = &'a AgentFinished>) -> (Usage, Option<f64>) {
     agents.fold((Usage::default(), Some(0.0)), |(mut usage, cost): (Usage, Option<f64>), agent| {
         usage += agent.usage;

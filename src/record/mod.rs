@@ -17,6 +17,6 @@ pub use self::layout::{BASELINE_FILE, LATEST, RUNS};
 pub use self::lookup::find_run;
 pub use self::read::Record;
 pub use self::rebuild::Rebuilt;
-pub use self::recorder::{ExistingFile, Recorder};
+pub use self::recorder::{ExistingFile, Recorder, new_run_id};
 pub use self::resume::ResumedRecord;
 pub use self::temp_files::temporary;

@@ -67,7 +67,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If the folder can't be created.
-    pub fn create(out: &Path, job: &str, started: Timestamp, key: Option<RecordKey>) -> Result<Self, Error> {
+    pub fn create(out: &Path, job: &str, run_id: &str, key: Option<RecordKey>) -> Result<Self, Error> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::Record { path, source }
@@ -99,18 +99,11 @@ impl Recorder {
                 Err(error) => return Err(failed(&ignore_file)(error)),
             }
         }
-        let (run_id, folder) = loop {
-            let run_id = new_run_id(started);
-            let folder = job_dir.join(&run_id);
-            match fs::DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => break (run_id, folder),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(&folder)(error)),
-            }
-        };
+        let folder = job_dir.join(run_id);
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder))?;
         let reserve = DiskReserve::allocate(&folder);
         let lock = RecordLock::take(&folder)?;
-        let recorder = Self::new(folder, run_id, lock, reserve, HashMap::new(), key);
+        let recorder = Self::new(folder, run_id.to_owned(), lock, reserve, HashMap::new(), key);
         let target = fs::read_link(&latest).ok();
         *lock_mutex(&recorder.unstarted) = Some(UnstartedRun { latest: latest.clone(), target });
         replace_symlink(&latest, Path::new(&recorder.run_id)).map_err(failed(&latest))?;
@@ -271,15 +264,20 @@ fn compare_files(path: &Path, new: &Path) -> ExistingFile {
     if is_same().unwrap_or(false) { ExistingFile::Identical } else { ExistingFile::Different }
 }
 
-/// A new run id, sortable and easy to type: the time in UTC and six random digits of base 32.
-fn new_run_id(now: Timestamp) -> String {
+/// Allocates the id of a new run of a job below `out`. Ids sort by time and are easy to type: the time in UTC and six random
+/// digits of base 32.
+pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    // Every RandomState has new keys, so an empty hash is a random number.
-    let mut random = RandomState::new().build_hasher().finish();
-    let mut id = format!("{}-", now.strftime("%Y%m%d-%H%M%S"));
-    for _ in 0..6 {
-        id.push(char::from(DIGITS[(random % 32) as usize]));
-        random /= 32;
+    loop {
+        // Every RandomState has new keys, so an empty hash is a random number.
+        let mut random = RandomState::new().build_hasher().finish();
+        let mut id = format!("{}-", now.strftime("%Y%m%d-%H%M%S"));
+        for _ in 0..6 {
+            id.push(char::from(DIGITS[(random % 32) as usize]));
+            random /= 32;
+        }
+        if fs::symlink_metadata(out.join(job).join(&id)).is_err() {
+            return id;
+        }
     }
-    id
 }

@@ -1,4 +1,4 @@
-//! What an agent did when it was recorded, beside what it does now.
+//! Compares what an agent did when it was recorded with what it does now.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::report::{EventLocation, ReplayDifference};
 use crate::agent::INTERRUPTED_CALL_NOTE;
 use crate::event::{Event, JournalEntry, Outcome};
 
-/// What depends on clocks, prices and what others used at the time: never compared. By the type of event.
+/// The fields that depend on clocks, prices and other agents, by the type of event. They are never compared.
 const IGNORED_FIELDS: &[(&str, &[&str])] = &[
     ("request_started", &["reserved_tokens", "reserved_cost_usd"]),
     ("reply_received", &["duration_ms"]),
@@ -23,14 +23,14 @@ const IGNORED_FIELDS: &[(&str, &[&str])] = &[
 pub(super) struct CompareRules {
     /// Whether the record goes up to the agent's end.
     pub(super) is_complete: bool,
-    /// Whether the length that a request asks for counts.
+    /// Whether the `max_tokens` of requests are compared.
     pub(super) max_tokens: bool,
-    /// Whether what follows another result is still comparable: the replies that follow are those of the record.
+    /// Whether tools run for real. A different result then doesn't end the comparison: the replies after it are recorded.
     pub(super) tools: bool,
 }
 
-/// The first difference, up to where the record ends; where tools ran for real, each result that is another, and the first
-/// difference of another kind.
+/// The first difference, up to the end of the record. If tools ran for real, every different result, and the first other
+/// difference.
 pub(super) fn differences(
     agent: &str,
     then: &[NormalizedEvent],
@@ -42,7 +42,7 @@ pub(super) fn differences(
     for (at, recorded) in then.iter().enumerate() {
         let replayed = loop {
             match now.next() {
-                // What was cut off amid calls side by side lacks some of their ends.
+                // A record that was cut off during parallel calls lacks the ends of some.
                 Some(moment) if !rules.is_complete && is_unrecorded(agent, moment, &then[at..]) => {}
                 other => break other,
             }
@@ -59,7 +59,7 @@ pub(super) fn differences(
     found
 }
 
-/// Whether both are what came of the same call or check.
+/// Whether both are results of the same call or check.
 fn are_same_result(then: &Event, now: &Event) -> bool {
     match (then, now) {
         (Event::CallFinished(then), Event::CallFinished(now)) => then.result.call_id == now.result.call_id,
@@ -68,7 +68,7 @@ fn are_same_result(then: &Event, now: &Event) -> bool {
     }
 }
 
-/// Whether it is the end of a call of which the rest of the record knows nothing.
+/// Whether this is the end of a call that the rest of the record doesn't have.
 fn is_unrecorded(agent: &str, moment: &NormalizedEvent, rest: &[NormalizedEvent]) -> bool {
     match &moment.event {
         Event::CallFinished(now) => !rest.iter().any(|then| match &then.event {
@@ -84,11 +84,11 @@ fn is_unrecorded(agent: &str, moment: &NormalizedEvent, rest: &[NormalizedEvent]
 
 fn events_match(agent: &str, then: &NormalizedEvent, now: &NormalizedEvent, rules: CompareRules) -> bool {
     match (&then.event, &now.event) {
-        // It was told so because nobody saw its end.
+        // The recorded call has no known result.
         (Event::CallFinished(then), Event::CallFinished(now)) if then.result.text == INTERRUPTED_CALL_NOTE => {
             then.result.call_id == now.result.call_id
         }
-        // The step that failed may be missing in its journal.
+        // The step that failed may be missing in the subagent's journal.
         (Event::AgentFinished(then), Event::AgentFinished(now))
             if then.id != agent && then.outcome == Outcome::EnvironmentFailed && then.outcome == now.outcome =>
         {
@@ -98,8 +98,8 @@ fn events_match(agent: &str, then: &NormalizedEvent, now: &NormalizedEvent, rule
     }
 }
 
-/// Whether a value is the recorded one. A secret is masked in a record, and may have been put together from pieces that
-/// aren't.
+/// Whether two values are the same. A secret is redacted in the record, and may have been assembled from parts that
+/// aren't secret.
 fn values_match(then: &Value, now: &Value) -> bool {
     match (then, now) {
         (Value::String(then), Value::String(now)) => then == now || text_matches_redacted(then, now),
@@ -129,7 +129,7 @@ fn text_matches_redacted(then: &str, now: &str) -> bool {
     true
 }
 
-/// What is compared of an event: its data but for what depends on circumstances.
+/// The data of an event without the fields that are never compared.
 pub(super) fn comparable_data(moment: &NormalizedEvent, rules: CompareRules) -> Value {
     let mut data = data(moment);
     let kind = moment.event.kind();
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_stands_for_what_was_put_together() {
+    fn a_redacted_secret_matches_any_text() {
         for (then, now, expected) in [
             ("a [masked:TOKEN] b", "a hunter2-hunter2 b", true),
             ("a [masked:TOKEN] b", "a hunter2 c", false),

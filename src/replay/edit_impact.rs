@@ -1,5 +1,5 @@
-//! Where an edited plan makes itself felt in a conversation of which no event shows it: what a request carries, and limits
-//! that would bite, or bite no more.
+//! Where an edited plan changes a conversation although no event shows it: what requests contain, and limits that would be
+//! reached, or no longer would.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,20 +16,20 @@ use crate::providers::{Model, ProviderErrorKind};
 use crate::tools::task::Task;
 use crate::tools::{Tool, ToolGrant};
 
-/// All such places; several may be of one agent.
+/// All such places. An agent can have several.
 pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<ReplayDifference> {
     let mut found = Vec::new();
-    for (agent, moments) in &past.agents {
+    for (agent, events) in &past.agents {
         let (Some(then), Some(now)) = (past.plan().agent(agent), edited.agent(agent)) else { continue };
         let at = |moment: Option<&NormalizedEvent>, why: String| moment.map(|moment| place(agent, moment, why));
-        found.extend(request_change(moments, then, now).and_then(|(moment, why)| at(Some(moment), why)));
-        found.extend(max_tokens_change(moments, then, now).and_then(|(moment, why)| at(Some(moment), why)));
+        found.extend(request_change(events, then, now).and_then(|(moment, why)| at(Some(moment), why)));
+        found.extend(max_tokens_change(events, then, now).and_then(|(moment, why)| at(Some(moment), why)));
         found.extend(
-            compaction_change(moments, past.plan(), edited, then, now).and_then(|(moment, why)| at(Some(moment), why)),
+            compaction_change(events, past.plan(), edited, then, now).and_then(|(moment, why)| at(Some(moment), why)),
         );
         for tool in &then.tools {
             if let Some(why) = tool_change(tool, past.plan(), now, edited) {
-                found.extend(at(first_call(moments, &tool.name), why));
+                found.extend(at(first_call(events, &tool.name), why));
             }
         }
     }
@@ -48,32 +48,32 @@ fn place(agent: &str, moment: &NormalizedEvent, why: String) -> ReplayDifference
     }
 }
 
-/// What every request carries.
+/// A change of what every request contains.
 fn request_change<'a>(
-    moments: &'a [NormalizedEvent],
+    events: &'a [NormalizedEvent],
     then: &PlannedAgent,
     now: &PlannedAgent,
 ) -> Option<(&'a NormalizedEvent, String)> {
     let what = if then.system != now.system {
         "the system prompt"
     } else if then.model.thinking != now.model.thinking {
-        "how much the model may think"
+        "the thinking effort"
     } else if then.model.temperature != now.model.temperature {
         "the temperature"
     } else if then.model.stop != now.model.stop {
-        "the list of texts that end a reply"
+        "the list of stop sequences"
     } else if then.returns != now.returns {
-        "the data that it ends with"
+        "the schema of the result"
     } else {
         return None;
     };
-    let first = moments.iter().find(|moment| matches!(moment.event, Event::RequestStarted(_)))?;
-    Some((first, format!("{what} is another")))
+    let first = events.iter().find(|moment| matches!(moment.event, Event::RequestStarted(_)))?;
+    Some((first, format!("{what} changed")))
 }
 
-/// The first reply that would be longer or shorter.
+/// The first reply that the new `max_tokens` would make longer or shorter.
 fn max_tokens_change<'a>(
-    moments: &'a [NormalizedEvent],
+    events: &'a [NormalizedEvent],
     then: &PlannedAgent,
     now: &PlannedAgent,
 ) -> Option<(&'a NormalizedEvent, String)> {
@@ -83,13 +83,13 @@ fn max_tokens_change<'a>(
         Event::ReplyReceived(replied) => replied.reply.usage.output_tokens > u64::from(now),
         _ => false,
     };
-    let moment = moments.iter().filter(|_| then != now).find(is_other)?;
+    let moment = events.iter().filter(|_| then != now).find(is_other)?;
     Some((moment, format!("max_tokens is {now} instead of {then}")))
 }
 
-/// Where room was made in the window, or would be, where that goes another way.
+/// The first place where compaction happened, or would happen, if the plan changes it.
 fn compaction_change<'a>(
-    moments: &'a [NormalizedEvent],
+    events: &'a [NormalizedEvent],
     before: &Plan,
     after: &Plan,
     then: &PlannedAgent,
@@ -106,61 +106,62 @@ fn compaction_change<'a>(
     if before.compaction != after.compaction {
         let word = |plan: &Plan| serde_json::to_value(plan.compaction).unwrap_or_default();
         let why = format!("compaction is {} instead of {}", word(after), word(before)).replace('"', "");
-        return Some((moments.iter().find(made)?, why));
+        return Some((events.iter().find(made)?, why));
     }
     let (was, is) = (then.model.context, now.model.context);
     if was == is {
         return None;
     }
-    let shown = |context: Option<u64>| context.map_or_else(|| "what is known".to_owned(), |tokens| tokens.to_string());
+    let shown =
+        |context: Option<u64>| context.map_or_else(|| "the known window".to_owned(), |tokens| tokens.to_string());
     let outgrows = |moment: &&NormalizedEvent| match &moment.event {
         Event::ReplyReceived(replied) => {
             is.is_some_and(|window| replied.reply.usage.prompt() + u64::from(now.max_tokens) > window)
         }
         _ => false,
     };
-    let moment = moments.iter().find(|moment| made(moment) || outgrows(moment))?;
+    let moment = events.iter().find(|moment| made(moment) || outgrows(moment))?;
     Some((moment, format!("the model's context is {} instead of {}", shown(is), shown(was))))
 }
 
-/// How a tool is another than it was. One that an agent lost shows in the answer to its call.
+/// How a tool has changed. A tool that an agent lost shows in the result of its call.
 fn tool_change(tool: &ToolGrant, then: &Plan, now: &PlannedAgent, edited: &Plan) -> Option<String> {
     let same = now.tools.iter().find(|other| other.name == tool.name)?;
     let name = &tool.name;
     if same.options != tool.options {
-        return Some(format!("`{name}` has other options"));
+        return Some(format!("the options of `{name}` changed"));
     }
     if name == Task::NAME && then.task_tool().description() != edited.task_tool().description() {
-        return Some("the model reads another list of subagents".to_owned());
+        return Some("the list of subagents changed".to_owned());
     }
     if name == "bash" && (then.env != edited.env || then.network != edited.network) {
-        return Some("commands see other variables or another network".to_owned());
+        return Some("the environment or the network of commands changed".to_owned());
     }
     None
 }
 
-/// The first check that is another under the same name.
+/// The first check that has changed under the same name.
 fn check_change(past: &RecordedRun, edited: &Plan) -> Option<ReplayDifference> {
     let named = |plan: &Plan, name: &str| plan.checks.iter().find(|check| check.name == name).cloned();
     past.agents.get(PARENT)?.iter().find_map(|moment| match &moment.event {
         Event::CheckStarted(check) => {
             let (then, now) = (named(past.plan(), &check.name)?, named(edited, &check.name)?);
-            let why = format!("the check `{}` is another", check.name);
+            let why = format!("the check `{}` changed", check.name);
             (then != now && !now.skipped).then(|| place(PARENT, moment, why))
         }
         _ => None,
     })
 }
 
-fn first_call<'a>(moments: &'a [NormalizedEvent], tool: &str) -> Option<&'a NormalizedEvent> {
-    moments.iter().find(|moment| matches!(&moment.event, Event::CallStarted(call) if call.tool == tool))
+fn first_call<'a>(events: &'a [NormalizedEvent], tool: &str) -> Option<&'a NormalizedEvent> {
+    events.iter().find(|moment| matches!(&moment.event, Event::CallStarted(call) if call.tool == tool))
 }
 
-/// Where limits of the whole tree bite, in the order in which things happened.
+/// Where changed limits of the whole run are reached, in the order of the events.
 fn limit_changes(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<ReplayDifference> {
     let mut all: Vec<(&str, &NormalizedEvent)> = Vec::new();
-    for (agent, moments) in &past.agents {
-        all.extend(moments.iter().map(|moment| (agent.as_str(), moment)));
+    for (agent, events) in &past.agents {
+        all.extend(events.iter().map(|moment| (agent.as_str(), moment)));
     }
     all.sort_by_key(|(agent, moment)| (moment.at, *agent != PARENT, moment.seq));
     let json = |plan: &Plan| serde_json::to_value(&plan.limits).unwrap_or_default();
@@ -183,7 +184,7 @@ fn limit_changes(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<Repl
     found
 }
 
-/// Whether a limit bit here when the run was recorded.
+/// Whether the recorded run reached the limit here.
 fn is_limit_event(event: &Event, key: &str) -> bool {
     match event {
         Event::LimitReached(reached) => reached.limit.strip_prefix("limits.") == Some(key),
@@ -192,7 +193,7 @@ fn is_limit_event(event: &Event, key: &str) -> bool {
     }
 }
 
-/// The first event for which a limit has no room.
+/// The first event that exceeds a limit.
 fn first_over_limit<'a>(
     past: &RecordedRun,
     all: &'a [(&'a str, &'a NormalizedEvent)],

@@ -1,4 +1,4 @@
-//! An agent's journal in the form in which two runs can be compared: without what the run's own circumstances left in it.
+//! Normalizes an agent's journal so that two runs can be compared: without interruptions, and with calls in order.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,13 +6,13 @@ use jiff::Timestamp;
 
 use crate::event::{AgentFinished, Event, JournalEntry};
 
-/// An event, and where it stands.
+/// An event and its place.
 #[derive(Debug, Clone)]
 pub(super) struct NormalizedEvent {
     /// Its number in its journal, from 1.
     pub(super) seq: u64,
     pub(super) at: Timestamp,
-    /// The agent's turn that it belongs to, from 1.
+    /// The agent's turn, from 1.
     pub(super) turn: u32,
     pub(super) event: Event,
 }
@@ -23,19 +23,19 @@ impl From<JournalEntry> for NormalizedEvent {
     }
 }
 
-/// The agent's own events as if the run had never been cut off and resumed, each call directly before its answer.
-pub(super) fn normalize(agent: &str, moments: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
-    let mut moments = without_resumes(agent, moments);
+/// The events of an agent as if the run had never been interrupted, with each call directly before its result.
+pub(super) fn normalize(agent: &str, events: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
+    let mut events = without_resumes(agent, events);
     let mut turn = 1;
-    for moment in &mut moments {
+    for moment in &mut events {
         if let Event::RequestStarted(asked) = &moment.event {
             turn = asked.turn.max(1);
         }
         moment.turn = turn;
     }
-    let mut ordered = Vec::with_capacity(moments.len());
+    let mut ordered = Vec::with_capacity(events.len());
     let mut calls = Vec::new();
-    for moment in moments {
+    for moment in events {
         if is_call_event(agent, &moment.event) {
             calls.push(moment);
         } else {
@@ -55,13 +55,13 @@ fn is_call_event(agent: &str, event: &Event) -> bool {
     }
 }
 
-/// Without the marks of having been cut off: ends that weren't the last, and requests that were made once more.
-fn without_resumes(agent: &str, moments: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
-    let resumed = moments.iter().rposition(|moment| matches!(moment.event, Event::Resumed(_)));
-    let last = moments.len().saturating_sub(1);
+/// Removes the traces of interruptions: ends that weren't the last, and requests that were sent again.
+fn without_resumes(agent: &str, events: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
+    let resumed = events.iter().rposition(|moment| matches!(moment.event, Event::Resumed(_)));
+    let last = events.len().saturating_sub(1);
     let is_own = |end: &AgentFinished| end.id == agent;
-    let mut kept: Vec<NormalizedEvent> = Vec::with_capacity(moments.len());
-    for (at, moment) in moments.into_iter().enumerate() {
+    let mut kept: Vec<NormalizedEvent> = Vec::with_capacity(events.len());
+    for (at, moment) in events.into_iter().enumerate() {
         match &moment.event {
             Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) => continue,
             Event::AgentFinished(end) if end.outcome.was_cut_off() => {
@@ -79,7 +79,7 @@ fn without_resumes(agent: &str, moments: Vec<NormalizedEvent>) -> Vec<Normalized
     kept
 }
 
-/// Takes a request without a reply off the end: the one that follows was made in its place.
+/// Removes a request without a reply from the end: the next one was sent in its place.
 fn drop_last_request(kept: &mut Vec<NormalizedEvent>) {
     let is_try = |moment: &&NormalizedEvent| matches!(moment.event, Event::Retrying(_) | Event::RequestFailed(_));
     let tries = kept.iter().rev().take_while(is_try).count();
@@ -89,7 +89,7 @@ fn drop_last_request(kept: &mut Vec<NormalizedEvent>) {
     }
 }
 
-/// Side by side, calls end in any order: each is put before its subagent's end and its answer.
+/// Parallel calls end in any order: each is put directly before its subagent's end and its result.
 fn pair_calls(calls: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
     let mut started = Vec::new();
     let mut answers: HashMap<String, VecDeque<NormalizedEvent>> = HashMap::new();
@@ -112,7 +112,7 @@ fn pair_calls(calls: Vec<NormalizedEvent>) -> Vec<NormalizedEvent> {
         ordered.extend(end);
         ordered.extend(answer);
     }
-    // What fits no call is no journal of ours, and is compared all the same.
+    // Events that belong to no call aren't from legwork, but are compared, too.
     let mut rest: Vec<NormalizedEvent> = ends.into_values().chain(answers.into_values().flatten()).collect();
     rest.sort_by_key(|moment| moment.seq);
     ordered.append(&mut rest);
@@ -125,13 +125,13 @@ mod tests {
     use crate::event::{CallFinished, CallStarted, Outcome, PARENT, RequestStarted, Resumed, Usage};
     use crate::message::ToolResult;
 
-    fn moments(events: impl IntoIterator<Item = Event>) -> Vec<NormalizedEvent> {
+    fn numbered(events: impl IntoIterator<Item = Event>) -> Vec<NormalizedEvent> {
         let at = Timestamp::from_second(1).unwrap();
         (1..).zip(events).map(|(seq, event)| NormalizedEvent { seq, at, turn: 1, event }).collect()
     }
 
     fn shown(agent: &str, events: impl IntoIterator<Item = Event>) -> Vec<(u64, u32)> {
-        normalize(agent, moments(events)).iter().map(|moment| (moment.seq, moment.turn)).collect()
+        normalize(agent, numbered(events)).iter().map(|moment| (moment.seq, moment.turn)).collect()
     }
 
     fn asked(turn: u32) -> Event {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_side_by_side_stand_one_after_the_other_with_their_ends() {
+    fn parallel_calls_come_one_after_another_with_their_ends() {
         let events = [
             asked(2),
             started("1", Some("a-1")),
@@ -208,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_and_went_on_is_one_run() {
+    fn an_interrupted_and_resumed_run_is_one_run() {
         use Outcome::{Completed, Interrupted};
         let events = [asked(1), ended("a-1", Interrupted), ended(PARENT, Interrupted), resumed(), asked(1)];
-        assert_eq!(shown(PARENT, events), [(5, 1)], "the request was made once more");
+        assert_eq!(shown(PARENT, events), [(5, 1)], "the request was sent again");
         let events = [asked(1), ended(PARENT, Interrupted), resumed(), ended(PARENT, Interrupted)];
         assert_eq!(shown(PARENT, events), [(1, 1), (4, 1)], "the last end stays");
         assert_eq!(shown("a-1", [ended("a-1", Interrupted), asked(2), ended("a-1", Completed)]), [(2, 2), (3, 2)]);

@@ -1,4 +1,4 @@
-//! What came of a replay, for people and for programs.
+//! The result of a replay, for people and for programs.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ const FORMAT: u32 = 1;
 /// Lines of a diff that people are shown.
 const SHOWN_LINES: usize = 60;
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub struct ReplayReport {
     /// The recorded run's id.
     pub run_id: String,
-    /// How the recorded run ended; `None` where its journal was cut off before.
+    /// How the recorded run ended; `None` if its journal was cut off.
     pub recorded: Option<Outcome>,
     /// The agents that were compared.
     pub agents: usize,
@@ -29,10 +29,9 @@ pub struct ReplayReport {
     pub turns: u64,
     /// Their calls.
     pub calls: u64,
-    /// What was not run again, each with why.
+    /// The agents that didn't run again, each with the reason.
     pub left_out: Vec<String>,
-    /// The first difference of each agent that has one, the earliest first; where tools ran for real, each result that is
-    /// another.
+    /// The first difference of each agent, the earliest first. If tools ran for real, every different result.
     pub differences: Vec<ReplayDifference>,
     /// What differs between the recorded plan and the one that was replayed.
     pub plan: Vec<diff::PlanChange>,
@@ -40,18 +39,18 @@ pub struct ReplayReport {
     pub stopped: Option<Outcome>,
 }
 
-/// Where two runs differ first.
+/// The first difference between two runs.
 #[derive(Debug, Clone)]
 pub struct ReplayDifference {
     /// Where.
     pub place: EventLocation,
     /// When that happened in the recorded run.
     pub at: Option<Timestamp>,
-    /// The recorded event by its type, and what is compared of it; `None` where the record has no further one.
+    /// The type and the compared data of the recorded event; `None` if the record has no further one.
     pub recorded: Option<(&'static str, Value)>,
-    /// What came in its place; `None` where nothing did.
+    /// The event of the replay; `None` if there was none.
     pub replayed: Option<(&'static str, Value)>,
-    /// Why, where more is known than the events say.
+    /// The reason, if more is known than the events say.
     pub why: Option<String>,
 }
 
@@ -64,7 +63,7 @@ pub struct EventLocation {
     pub turn: u32,
     /// The event's number in the agent's journal, from 1: its line.
     pub event: Option<u64>,
-    /// The number of the last event, where it is behind that one.
+    /// The number of the last event, if the difference is after it.
     pub after: Option<u64>,
 }
 
@@ -105,7 +104,7 @@ impl ReplayReport {
         }
     }
 
-    /// What was compared, in a few words.
+    /// Says in a few words what was compared.
     pub fn stats_line(&self) -> String {
         let count = |number: u64, one: &str| match number {
             1 => format!("1 {one}"),
@@ -116,8 +115,7 @@ impl ReplayReport {
         format!("{agents}, {}, {}{cut}", count(self.turns, "turn"), count(self.calls, "call"))
     }
 
-    /// For people: one line where all is equal, else what differs. Each line ends with a line end; nothing in it is made
-    /// harmless.
+    /// The report for people: one line if all is equal, else the differences. The text isn't sanitized.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for difference in &self.plan {
@@ -127,20 +125,20 @@ impl ReplayReport {
             [] if self.plan.is_empty() => text += &format!("equal: {}\n", self.stats_line()),
             [] => text += &format!("the recorded conversation stays as it is: {}\n", self.stats_line()),
             [first, others @ ..] => {
-                let (it_differs, too) = match self.plan.is_empty() {
-                    true => ("differs first at", "differs too at"),
-                    false => ("the conversation would first be another at", "another, too, at"),
+                let (first_differs, also) = match self.plan.is_empty() {
+                    true => ("first difference at", "also differs at"),
+                    false => ("the conversation would first change at", "would also change at"),
                 };
-                text += &format!("{it_differs} {first}\n{}", truncated_diff(&first.diff()));
+                text += &format!("{first_differs} {first}\n{}", truncated_diff(&first.diff()));
                 for other in others {
-                    text += &format!("{too} {other}\n");
+                    text += &format!("{also} {other}\n");
                 }
             }
         }
         text
     }
 
-    /// For programs.
+    /// The report for programs.
     pub fn json(&self) -> Value {
         let differences: Vec<Value> = self.differences.iter().map(ReplayDifference::json).collect();
         json!({
@@ -155,8 +153,8 @@ impl ReplayReport {
         })
     }
 
-    /// Puts the differences into their order, and leaves each agent its first one unless all are to be kept: what happened first comes first, and a
-    /// subagent's before what its parent made of it.
+    /// Sorts the differences by time, those of a subagent before its parent's. Unless `keep_all`, only the first one of each
+    /// agent is kept.
     pub(super) fn sort(&mut self, keep_all: bool) {
         self.differences.sort_by_key(|difference| {
             let EventLocation { agent, turn, event, .. } = &difference.place;
@@ -187,7 +185,7 @@ impl std::fmt::Display for ReplayDifference {
 }
 
 impl ReplayDifference {
-    /// Both events as the hunks of a unified diff; empty where there is none.
+    /// Both events as a unified diff; empty if there is no event.
     pub fn diff(&self) -> String {
         let shown = |event: &Option<(&'static str, Value)>| match event {
             Some((kind, data)) => format!("{kind}\n{}", outline(data)),
@@ -223,7 +221,7 @@ fn truncated_diff(diff: &str) -> String {
     format!("{shown}[{more} more lines: see --format json]\n")
 }
 
-/// Data line by line, with the lines of texts as they are, so that a diff shows which of them is another.
+/// Data line by line, with the lines of multi-line texts as they are, so that a diff shows which of them changed.
 fn outline(value: &Value) -> String {
     let mut text = String::new();
     put(&mut text, value, 1);

@@ -1,4 +1,4 @@
-//! Wires plan, providers, tools, record and formats into one run, and ends it on a signal.
+//! Runs a plan: connects providers, tools and the record, and ends the run on a signal.
 
 mod change_tracking;
 mod resume_state;
@@ -38,69 +38,69 @@ use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, Reposito
 use crate::workspace::Workspace;
 use crate::workspace_changes::{ChangeTracker, FileId};
 
-/// Someone who looks on: shows what happens, changes nothing.
+/// Shows what happens in a run.
 pub trait RunObserver: Send + Sync {
-    /// An event that is in the record by now.
+    /// Called after an event was recorded.
     fn event(&self, entry: &JournalEntry);
-    /// A piece of an agent's text as it streams in. Whoever shows it takes it back where a `retrying` or `dropped` event
-    /// follows, or the agent's end without a `replied`: the text comes again or never.
+    /// Called with a piece of an agent's text as it streams in. The text is void if a `retrying` or `reply_discarded` event
+    /// follows, or the agent's end without a `reply_received`.
     fn text(&self, agent: &str, piece: &str);
 }
 
-/// A run that is about to begin.
+/// A run that is about to start.
 pub struct Run<'a> {
-    /// What runs, rendered with this run's id.
+    /// The plan, rendered with this run's id.
     pub plan: Plan,
-    /// The job file, byte for byte; a run that goes on has it in its record.
+    /// The job file, byte for byte. A resumed run uses the one in its record.
     pub job_file: &'a str,
     /// Absolute paths that tools may not change: the job file and its prompts.
     pub protected: Vec<PathBuf>,
-    /// All that stays as it is, where it was looked for already.
+    /// The protected paths, if they were searched for already.
     pub found: Option<ProtectedPaths>,
-    /// A git that no tool can change, absolute, where there is one.
+    /// The absolute path of a git program that no tool can change, if there is one.
     pub git: Option<PathBuf>,
-    /// The files that stdout and stderr go to: what is printed is no change of the run.
+    /// The files that stdout and stderr go to. They don't count as changes of the run.
     pub outputs: Vec<FileId>,
-    /// The folder of all runs, absolute; tools may neither find nor change what is in it.
+    /// The absolute path of the folder of all runs. Tools can neither find nor change its contents.
     pub out: PathBuf,
-    /// The home folder of whoever runs this: git's configuration there can name files of the workspace.
+    /// The user's home folder. The git configuration there can name files of the workspace.
     pub home: Option<PathBuf>,
     /// Where replies come from, by [`Model::source`].
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
     /// What models cost.
     pub prices: Prices,
-    /// Names and values that must not be seen.
+    /// The secrets that must not appear anywhere.
     pub mask: Redactor,
-    /// What `bash` sees of the environment.
+    /// The environment variables that commands see.
     pub environment: Environment,
     /// How commands are confined.
     pub sandbox: Arc<Sandbox>,
-    /// Where it is written down.
+    /// Writes the record.
     pub recorder: Recorder,
-    /// Who looks on.
+    /// Show what happens.
     pub observers: Vec<Arc<dyn RunObserver>>,
-    /// The wall clock.
+    /// The current time.
     pub clock: fn() -> Timestamp,
-    /// The scripts that models of the plan answer from, by the model's name, absolute.
+    /// The absolute paths of the scripts that models of the plan answer from, by the model's name.
     pub scripts: BTreeMap<String, String>,
-    /// What the command line asked for.
+    /// The options of the command line.
     pub options: RunOptions,
-    /// What stands for the values of the secrets in the record.
+    /// Digests of the secrets' values, for the record.
     pub secrets: BTreeMap<String, String>,
-    /// What it did before it was cut off; `None` for a new run.
+    /// The state of a run that is resumed; `None` for a new run.
     pub resume_state: Option<ResumeState>,
-    /// What stops it.
+    /// The signals that stop it.
     pub signals: Signals,
-    /// False while those who read the output don't keep up: agents wait for them.
+    /// False while the readers of the output don't keep up. Agents then wait.
     pub output_ready: watch::Receiver<bool>,
-    /// Gets the repositories that commands made in the workspace, where commands could run.
+    /// Receives the git repositories that commands created in the workspace.
     pub planted_repositories: Arc<OnceLock<Repositories>>,
 }
 
-/// Opens every provider that the plan needs; contacts nobody. A missing key is found here.
+/// Opens every provider that the plan needs, without sending anything. A missing key is found here.
 ///
 /// # Errors
-/// Where a provider can't be used.
+/// A provider can't be used.
 pub fn connect<'a>(
     plan: &Plan,
     with: impl Fn(&Model) -> Result<ConnectContext<'a>, Error>,
@@ -113,7 +113,7 @@ pub fn connect<'a>(
         }
         let entry = agent.model.spec().ok_or_else(|| {
             let what = format!("there is no provider `{}`", agent.model.provider);
-            let hint = "`legwork providers` lists all, and says where a server of your own is named";
+            let hint = "`legwork providers` lists all providers, and says where you can add a server of your own";
             Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint))
         })?;
         opened.insert(key, (entry.connect)(&with(&agent.model)?).map_err(Error::Provider)?);
@@ -122,10 +122,10 @@ pub fn connect<'a>(
 }
 
 impl Run<'_> {
-    /// Runs to the end, whatever the end is. The record is whole by then.
+    /// Runs to the end, whatever it is. The record is complete then.
     ///
     /// # Errors
-    /// Where the run couldn't begin, or its result couldn't be written.
+    /// The run couldn't start, or its result couldn't be written.
     pub async fn execute(self) -> Result<RunResult, Error> {
         let signals = self.signals;
         let begun = Instant::now();
@@ -137,7 +137,7 @@ impl Run<'_> {
         let root = Path::new(&self.plan.workspace);
         let commit = head_commit(root);
         let names = self.protected.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        // The whole workspace can't be read-only; of runs that lie right in it, those of this job are.
+        // The whole workspace can't be read-only. If the folder of all runs is the workspace, those of this job are.
         let records = if root.starts_with(&self.out) { folder.parent().unwrap_or(&folder) } else { &self.out };
         let protected = match self.found {
             Some(found) => found,
@@ -160,12 +160,12 @@ impl Run<'_> {
             .map_err(|source| Error::Workspace { path: root.to_owned(), source })?
             .with_unprotected(&allowed.unprotected);
         let course = self.resume_state.as_ref().map(ResumeState::run_summary).unwrap_or_default();
-        // Where the run goes on they are there, unless somebody took them away.
+        // A resumed run has these files, unless they were deleted.
         let started = self.resume_state.as_ref().map(ResumeState::started);
         let (job_file, plan) = started.map_or((self.job_file, &self.plan), |it| (it.job_file.as_str(), &*it.plan));
         self.recorder.write_source(job_file, plan).map_err(record_failed)?;
         for child in course.summaries() {
-            // The run may have been cut off just before it was written.
+            // The run may have been interrupted just before this was written.
             self.recorder.write_summary(child).map_err(record_failed)?;
         }
 
@@ -270,7 +270,7 @@ impl Run<'_> {
                 records,
                 longest.map(|longest| longest.saturating_sub(before + begun.elapsed())),
             );
-            // One that `git: commit` allows was looked at.
+            // A repository that `git: commit` allows to change was checked.
             planted.folders.retain(|path| !allowed.git_folders.contains(path));
             if !planted.is_complete && outcome == Outcome::Completed {
                 let abort = RunAbort::repository_scan_incomplete();
@@ -282,7 +282,7 @@ impl Run<'_> {
         let exit_code = outcome.exit_code(signals.first());
         let acts = keeper.has_acted.load(Ordering::Relaxed);
         let changed = match first {
-            // It was killed between its last steps, and has done nothing since.
+            // It was killed between its last steps and has done nothing since.
             Some(first) if !acts && changed_before.is_some() => {
                 first.skip().await;
                 changed_before
@@ -292,14 +292,14 @@ impl Run<'_> {
             None => None,
         };
         if let Some(changed) = changed.clone() {
-            // A journal that takes no more lines says so at the next.
+            // If the journal can't be written, the next write reports it.
             let _ = keeper.record(PARENT, changed.into(), Durability::Written);
         }
         let closing = RunFinished { outcome, exit_code, error };
         let last_line = keeper.record(PARENT, closing.into(), Durability::Flushed);
-        let unknown = || broken(io::Error::other("nothing is known of how the run went"));
+        let unknown = || broken(io::Error::other("the journal doesn't say how the run ended"));
         let mut result = keeper.summary().result().ok_or_else(unknown)?;
-        // A journal that broke earlier takes no last line either; what broke it is said already.
+        // If the journal failed earlier, that is already reported.
         if let Err(failure) = last_line
             && result.outcome != Outcome::EnvironmentFailed
         {
@@ -308,7 +308,7 @@ impl Run<'_> {
         let keep = match self.plan.keep {
             Keep::Always => true,
             Keep::OnFailure => result.outcome != Outcome::Completed,
-            // Resuming such a run needs them.
+            // They are needed to resume the run.
             Keep::Never => result.outcome.can_be_resumed() || result.outcome.is_a_limit(),
         };
         if let Err(failure) = keeper.recorder.finish(&self.plan, &result, changed.as_ref(), keep) {
@@ -331,12 +331,12 @@ fn mark_record_failure(result: &mut RunResult, failure: &io::Error, folder: &Pat
     });
 }
 
-/// What to do where a record that was begun takes nothing more.
+/// What to do if a record can't be written any more.
 fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
     use io::ErrorKind::{InvalidData, NotFound};
     match failure.kind() {
         NotFound | InvalidData => {
-            "Another program moved, deleted or changed the record: start the job anew, and keep the record from that."
+            "Another program moved, deleted or changed the record. Start the job again, and protect the record from that program."
                 .into()
         }
         _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),
@@ -352,40 +352,38 @@ fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
     }
     let (message, hint) = match parent.outcome {
         Outcome::ChecksFailed => {
-            let hint = "Their output is in transcript.md; with `repairs` it goes back to the parent, which works on.";
+            let hint = "Their output is in transcript.md. With `repairs`, the parent gets it and tries again.";
             ("a check doesn't pass", Some(hint))
         }
         Outcome::TurnLimit => (
             "the parent used all its turns",
-            Some(
-                "Raise parent.max_turns or delegate more; `legwork resume --limit max_turns=N` goes on with this run.",
-            ),
+            Some("Raise parent.max_turns or delegate more; `legwork resume --limit max_turns=N` continues this run."),
         ),
         Outcome::BudgetExceeded => (
             "a limit of the run was reached",
-            Some("Raise it below `limits`; `legwork resume --limit NAME=VALUE` goes on with this run."),
+            Some("Raise it in `limits`; `legwork resume --limit NAME=VALUE` continues this run."),
         ),
-        Outcome::Stuck => ("the same failure came over and over", Some("Read the last calls in transcript.md.")),
+        Outcome::Stuck => ("the same call failed again and again", Some("Read the last calls in transcript.md.")),
         Outcome::ReplyCut => ("the last answer was cut by max_tokens", Some("Raise parent.max_tokens.")),
         Outcome::Refused => {
-            ("the model refused", Some("Say in the prompt what the work is for, or try another model."))
+            ("the model refused", Some("Explain the purpose of the work in the prompt, or try another model."))
         }
         Outcome::ResultInvalid => (
-            "the parent ended without a result that fits its schema",
-            Some("Read in transcript.md what it was told; say in the prompt what the result must hold."),
+            "the parent ended without a result that matches its schema",
+            Some("Read the tool's errors in transcript.md, and say in the prompt what the result must contain."),
         ),
         Outcome::ContextFull => {
             let hint = match run.compaction() {
                 _ if parent.turns == 0 => {
-                    "Shorten the prompt, lower `max_tokens`, or take a model with a larger window; `context` beside the \
-                     model's name says how large it is."
+                    "Shorten the prompt, lower `max_tokens`, or use a model with a larger window. `model: { context: TOKENS }` says \
+                     how large the window is."
                 }
-                Compaction::Off => "Leave `compaction: off` away, or hand more to subagents.",
+                Compaction::Off => "Remove `compaction: off`, or delegate more to subagents.",
                 Compaction::Results => {
-                    "Leave `compaction: results` away, so that the model sums up, or hand more to subagents."
+                    "Remove `compaction: results`, so that the model writes summaries, or delegate more to subagents."
                 }
                 Compaction::Summary => {
-                    "Hand more to subagents, read less at once, lower `max_tokens`, or take a model with a larger window."
+                    "Delegate more to subagents, read less at once, lower `max_tokens`, or use a model with a larger window."
                 }
             };
             ("the conversation fills the model's window", Some(hint))
@@ -396,18 +394,18 @@ fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
     Some(ErrorInfo { code: parent.outcome.to_string(), message, hint: hint.map(str::to_owned) })
 }
 
-/// Records each event, then shows it.
+/// Records events, then shows them.
 struct RecordingSink {
     recorder: Recorder,
     observers: Vec<Arc<dyn RunObserver>>,
     clock: fn() -> Timestamp,
-    /// What the events come to.
+    /// The summary of the events.
     summary: Mutex<RunSummary>,
-    /// Whether any call or check was begun in this part of the run.
+    /// Whether any call or check was started in this part of the run.
     has_acted: AtomicBool,
-    /// What to do, where the record took no more.
+    /// What to do if the record couldn't be written.
     recovery_hint: Mutex<Option<String>>,
-    /// How many replies each agent got.
+    /// How many replies each agent has got.
     reply_counts: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -418,7 +416,7 @@ impl Sink for RecordingSink {
             self.has_acted.store(true, Ordering::Relaxed);
         }
         if agent == PARENT {
-            // Before it is written: what a subagent has spent counts, even where it can't be written any more.
+            // Before it is written: the spend of a subagent counts even if the event can't be written.
             self.summary().apply(&event, at);
         }
         if matches!(event, Event::ReplyReceived(_)) {
@@ -447,13 +445,13 @@ impl Sink for RecordingSink {
 }
 
 impl RecordingSink {
-    /// The first failure says what to do.
+    /// Takes the hint of the first failure.
     fn fail(&self, error: &io::Error) {
         let mut failed = self.recovery_hint.lock().unwrap_or_else(PoisonError::into_inner);
         failed.get_or_insert_with(|| recovery_hint(error, self.recorder.folder()));
     }
 
-    /// Says what to do about a record that took no more.
+    /// Adds what to do about a record that couldn't be written.
     fn with_recovery_hint(&self, mut error: ErrorInfo) -> ErrorInfo {
         let failed = self.recovery_hint.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hint) = failed.as_ref().filter(|_| error.code == Outcome::EnvironmentFailed.as_str()) {
@@ -466,7 +464,7 @@ impl RecordingSink {
         self.reply_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a script or a record that replies came from has more of them than were asked for.
+    /// Whether a script or a record has replies left that no agent asked for.
     fn unused_replies(&self, plan: &Plan, providers: &BTreeMap<String, Arc<dyn Provider>>) -> Option<ProviderError> {
         let replied = self.reply_counts();
         providers.iter().find_map(|(source, provider)| {

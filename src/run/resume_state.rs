@@ -1,4 +1,4 @@
-//! What a run did before it was cut off.
+//! The state of a run that is resumed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -13,34 +13,34 @@ use crate::event::{
 };
 use crate::plan::{LimitOverrideError, Plan};
 
-/// The journals of a run that goes on.
+/// The journals of a run that is resumed.
 #[derive(Debug)]
 pub struct ResumeState {
     journals: BTreeMap<String, Vec<JournalEntry>>,
     started: RunStarted,
-    /// The limits that are replaced now.
+    /// The limits that `--limit` replaces now.
     limits: BTreeMap<String, String>,
-    /// When it was last seen to go on, where it was killed.
+    /// The last heartbeat of a run that was killed.
     pub last_seen: Option<Timestamp>,
-    /// Whether a secret had another value before than now, which isn't masked any more.
+    /// Whether a secret had another value before, which can't be redacted any more.
     pub has_new_secrets: bool,
 }
 
 impl ResumeState {
-    /// From the journals' events, oldest first, by the agents' ids; `None` where the run hadn't begun.
+    /// Takes the events of the journals, oldest first, by the agents' ids. `None` if the run hadn't started.
     pub fn new(journals: BTreeMap<String, Vec<JournalEntry>>) -> Option<Self> {
         let first = journals.get(PARENT)?.first()?;
         let Event::RunStarted(started) = &first.event else { return None };
         let started = started.clone();
-        let mut before = Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false };
-        before.has_new_secrets = before.last(|resumed| &resumed.has_new_secrets).copied().unwrap_or_default();
-        Some(before)
+        let mut state = Self { started, journals, limits: BTreeMap::new(), last_seen: None, has_new_secrets: false };
+        state.has_new_secrets = state.last(|resumed| &resumed.has_new_secrets).copied().unwrap_or_default();
+        Some(state)
     }
 
-    /// Replaces limits in the plan: those that were replaced when the run went on earlier, and then these.
+    /// Replaces limits in the plan: first those that earlier resumes replaced, then these.
     ///
     /// # Errors
-    /// There is no such limit, or it can't be that.
+    /// There is no such limit, or the value isn't valid.
     pub fn replace_limits(
         &mut self,
         plan: &mut Plan,
@@ -52,15 +52,15 @@ impl ResumeState {
         Ok(())
     }
 
-    /// The limit that ended a run, by its result; `None` where none did.
+    /// The limit that ended a run; `None` if none did.
     ///
     /// # Errors
-    /// The journal names a limit that there isn't.
+    /// The journal names an unknown limit.
     pub fn used_limit(&self, result: &RunResult) -> Result<Option<UsedLimit>, LimitOverrideError> {
         if !result.outcome.is_a_limit() {
             return Ok(None);
         }
-        // It may have been killed just after other limits were given, and before it went on by them.
+        // A run that was killed right after a resume with other limits was ended by the earlier ones.
         let parent = self.journals.get(PARENT).map_or(&[][..], Vec::as_slice);
         let end = parent.iter().rposition(|entry| matches!(entry.event, Event::RunFinished(_)));
         let mut plan = (*self.started.plan).clone();
@@ -70,7 +70,7 @@ impl ResumeState {
         Ok(Some(UsedLimit::from_result(result, &recorded, &plan.limits, plan.parent.max_turns)))
     }
 
-    /// Replaces limits in a plan as the first so many events of the parent's journal say.
+    /// Replaces limits in a plan as the first events of the parent's journal say.
     fn apply_recorded_limits(&self, plan: &mut Plan, events: usize) -> Result<(), LimitOverrideError> {
         for entry in self.journals.get(PARENT).into_iter().flatten().take(events) {
             if let Event::Resumed(resumed) = &entry.event {
@@ -80,7 +80,7 @@ impl ResumeState {
         Ok(())
     }
 
-    /// The last limit of the tree that an agent met, as its journal names it.
+    /// The last limit of the run that an agent reached, as its journal names it.
     fn last_limit(&self) -> Option<&str> {
         let all = self.journals.values().flatten().filter_map(|entry| match &entry.event {
             Event::LimitReached(reached) if reached.limit.starts_with("limits.") => Some((entry.at, &reached.limit)),
@@ -89,7 +89,7 @@ impl ResumeState {
         all.max_by_key(|(at, _)| *at).map(|(_, limit)| limit.as_str())
     }
 
-    /// How many calls were begun, and how many of them for a subagent.
+    /// How many calls were started, and how many of them for a subagent.
     fn calls_started(&self) -> (u64, u64) {
         let past = self.journals.iter().map(|(agent, entries)| {
             JournalCursor::for_resume(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_started()
@@ -97,13 +97,13 @@ impl ResumeState {
         past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
     }
 
-    /// The limits that are replaced now.
+    /// The limits that `--limit` replaces now.
     pub(super) fn new_limits(&self) -> &BTreeMap<String, String> {
         &self.limits
     }
 
-    /// The limits from before which agents go on that had ended by them: those that are replaced now, and those of the part
-    /// before, where that was cut off before they made a difference.
+    /// The limits that are raised: those that are replaced now, and those of the last resume if it was interrupted before
+    /// they had an effect.
     fn raised_limits(&self) -> RaisedLimits {
         let mut names: BTreeSet<String> = self.limits.keys().cloned().collect();
         for entry in self.journals.get(PARENT).into_iter().flatten().rev() {
@@ -119,18 +119,18 @@ impl ResumeState {
         RaisedLimits { names, subagents: self.journals.keys().filter(|id| *id != PARENT).cloned().collect() }
     }
 
-    /// Whether any call or check was begun, and so may have changed something.
+    /// Whether any call or check was started, which may have changed something.
     pub(super) fn has_acted(&self) -> bool {
         let mut all = self.journals.values().flatten();
         all.any(|entry| matches!(entry.event, Event::CallStarted(_) | Event::CheckStarted(_)))
     }
 
-    /// How it began.
+    /// The first event of the run.
     pub fn started(&self) -> &RunStarted {
         &self.started
     }
 
-    /// The workspace that it last worked in, and the commit that was checked out there.
+    /// The last workspace, and the commit that was checked out there.
     pub fn last_workspace(&self) -> (&str, Option<&str>) {
         let parent = self.journals.get(PARENT).into_iter().flatten().rev();
         let last = parent.filter_map(|entry| match &entry.event {
@@ -140,18 +140,18 @@ impl ResumeState {
         last.chain([(self.started.workspace.as_str(), self.started.commit.as_deref())]).next().unwrap_or_default()
     }
 
-    /// What the command line had asked for, the last time.
+    /// The last options of the command line.
     pub fn options(&self) -> &RunOptions {
         self.last(|resumed| &resumed.options).unwrap_or(&self.started.options)
     }
 
-    /// The secrets that had another value, or are no more, by what stands for their values now.
+    /// The secrets that had another value or don't exist any more. `now` has the digests of their values.
     pub fn changed_secrets(&self, now: &BTreeMap<String, String>) -> Vec<&str> {
         let then = self.last(|resumed| &resumed.secrets).unwrap_or(&self.started.secrets);
         then.iter().filter(|(name, digest)| now.get(*name) != Some(*digest)).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Where the record was, the last time.
+    /// The last folder of the record.
     pub fn folder(&self) -> &Path {
         Path::new(self.last(|resumed| &resumed.folder).unwrap_or(&self.started.folder))
     }
@@ -163,13 +163,13 @@ impl ResumeState {
         })
     }
 
-    /// When it went on, in order.
+    /// When the run was resumed, in order.
     fn resumed(&self) -> Vec<Timestamp> {
         let parent = self.journals.get(PARENT).into_iter().flatten();
         parent.filter(|entry| matches!(entry.event, Event::Resumed(_))).map(|entry| entry.at).collect()
     }
 
-    /// How long it ran, pauses not counted.
+    /// How long the run has run, without pauses.
     pub fn elapsed(&self) -> Duration {
         let resumed = self.resumed();
         let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
@@ -180,13 +180,12 @@ impl ResumeState {
         }));
         times.extend(self.last_seen);
         times.sort();
-        let mut clock = Stopwatch::new(&resumed);
-        times.into_iter().for_each(|at| clock.advance(at));
-        clock.total()
+        let mut stopwatch = Stopwatch::new(&resumed);
+        times.into_iter().for_each(|at| stopwatch.advance(at));
+        stopwatch.total()
     }
 
-    /// What it had changed when it ended, where it has ended and nothing has happened since: the last part of it ended by
-    /// itself.
+    /// The changes that the last part of the run recorded, if it came to its end.
     pub(super) fn workspace_changed(&self) -> Option<WorkspaceChanged> {
         let parent = self.journals.get(PARENT).into_iter().flatten().rev();
         let last = parent.take_while(|entry| !matches!(entry.event, Event::Resumed(_)));
@@ -197,33 +196,34 @@ impl ResumeState {
         .next()
     }
 
-    /// What its events came to.
+    /// The summary of the run's events.
     pub(super) fn run_summary(&self) -> RunSummary {
-        let mut course = RunSummary::default();
+        let mut summary = RunSummary::default();
         for entry in self.journals.get(PARENT).into_iter().flatten() {
-            course.apply(&entry.event, entry.at);
+            summary.apply(&entry.event, entry.at);
         }
-        course
+        summary
     }
 
-    /// How many replies each agent got: all that there are, where it had ended, for its own journal may end before.
+    /// How many replies each agent got. A subagent that has ended counts as having got all, because its own journal may be
+    /// incomplete.
     pub(super) fn reply_counts(&self) -> BTreeMap<String, usize> {
         let is_reply = |entry: &&JournalEntry| matches!(entry.event, Event::ReplyReceived(_));
         let count =
             |(agent, entries): (&String, &Vec<JournalEntry>)| (agent.clone(), entries.iter().filter(is_reply).count());
-        let mut replied: BTreeMap<String, usize> = self.journals.iter().map(count).collect();
+        let mut counts: BTreeMap<String, usize> = self.journals.iter().map(count).collect();
         for entry in self.journals.get(PARENT).into_iter().flatten() {
             if let Event::AgentFinished(end) = &entry.event
                 && end.id != PARENT
                 && !end.outcome.was_cut_off()
             {
-                replied.insert(end.id.clone(), usize::MAX);
+                counts.insert(end.id.clone(), usize::MAX);
             }
         }
-        replied
+        counts
     }
 
-    /// What each agent goes on from.
+    /// The recorded steps of each agent.
     pub(super) fn into_cursors(self) -> HashMap<String, JournalCursor> {
         let resumed = self.resumed();
         let raised = self.raised_limits();

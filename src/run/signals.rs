@@ -1,5 +1,5 @@
-//! The signals that stop a run: caught on a thread of their own, so that they count even while the run is held up by
-//! an output that nobody reads.
+//! The signals that stop a run. They are caught on a thread of their own, so that they work while the run waits for the
+//! readers of its output.
 
 use std::io;
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::process::kill_all;
 
-/// A run that hasn't ended by itself so long after a signal is left where it is. Its journal is whole by then.
+/// How long a run may take to end after a signal. Then the process exits; the journal is complete up to that point.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(2_700);
 
-/// How often it is looked whether the process that started us is still there.
+/// How often the existence of the parent process is checked.
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// What was caught so far.
+/// The signals that were caught.
 pub struct Signals {
     first: Arc<AtomicU8>,
     stop: CancellationToken,
 }
 
 impl Signals {
-    /// From now on the first SIGINT, SIGTERM or SIGHUP, any other signal that would end the process, or the
-    /// end of the process that started us, stops the run; a second SIGINT, or 2.7 seconds without an end, ends the process and all that it has started. A file that may not grow any more (SIGXFSZ) is
-    /// from now on a write that fails.
+    /// Starts to catch signals. The first SIGINT, SIGTERM or SIGHUP, any other signal that would end the process, or the end
+    /// of the parent process stops the run. A second SIGINT, or 2.7 seconds without an end, ends the process and all
+    /// processes that it has started. A file at its size limit (SIGXFSZ) becomes a failed write.
     ///
     /// # Errors
-    /// The system has no thread or descriptor left.
+    /// The system has no threads or file descriptors left.
     pub fn catch() -> Result<Self, Error> {
         Self::catch_within(SHUTDOWN_GRACE)
     }
 
-    /// As [`Self::catch`], with another time to end after a signal.
+    /// Like [`Self::catch`], with another time to end after a signal.
     ///
     /// # Errors
-    /// The system has no thread or descriptor left.
+    /// The system has no threads or file descriptors left.
     pub fn catch_within(grace: Duration) -> Result<Self, Error> {
         Self::listen(grace)
             .map_err(|source| Error::Environment { message: "signals can't be caught".to_owned(), source })
@@ -48,9 +48,9 @@ impl Signals {
     fn listen(grace: Duration) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let caught = {
+        let streams = {
             let _entered = runtime.enter();
-            // That it is caught is enough; and what we start doesn't inherit that, as it would if it were ignored.
+            // Catching it is enough. Child processes don't inherit a caught signal, as they would an ignored one.
             let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
             SignalStreams {
                 interrupt: signal(SignalKind::interrupt())?,
@@ -61,10 +61,10 @@ impl Signals {
             }
         };
         let first = Arc::new(AtomicU8::new(0));
-        let (told, stopped) = (Arc::clone(&first), stop.clone());
+        let (caught, cancel) = (Arc::clone(&first), stop.clone());
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || runtime.block_on(caught.listen(&stopped, &told, grace)))?;
+            .spawn(move || runtime.block_on(streams.listen(&cancel, &caught, grace)))?;
         Ok(Self { first, stop })
     }
 
@@ -73,28 +73,28 @@ impl Signals {
         self.stop.clone()
     }
 
-    /// Whether one has come, to be asked on any thread.
+    /// Whether a signal was caught. The function can be called on any thread.
     pub(super) fn caught(&self) -> impl Fn() -> bool + Send + 'static {
         let first = Arc::clone(&self.first);
         move || first.load(Ordering::SeqCst) != 0
     }
 
-    /// The number of the first signal.
+    /// The number of the first signal, if one was caught.
     pub fn first(&self) -> Option<u8> {
         Some(self.first.load(Ordering::SeqCst)).filter(|number| *number != 0)
     }
 }
 
-/// Whether whoever started us wants a hang-up to change nothing, as `nohup` does. Known on Linux only.
+/// Whether the parent process made us ignore hang-ups, as `nohup` does. Only known on Linux.
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // A mask in which the lowest bit is signal 1.
+    // The lowest bit is signal 1.
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Waits until the process isn't our parent any more: then it has ended. A signal at its end would be simpler, but it
-/// comes at the end of the thread that started us.
+/// Waits until our parent has another id: then it has ended. A parent-death signal would be simpler, but it comes at the
+/// end of the thread that started us.
 async fn parent_exited(parent: Option<Pid>) {
     match parent {
         None => std::future::pending().await,
@@ -106,8 +106,8 @@ async fn parent_exited(parent: Option<Pid>) {
     }
 }
 
-/// Signals that would end the process by default, and that users, batch systems and the kernel send for that: they count
-/// as SIGTERM. SIGPIPE is ignored; what a mistake in the program raises, such as SIGSEGV, ends it.
+/// Other signals that end a process by default and that users, batch systems and the kernel send: they count as SIGTERM.
+/// SIGPIPE is ignored, and signals that a bug raises, such as SIGSEGV, end the process.
 const OTHER_TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
     rustix::process::Signal::QUIT,
     rustix::process::Signal::USR1,
@@ -118,15 +118,15 @@ const OTHER_TERMINATING_SIGNALS: &[rustix::process::Signal] = &[
     rustix::process::Signal::XCPU,
 ];
 
-/// One stream of them all.
+/// Merges these signals into one stream.
 fn other_signals() -> io::Result<tokio::sync::mpsc::Receiver<()>> {
-    let (tell, told) = tokio::sync::mpsc::channel(1);
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
     for kind in OTHER_TERMINATING_SIGNALS {
         let mut signals = signal(SignalKind::from_raw(kind.as_raw()))?;
-        let tell = tell.clone();
-        tokio::spawn(async move { while signals.recv().await.is_some() && tell.send(()).await.is_ok() {} });
+        let sender = sender.clone();
+        tokio::spawn(async move { while signals.recv().await.is_some() && sender.send(()).await.is_ok() {} });
     }
-    Ok(told)
+    Ok(receiver)
 }
 
 struct SignalStreams {
@@ -134,13 +134,13 @@ struct SignalStreams {
     terminate: Signal,
     others: tokio::sync::mpsc::Receiver<()>,
     hangup: Option<Signal>,
-    /// Who started us; `None` where that is outside of our namespace of processes.
+    /// The process that started us; `None` if it is outside of our process namespace.
     parent: Option<Pid>,
 }
 
 impl SignalStreams {
     async fn next(&mut self) -> u8 {
-        // Whoever ignores hang-ups wants to outlive what started it.
+        // A process that ignores hang-ups should outlive its parent.
         let watched = self.parent.filter(|parent| self.hangup.is_some() && *parent != Pid::INIT);
         let hung_up = async {
             match &mut self.hangup {
@@ -157,11 +157,11 @@ impl SignalStreams {
         }
     }
 
-    /// The first signal, and then only signals: a parent vanishes once.
-    async fn listen(mut self, stop: &CancellationToken, told: &AtomicU8, grace: Duration) {
+    /// Waits for the first signal or the end of the parent, then for a second signal.
+    async fn listen(mut self, stop: &CancellationToken, caught: &AtomicU8, grace: Duration) {
         let first = self.next().await;
         self.parent = None;
-        told.store(first, Ordering::SeqCst);
+        caught.store(first, Ordering::SeqCst);
         stop.cancel();
         let again = async { while self.next().await != 2 {} };
         let code = match tokio::time::timeout(grace, again).await {
@@ -169,7 +169,7 @@ impl SignalStreams {
             Err(_) => 128 + i32::from(first),
         };
         kill_all();
-        // The journal is whole up to here; what is left of the record can be rebuilt from it.
+        // The journal is complete; the rest of the record can be rebuilt from it.
         #[allow(clippy::exit)]
         std::process::exit(code);
     }

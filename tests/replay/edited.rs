@@ -29,8 +29,8 @@ fn an_edited_prompt_is_shown_as_a_diff_and_takes_effect_at_the_first_turn() {
     ended
         .assert_code(7)
         .assert_stdout_contains("plan: parent.system\n@@ -1,2 +1,2 @@\n You lead.\n-Be brief.\n+Be thorough.\n");
-    ended.assert_stdout_contains("the conversation would first be another at parent, turn 1, event ");
-    ended.assert_stdout_contains("the system prompt is another");
+    ended.assert_stdout_contains("the conversation would first change at parent, turn 1, event ");
+    ended.assert_stdout_contains("the system prompt changed");
     let json = edited("Look at the", "Look well at the");
     assert_eq!(paths(&json), ["parent.prompt"]);
     assert_eq!((differences(&json)[0].0.as_str(), differences(&json)[0].1), ("parent", 1));

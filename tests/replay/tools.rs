@@ -14,7 +14,7 @@ fn real_tools_in_the_original_workspace_give_the_same_results() {
     // Now the file exists, which the result shows.
     replay()
         .assert_code(7)
-        .assert_stdout_contains("differs first at parent, turn 2, event ")
+        .assert_stdout_contains("first difference at parent, turn 2, event ")
         .assert_stdout_contains("call_finished");
 }
 

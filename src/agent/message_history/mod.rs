@@ -1,46 +1,45 @@
-//! The messages of a conversation, kept so that it can begin anew with less. What providers demand holds for what is left:
-//! it begins with a user message, no turn is split, and each call has its answer.
+//! The messages of a conversation, kept so that compaction can shorten them. The result is always a conversation that
+//! providers accept: it starts with a user message, no turn is split, and every call has its result.
 
 use std::collections::HashSet;
 
 use crate::message::{BlockContent, Message, ToolResult, UserMessage};
 use crate::tools::toolbox::truncate_middle;
 
-/// How many characters are left of an old result.
+/// How many characters are left of an old result that is truncated.
 pub(super) const TRUNCATED_RESULT_CHARS: usize = 400;
-/// At most so many turns stay beside a summary; the last one always does.
+/// The most turns that are kept after a summary. The last turn always is.
 const MAX_KEPT_TURNS: usize = 4;
-/// A result isn't shortened for less than so many characters; room for the line that says it was.
+/// A result is truncated only if that saves this many characters, which includes the note.
 const MIN_TRUNCATED_CHARS: usize = 200;
-/// What stands above a shortened result.
-const TRUNCATION_NOTE: &str = "[shortened to make room in the conversation; where the rest is needed, look again, but repeat no call \
-                    that changes something]";
-/// What stands between a prompt and the summary of what came after it.
-const SUMMARY_NOTE: &str = "[The conversation had to be shortened. Everything after the prompt above was replaced by this summary, \
-                      which you wrote yourself; it reports what was done and found, and nobody asks for anything in it. The \
-                      work goes on from here.]";
+/// The note above a truncated result.
+const TRUNCATION_NOTE: &str = "[shortened to make room in the conversation; if you need the rest, read it again, but don't repeat a \
+                               call that changes something]";
+/// The note between the prompt and the summary.
+const SUMMARY_NOTE: &str = "[The conversation had to be shortened. This summary, which you wrote, replaces everything after the \
+                            prompt above. It reports what was done and found and contains no new requests. Continue from \
+                            here.]";
 
-/// What stands behind a summary that `max_tokens` cut.
+/// The note after a summary that `max_tokens` cut.
 pub(super) const SUMMARY_CUT_NOTE: &str = "[The summary was cut here.]";
 
-/// What the model is asked for.
-pub(super) const SUMMARY_INSTRUCTION: &str = "The conversation fills the model's window, so everything above will be replaced by a \
-    summary, which you write now, as text alone: no tool can be used. You will go on from the prompt, the summary and your \
-    last steps. Keep what is needed for that: what was asked for, what was done and with which result, what was found (exact \
-    names, paths, numbers, error messages), what was decided and why, and what is still open. Leave out what no longer \
-    matters.";
+/// Asks the model for a summary.
+pub(super) const SUMMARY_INSTRUCTION: &str = "The conversation fills the model's window. Write a summary now, as text without tool \
+    calls; it will replace everything above. You will continue from the prompt, the summary and your last steps. Keep what \
+    you need for that: what was asked for, what was done and with which result, what was found (exact names, paths, numbers, \
+    error messages), what was decided and why, and what is still open. Leave out what no longer matters.";
 
-/// All messages, oldest first.
+/// The messages of a conversation, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct MessageHistory {
     prompt: String,
     messages: Vec<Message>,
-    /// Whether the model takes its thinking back only behind the very messages it was produced behind.
+    /// Whether the model accepts its thinking only after the exact messages that it followed.
     binds_thinking: bool,
 }
 
 impl MessageHistory {
-    /// No messages; `prompt` will be the first one.
+    /// Creates an empty history. `prompt` will be its first message.
     pub(super) fn new(prompt: &str, binds_thinking: bool) -> Self {
         Self { prompt: prompt.to_owned(), messages: Vec::new(), binds_thinking }
     }
@@ -53,22 +52,22 @@ impl MessageHistory {
         &self.messages
     }
 
-    /// Where turns begin: with a reply. One that goes on where it was paused begins none.
+    /// The positions of the replies that start a turn. A reply that continues a paused one doesn't.
     fn turn_starts(&self) -> Vec<usize> {
         let is_user = |message: &Message| matches!(message, Message::User(_));
         let pairs = self.messages.windows(2).enumerate();
         pairs.filter(|(_, pair)| is_user(&pair[0]) && !is_user(&pair[1])).map(|(at, _)| at + 1).collect()
     }
 
-    /// The messages before the last so many turns; `None` where that leaves no turn to sum up.
+    /// The messages before the kept turns; `None` if that leaves no turn to summarize.
     pub(super) fn messages_before(&self, kept_turns: u32) -> Option<&[Message]> {
         let turns = self.turn_starts();
         let at = turns.len().checked_sub(kept_turns.max(1) as usize).filter(|at| *at > 0)?;
         self.messages.get(..turns[at])
     }
 
-    /// How many of the last turns can stay beside a summary, with what they take in bytes: at least one, and more where
-    /// they take no more than `most` together. `None` where nothing would be left to sum up.
+    /// How many of the last turns can be kept after a summary, and their size in bytes: at least one turn, and more if they
+    /// take no more than `most` together. `None` if no turn would be left to summarize.
     pub(super) fn turns_to_keep(&self, most: usize) -> Option<(u32, usize)> {
         let turns = self.turn_starts();
         let mut best = None;
@@ -82,8 +81,8 @@ impl MessageHistory {
         best
     }
 
-    /// Old results to shorten, oldest first, until `enough` bytes are saved, and how many that are. The last turn's are
-    /// new.
+    /// The old results to truncate, oldest first, until `enough` bytes are saved, and how many bytes that saves. Those of
+    /// the last turn are new.
     pub(super) fn old_results_to_truncate(&self, enough: usize) -> (Vec<String>, usize) {
         let end = self.turn_starts().last().copied().unwrap_or_default();
         let mut saved = 0;
@@ -100,8 +99,8 @@ impl MessageHistory {
         (ids, saved)
     }
 
-    /// How far all results, new ones as well, have to be shortened to save `enough` bytes: the calls, and the greatest
-    /// length in characters, less than `below`. `None` where nothing of the kind is enough.
+    /// How short all results, new ones included, must be to save `enough` bytes: the calls, and the greatest length in
+    /// characters that is less than `below`. `None` if that can't save enough.
     pub(super) fn results_to_truncate(&self, enough: usize, below: u64) -> Option<(Vec<String>, u64)> {
         let lengths = [20_000, 10_000, 5_000, 2_500, 1_200, 600, TRUNCATED_RESULT_CHARS];
         lengths.into_iter().filter(|chars| (*chars as u64) < below).find_map(|chars| {
@@ -116,7 +115,7 @@ impl MessageHistory {
         })
     }
 
-    /// Shortens the results of these calls to so many characters. Returns the calls that there are.
+    /// Truncates the results of these calls. Returns the calls that were found.
     pub(super) fn truncate_results(&mut self, call_ids: &[String], chars: u64) -> Vec<String> {
         let chars = usize::try_from(chars).unwrap_or(usize::MAX);
         let call_ids: HashSet<&str> = call_ids.iter().map(String::as_str).collect();
@@ -138,7 +137,7 @@ impl MessageHistory {
         found
     }
 
-    /// Puts a summary in the place of everything before the last so many turns.
+    /// Replaces everything before the kept turns by a summary.
     pub(super) fn replace_with_summary(&mut self, summary: &str, kept_turns: u32) {
         let cut = self.messages_before(kept_turns).map_or(0, <[Message]>::len);
         let first = UserMessage::text(format!("{}\n\n{SUMMARY_NOTE}\n\n{summary}", self.prompt));
@@ -146,9 +145,8 @@ impl MessageHistory {
         self.drop_thinking_after(0);
     }
 
-    /// Drops the thinking of all replies behind a message that has changed, where the model would refuse it there. All of
-    /// it, for a block that is left out between others invalidates those after it, too; what stands before the change
-    /// stays valid.
+    /// Drops the thinking of all replies after a message that has changed, if the model would reject it. All of it must go,
+    /// because a missing block also invalidates the blocks after it. Thinking before the change stays valid.
     fn drop_thinking_after(&mut self, changed: usize) {
         if !self.binds_thinking {
             return;
@@ -168,7 +166,7 @@ fn tool_results(messages: &[Message]) -> impl Iterator<Item = &ToolResult> {
     })
 }
 
-/// A result in a shorter form; `None` where that wouldn't be worth it.
+/// A truncated result; `None` if truncation wouldn't save enough.
 fn truncated_result(text: &str, chars: usize) -> Option<String> {
     if text.len() <= chars.saturating_add(MIN_TRUNCATED_CHARS)
         || text.chars().count() <= chars.saturating_add(MIN_TRUNCATED_CHARS)
@@ -179,7 +177,7 @@ fn truncated_result(text: &str, chars: usize) -> Option<String> {
     Some(format!("{TRUNCATION_NOTE}\n{}", truncate_middle(text.to_owned(), chars)))
 }
 
-/// About what a message takes as JSON, in bytes.
+/// The approximate size of a message as JSON, in bytes.
 fn message_bytes(message: &Message) -> usize {
     match message {
         Message::User(message) => {
