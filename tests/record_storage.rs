@@ -277,7 +277,7 @@ fn a_full_disk_at_any_point_leaves_a_complete_record_or_an_error() {
                 assert!(err.contains("No space left"), "{kept:?}: {err}");
                 // Before the run starts, another folder can be used; later it continues in the same folder.
                 let has_begun = record.has("events.jsonl");
-                let advice = if has_begun { "then go on: legwork resume" } else { "--out" };
+                let advice = if has_begun { "then resume the run: legwork resume" } else { "--out" };
                 assert!(err.contains(advice), "{kept:?}: {err}");
                 assert!(has_begun || !record.has("plan.json"), "{kept:?}: an empty record stays");
                 if let Some(result) = result {

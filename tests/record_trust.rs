@@ -47,7 +47,7 @@ fn assert_refused(ended: &ProgramOutput, folder: &TestFolder) {
     ended
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("wasn't made here")
+        .assert_stderr_contains("was made on another machine")
         .assert_stderr_contains("--trust-record");
     // The error shows what the job is allowed before the user trusts it.
     ended
@@ -99,7 +99,7 @@ fn machines_with_the_same_key_resume_each_others_records() {
     assert_eq!(ended.signal(), Some(9));
     ended.assert_not_printed("isn't signed");
     let elsewhere = |key: &str| run(&["resume", "latest"], key).env("HOME", "/nonexistent").run();
-    elsewhere("another key of a cluster").assert_code(2).assert_stderr_contains("wasn't made here");
+    elsewhere("another key of a cluster").assert_code(2).assert_stderr_contains("was made on another machine");
     elsewhere("short").assert_code(2).assert_stderr_contains("LEGWORK_RECORD_KEY is too short");
     let ended = elsewhere(RECORD_KEY);
     ended.assert_code(0).assert_stdout("Done.\n");
@@ -162,7 +162,7 @@ fn a_key_in_the_workspace_or_its_repository_is_not_used() {
         .run()
         .assert_code(2)
         .assert_stdout("")
-        .assert_stderr_contains("wasn't made here")
+        .assert_stderr_contains("was made on another machine")
         .assert_stderr_contains("or its repository");
     assert!(!folder.exists("log"));
     std::fs::remove_dir_all(&state).unwrap();

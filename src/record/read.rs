@@ -44,7 +44,7 @@ impl Record {
             Some(started) => *started.plan,
             None => read_json::<Plan>(folder, PLAN_FILE)?.ok_or_else(|| Error::NotARecord {
                 path: folder.to_owned(),
-                why: "it has no plan.json, and the run was interrupted before anything happened; start the job again"
+                why: "it has no plan.json, and the run was interrupted before anything happened; start a new run"
                     .to_owned(),
             })?,
         };

@@ -40,7 +40,7 @@ impl Recorder {
         remove_temporary_files(&folder);
         let (summary, torn) = verify_journals(&folder)?;
         let Some((started, _)) = summary.started() else {
-            let why = "the run was interrupted before anything happened; start the job again".to_owned();
+            let why = "the run was interrupted before anything happened; start a new run".to_owned();
             return Err(Error::NotARecord { path: folder, why });
         };
         let run_id = started.run_id.clone();

@@ -336,7 +336,7 @@ fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
     use io::ErrorKind::{InvalidData, NotFound};
     match failure.kind() {
         NotFound | InvalidData => {
-            "Another program moved, deleted or changed the record. Start the job again, and protect the record from that program."
+            "Another program moved, deleted or changed the record. Start the job again, and keep other programs away from the record."
                 .into()
         }
         _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),

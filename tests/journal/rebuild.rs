@@ -199,5 +199,5 @@ fn nothing_is_rebuilt_while_the_run_is_active_or_before_it_started() {
     running.wait();
     rebuild(&folder).assert_code(0).assert_stderr_contains("no result.json");
     std::fs::write(latest(&folder).path().join("events.jsonl"), "").unwrap();
-    rebuild(&folder).assert_code(2).assert_stderr_contains("start the job again");
+    rebuild(&folder).assert_code(2).assert_stderr_contains("start a new run");
 }

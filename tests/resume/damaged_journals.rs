@@ -281,7 +281,7 @@ fn a_missing_journal_is_reported() {
         .assert_code(2)
         .assert_stdout("")
         .assert_stderr_contains("worker-1.events.jsonl")
-        .assert_stderr_contains("it isn't there");
+        .assert_stderr_contains("it is missing");
     assert_eq!(effects(&folder), before);
 }
 

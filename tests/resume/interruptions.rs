@@ -248,7 +248,7 @@ fn latest_is_the_newest_run_even_if_it_had_not_started() {
             .assert_code(2)
             .assert_stdout("")
             .assert_stderr_contains("has no plan.json")
-            .assert_stderr_contains("start the job anew");
+            .assert_stderr_contains("start a new run");
     }
     assert_eq!(effects(&folder), before);
 }

@@ -74,7 +74,7 @@ impl TamperGuard {
             let (root, relative) = locate(&roots, path, is_partly_protected)?;
             let budget = if is_partly_protected { &mut partly_budget } else { &mut budget };
             let state = open_parent(&root, &relative).map_or(FileState::Missing, |(folder, name)| {
-                tree_check::capture(Location::new(&folder, name, &rules.policy_for(path)), budget)
+                tree_check::capture(Location::new(&folder, name, &rules.policy_for_protected(path)), budget)
             });
             if budget.exceeded {
                 too_large.get_or_insert_with(|| path.clone());
@@ -151,12 +151,12 @@ impl GuardedPath {
             true => SnapshotBudget::for_partly_protected(),
             false => SnapshotBudget::default(),
         };
-        let policy = rules.policy_for(&self.path);
+        let policy = rules.policy_for_protected(&self.path);
         tree_check::rebaseline(&mut self.state, Location::new(&folder, name, &policy), &mut budget);
     }
 
     fn check(&mut self, rules: &AllowedChanges, busy: bool, report: &mut TamperError) {
-        let policy = rules.policy_for(&self.path);
+        let policy = rules.policy_for_protected(&self.path);
         let is_missing = matches!(self.state, FileState::Missing);
         match open_parent(&self.root, &self.relative) {
             Ok((folder, name)) => {
