@@ -78,7 +78,7 @@ fn a_real_run_becomes_a_case_that_passes() {
         .args(["--set", "token=hunter2-hunter2"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("can't be a case's name");
+        .assert_stderr_contains("isn't a valid case name");
     assert_eq!(folder.list(), before, "nothing was run");
 }
 

@@ -111,5 +111,5 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
         .legwork(&["resume", "latest", "--result", "out.json"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("ends with a text");
+        .assert_stderr_contains("has no `result`");
 }
