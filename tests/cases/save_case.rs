@@ -55,8 +55,8 @@ fn a_real_run_becomes_a_case_that_passes() {
     assert_eq!(at("expect/where.txt"), "/workspace\n");
     assert_eq!(
         at("expect.yaml"),
-        "outcome: completed\nmax_turns: 4\nfiles: { a.txt: snapshot, gone.txt: absent, where.txt: snapshot }\ntools: { bash: called, \
-         read_file: called, task: called, write_file: called }\ngit:\n  - { message: Start }\n"
+        "outcome: completed\nmax_turns: 4\nfiles:\n  a.txt: snapshot\n  gone.txt: absent\n  where.txt: snapshot\ntools:\n  bash: \
+         called\n  read_file: called\n  task: called\n  write_file: called\ngit:\n- message: Start\n"
     );
     let script = at("script.yaml");
     assert!(script.starts_with("workspace: /workspace\nparent:\n"), "{script}");
@@ -78,7 +78,7 @@ fn a_real_run_becomes_a_case_that_passes() {
         .args(["--set", "token=hunter2-hunter2"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("can't be a case's name");
+        .assert_stderr_contains("isn't a valid case name");
     assert_eq!(folder.list(), before, "nothing was run");
 }
 

@@ -103,7 +103,7 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
     refused(&["job.yaml", "--result", "folder"], "regular file");
     refused(&["job.yaml", "--result", "replies.yaml/out.json"], "Not a directory");
     refused(&["job.yaml", "--result", "/proc/gone/out.json"], "can't write to /proc/gone");
-    refused(&["job.yaml", "--result", "./job.yaml"], "that is the job file");
+    refused(&["job.yaml", "--result", "./job.yaml"], "is the job file");
     assert!(!folder.exists("runs") && folder.exists("job.yaml"));
     folder.write("replies.yaml", r#"{ "parent": [{ "text": "Said." }] }"#);
     folder.legwork(&["run", "text.yaml"]).run().assert_code(0);
@@ -111,5 +111,5 @@ fn an_impossible_result_file_is_rejected_before_anything_is_spent() {
         .legwork(&["resume", "latest", "--result", "out.json"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("ends with a text");
+        .assert_stderr_contains("has no `result`");
 }

@@ -196,7 +196,7 @@ fn a_lost_or_damaged_baseline_is_reported() {
         sh(&format!("{damage} {}", record(&folder).path().join("workspace.start").display()));
         let out = folder.home().join("runs").display().to_string();
         let resumed = folder.legwork(&["resume", "latest", "--out", &out, "--sandbox", "off"]).run();
-        resumed.assert_code(0).assert_stderr_contains("warning: what the run changed in the workspace isn't known");
+        resumed.assert_code(0).assert_stderr_contains("warning: the changes to the workspace are unknown");
         assert_eq!(record(&folder).result()["changes"], Value::Null, "{damage}");
     }
 }
