@@ -21,7 +21,7 @@ pub use self::agent_id::is_agent_id;
 pub use self::call_order::{CallOrder, in_call_order};
 pub use self::journal_entry::JournalEntry;
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
-pub use self::run_result::{Change, ChangeKind, CheckResult, RunResult, SubagentResult, summary_file};
+pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
 pub use self::run_summary::RunSummary;
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
@@ -445,15 +445,4 @@ pub enum Durability {
     Written,
     /// Flushed to the disk: it survives a crash of the machine.
     Flushed,
-}
-
-/// The error of a run that didn't complete.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ErrorInfo {
-    /// A stable code: the name of the outcome.
-    pub code: String,
-    /// What happened, in one sentence.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
 }

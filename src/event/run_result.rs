@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorInfo, Outcome, Usage};
+use super::Outcome;
+use crate::message::Usage;
 
 /// The path of a subagent's summary, relative to the run's folder.
 pub fn summary_file(id: &str) -> String {
@@ -67,6 +68,17 @@ pub struct RunResult {
     /// What `changes` and `changes.patch` leave out, in one sentence; null if they are complete.
     #[serde(default)]
     pub changes_incomplete: Option<String>,
+}
+
+/// The error of a run that didn't complete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorInfo {
+    /// A stable code: the name of the outcome.
+    pub code: String,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
 }
 
 /// A file of the workspace that changed during the run.
